@@ -1,0 +1,70 @@
+"""Every exception that kdissect raises, as one small tree.
+
+``CaptureError`` and ``SchemaError`` and ``UsageError`` reach a person as one line on stderr. ``DecodeError``
+never leaves
+the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see anomalies.py).
+"""
+
+from __future__ import annotations
+
+
+class KdissectError(Exception):
+    """Root of the tree; never raised itself."""
+
+
+class UsageError(KdissectError):
+    """The user asked for something that does not exist or cannot be: the text names the nearest thing that
+    does.
+    """
+
+
+class CaptureError(KdissectError):
+    """The input cannot be read as a capture, or not any further; the text says what is wrong and where (byte
+    offset).
+    """
+
+
+class SchemaError(KdissectError):
+    """A .kmsg text breaks the notation; the text names file and line."""
+
+
+class DecodeError(KdissectError):
+    """Bytes do not fit the layout they should have.
+
+    Attributes:
+        path: dotted field path inside the message, ``""`` where it is not known (compiled code does not track
+            it; the walker re-reads the frame to find it).
+        pos: offset in bytes from the start of the buffer that was decoded.
+        reason: a short phrase without any payload bytes in it.
+    """
+
+    def __init__(self, reason: str, *, path: str = "", pos: int = -1) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+        self.pos = pos
+
+    def __str__(self) -> str:
+        where = f" in {self.path}" if self.path else ""
+        at = f" at byte {self.pos}" if self.pos >= 0 else ""
+        return f"{self.reason}{where}{at}"
+
+
+class Truncated(DecodeError):
+    """The buffer ends before the layout does."""
+
+
+class Malformed(DecodeError):
+    """A length, count or marker that cannot be true."""
+
+
+class Oversized(DecodeError):
+    """Well-formed perhaps, but larger than a bound."""
+
+
+class Unsupported(DecodeError):
+    """An api key, version or codec that this program does not know."""
+
+
+class EncodeError(KdissectError):
+    """A body that cannot be written in the layout asked for; the text names message, version and field."""

@@ -1,0 +1,46 @@
+"""What is true of every test run.
+
+* Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
+* Tests marked ``deep`` run only when ``-m`` asks for them.
+* Tests marked ``tools`` may be skipped where tshark or tcpdump is missing; not in CI, which installs both.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+settings.register_profile(
+    "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("KDISSECT_HYPOTHESIS", "quick"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr:
+        return
+    deep = [item for item in items if item.get_closest_marker("deep")]
+    if deep:
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if skipped and item.get_closest_marker("tools") and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which tests marked tools may not be in CI: {report.longrepr}"
+    return report
