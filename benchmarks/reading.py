@@ -1,0 +1,161 @@
+"""What does it cost to read a packet, and how much memory does it take?
+
+    python benchmarks/reading.py [PACKETS [BYTES]]
+
+Writes a capture of that many packets (840,000 of 259 bytes by default: what 420,000 small exchanges take) in
+every form to a temporary directory and reads each in a process of its own, best of three. Beside it, on the
+same pcap: the loops that reader was chosen from, and tcpdump copying the file, where it is installed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+from kdissect.capture.reader import open_capture  # noqa: E402
+from kdissect.capture.write import PcapngWriter, PcapWriter  # noqa: E402
+from kdissect.model import Interface, Packet  # noqa: E402
+
+HEADER = struct.Struct("<4I")
+LOOPBACK = Interface("bench", 0, 1)
+
+
+def ours(path: str) -> Iterable[Packet]:
+    return open_capture(path)
+
+
+def several(path: str) -> Iterable[Packet]:
+    return open_capture(path, path)
+
+
+def piped(path: str) -> Iterable[Packet]:
+    sender = subprocess.Popen(["cat", path], stdout=subprocess.PIPE)
+    assert sender.stdout is not None
+    return open_capture(sender.stdout)
+
+
+def mapped(path: str, *, give_back: bool = False) -> Iterator[Packet]:
+    """The file in a memory map; ``give_back`` tells the kernel every 4 MiB that pages are done with."""
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        unpack, new, size = HEADER.unpack_from, tuple.__new__, len(data)
+        number, pos, given = 0, 24, 0
+        while pos + 16 <= size:
+            seconds, ticks, captured, length = unpack(data, pos)
+            start = pos + 16
+            pos = start + captured
+            number += 1
+            yield new(Packet, (number, seconds * 10**9 + ticks, LOOPBACK, data[start:pos], length))
+            if give_back and pos - given > 4 << 20:
+                end = pos & ~(mmap.PAGESIZE - 1)
+                data.madvise(mmap.MADV_DONTNEED, given, end - given)
+                given = end
+
+
+def mapped_given_back(path: str) -> Iterator[Packet]:
+    return mapped(path, give_back=True)
+
+
+def two_reads_a_packet(path: str) -> Iterator[Packet]:
+    with Path(path).open("rb") as file:
+        file.read(24)
+        number = 0
+        while len(head := file.read(16)) == 16:
+            seconds, ticks, captured, length = HEADER.unpack(head)
+            number += 1
+            yield Packet(number, seconds * 10**9 + ticks, LOOPBACK, file.read(captured), length)
+
+
+READERS: dict[str, Callable[[str], Iterable[Packet]]] = {
+    "ours": ours,
+    "several": several,
+    "piped": piped,
+    "mapped": mapped,
+    "mapped_given_back": mapped_given_back,
+    "two_reads_a_packet": two_reads_a_packet,
+}
+
+
+def measure(reader: str, path: str) -> None:
+    """Read ``path`` three times and print the best time and this process's peak of resident memory."""
+    best, count = float("inf"), 0
+    for _ in range(3):
+        began = time.perf_counter()
+        count = sum(1 for _ in READERS[reader](path))
+        best = min(best, time.perf_counter() - began)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{best / count * 1e6:8.3f} us a packet {count / best / 1e3:7.0f} k packets/s {peak_mib:6.0f} MiB")
+
+
+def make(directory: Path, packets: int, size: int) -> dict[str, Path]:
+    """The same packets in every form; half of each is noise, so that it compresses as traffic does."""
+    import gzip
+
+    import lz4.frame
+    import zstandard
+
+    paths = {name: directory / f"bench.{name}" for name in ("pcap", "pcapng", "gz", "zst", "lz4")}
+    noise = os.urandom(1 << 20)
+    with paths["pcap"].open("wb") as pcap, paths["pcapng"].open("wb") as pcapng:
+        writers = PcapWriter(pcap, 1), PcapngWriter(pcapng)
+        for number in range(packets):
+            start = number * 37 % (len(noise) - size)
+            data = noise[start : start + size // 2] + bytes(size - size // 2)
+            for writer in writers:
+                writer.write(Packet(0, 1_700_000_000 * 10**9 + number * 2000, LOOPBACK, data, size))
+    with (
+        paths["pcap"].open("rb") as source,
+        gzip.open(paths["gz"], "wb", compresslevel=4) as gz,
+        zstandard.open(paths["zst"], "wb") as zst,
+        lz4.frame.open(paths["lz4"], "wb") as lz,
+    ):
+        while block := source.read(1 << 20):
+            for target in (gz, zst, lz):
+                target.write(block)
+    return paths
+
+
+def run(label: str, reader: str, path: Path) -> None:
+    print(f"{label:30}", end="", flush=True)
+    subprocess.run([sys.executable, __file__, "--measure", reader, str(path)], check=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--measure"]:
+        measure(sys.argv[2], sys.argv[3])
+        return
+    packets, size = (int(word) for word in (*sys.argv[1:], "840000", "259")[:2])
+    with tempfile.TemporaryDirectory() as directory:
+        paths = make(Path(directory), packets, size)
+        print(f"{packets} packets of {size} bytes, {paths['pcap'].stat().st_size / 1e6:.0f} MB as pcap")
+        for form, path in paths.items():
+            run(form, "ours", path)
+        run("pcap, through a pipe", "piped", paths["pcap"])
+        run("pcap, twice, merged", "several", paths["pcap"])
+        run("loop: memory map", "mapped", paths["pcap"])
+        run("loop: memory map, given back", "mapped_given_back", paths["pcap"])
+        run("loop: two reads a packet", "two_reads_a_packet", paths["pcap"])
+        if tcpdump := shutil.which("tcpdump"):
+            began = time.perf_counter()
+            command = [tcpdump, "-r", str(paths["pcap"]), "-w", "/dev/null"]
+            subprocess.run(command, check=True, capture_output=True)
+            cost = (time.perf_counter() - began) / packets
+            print(f"{'tcpdump -r -w /dev/null':30}{cost * 1e6:8.3f} us a packet")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Blocks of gzip, zstd or lz4 data -> the bytes inside, in blocks of at most 64 KiB (zstd: 16 MiB).
+
+Holds the decompressor's window: 32 KiB for gzip, up to 4 MiB for lz4, up to 128 MiB for zstd.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kdissect.capture.window import Window
+from kdissect.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAGIC_BYTES = 4
+_PIECE_BYTES = 64 * 1024
+# python-zstandard has no bound on what one call returns. Four bytes can stand for a block of 128 KiB (RFC
+# 8878, section 3.1.1.2), so the bound on what comes out is one on what goes in.
+_ZSTD_INPUT_BYTES = 512
+
+
+class Member(Protocol):
+    """Decompressor of one gzip member, or one zstd or lz4 frame; a file may hold several.
+
+    Attributes:
+        behind: the bytes after its end; None as long as the end was not reached.
+        fault: what ``feed`` raises when the data is damaged.
+    """
+
+    behind: bytes | None
+    fault: type[Exception]
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What ``data`` decompresses to."""
+        ...
+
+
+class Method(NamedTuple):
+    """A way of compression: its name, how its data may begin, and the decompressor."""
+
+    name: str
+    magics: tuple[bytes, ...]
+    member: Callable[[], Member]
+
+
+def recognised(head: bytes) -> Method | None:
+    """The method of data that begins with ``head``."""
+    return next((method for method in METHODS if head.startswith(method.magics)), None)
+
+
+def decompressed(method: Method, blocks: Iterator[bytes], warn: Callable[[str], None]) -> Iterator[bytes]:
+    """Decompress all members one after another. Data that ends early is a warning, after all it gives.
+
+    Raises:
+        CaptureError: the data is damaged; the last 64 KiB before the damage may be lost with it.
+    """
+    window = Window(blocks)
+    while window.more(0, MAGIC_BYTES) or window.data:
+        if not window.data.startswith(method.magics):
+            # Zeros are padding, as tapes and some copying tools leave it.
+            if window.data.strip(b"\0"):
+                warn(f"its {method.name} data is followed by something else, which is left out")
+            return
+        member = method.member()
+        while member.behind is None:
+            if not window.more(0, 1):
+                warn(f"its {method.name} data ends early")
+                return
+            try:
+                yield from member.feed(window.data)
+            except member.fault as error:
+                raise CaptureError(f"its {method.name} data cannot be decompressed ({error})") from error
+            window.skip(len(window.data) - len(member.behind or b""))
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self.behind: bytes | None = None
+        self.fault: type[Exception] = zlib.error
+        self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        piece = b""
+        # A full piece may have more behind it although all input is used up.
+        while data or len(piece) == _PIECE_BYTES:
+            piece = self._decompressor.decompress(data, _PIECE_BYTES)
+            if piece:
+                yield piece
+            if self._decompressor.eof:
+                self.behind = self._decompressor.unused_data
+                return
+            data = self._decompressor.unconsumed_tail
+
+
+class _Lz4:
+    def __init__(self) -> None:
+        import lz4.frame
+
+        self.behind: bytes | None = None
+        self.fault: type[Exception] = RuntimeError
+        self._decompressor = lz4.frame.LZ4FrameDecompressor()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        piece = self._decompressor.decompress(data, max_length=_PIECE_BYTES)
+        while piece:
+            yield piece
+            if self._decompressor.eof or self._decompressor.needs_input:
+                break
+            piece = self._decompressor.decompress(b"", max_length=_PIECE_BYTES)
+        if self._decompressor.eof:
+            self.behind = self._decompressor.unused_data or b""
+
+
+class _Zstd:
+    def __init__(self) -> None:
+        import zstandard
+
+        self.behind: bytes | None = None
+        self.fault: type[Exception] = zstandard.ZstdError
+        self._decompressor = zstandard.ZstdDecompressor().decompressobj()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        for pos in range(0, len(data), _ZSTD_INPUT_BYTES):
+            piece = self._decompressor.decompress(data[pos : pos + _ZSTD_INPUT_BYTES])
+            if piece:
+                yield piece
+            if self._decompressor.eof:
+                self.behind = self._decompressor.unused_data + data[pos + _ZSTD_INPUT_BYTES :]
+                return
+
+
+# Frames to be skipped are the same in both formats; zstd's parallel tools begin with one, lz4's do not.
+_SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
+METHODS = (
+    Method("gzip", (b"\x1f\x8b",), _Gzip),
+    Method("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Zstd),
+    Method("lz4", (b"\x04\x22\x4d\x18",), _Lz4),
+)

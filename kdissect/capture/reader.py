@@ -1,0 +1,185 @@
+"""Files, pipes and streams in any capture format -> one capture: ``Packet`` by ``Packet`` in order of time.
+
+Holds what the reader of an open file holds: a block of 64 KiB, a unit that crosses its end, a decompressor.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Self, TypeAlias
+
+from kdissect.capture import compression, pcap, pcapng
+from kdissect.capture.appearance import appearance
+from kdissect.capture.merge import Part, merged
+from kdissect.capture.source import InterfaceStatistics, Source
+from kdissect.capture.window import Window
+from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from types import TracebackType
+
+    from kdissect.model import Interface, Packet
+
+Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
+
+_MAGIC_BYTES = 4
+# Enough to tell text from other things.
+_APPEARANCE_BYTES = 64
+# What is read of a file at a time to find its first packet.
+_GLANCE_BYTES = 4096
+
+
+def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
+    """Open files to be read as one capture, by content whatever their names.
+
+    ``-`` is stdin; a binary stream stays the caller's to close. Files are looked into at once, pipes and
+    streams when their packets are asked for.
+
+    Raises:
+        CaptureError: the file cannot be read; of several, none can.
+    """
+    return Capture(paths, limits)
+
+
+class Capture:
+    """One or more files, read once from the first to the last packet, merged by time.
+
+    Iterating raises ``CaptureError`` where the only file, or all of several, cannot be read any further,
+    after all packets before that place. One bad file among several is a warning.
+    """
+
+    def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
+        if not origins:
+            raise CaptureError("no capture was named")
+        if origins.count("-") > 1:
+            raise CaptureError("stdin as - can be named only once")
+        self._named = len(origins)
+        self._faults: list[str] = []
+        self._sources: list[Source] = []
+        self._readers: list[Generator[Packet, None, None]] = []
+        firsts_ns = []
+        for origin in origins:
+            try:
+                source = Source(origin, limits)
+                firsts_ns.append(None if source.size is None else _first_ns(origin, limits))
+            except CaptureError as error:
+                self._faults.append(str(error))
+                continue
+            source.reopened = self._named > limits.open_files
+            self._sources.append(source)
+        if not self._sources:
+            raise self._nothing_read()
+        self._packets = self._read(firsts_ns)
+
+    def __iter__(self) -> Iterator[Packet]:
+        return self._packets
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all files; there are no more packets then."""
+        self._packets.close()
+        for reader in self._readers:
+            reader.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken from all files so far, as they are on disk."""
+        return sum(source.bytes_read for source in self._sources)
+
+    @property
+    def bytes_total(self) -> int | None:
+        """Bytes of all files; None when one of them is a pipe or a stream."""
+        sizes = [source.size for source in self._sources if source.size is not None]
+        return sum(sizes) if len(sizes) == len(self._sources) else None
+
+    @property
+    def packets(self) -> int:
+        """Packets read so far, brought up to date with each block, and exact after the last."""
+        return sum(source.packets for source in self._sources)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was odd so far, a line each that begins with the file's name."""
+        return self._faults + [warning for source in self._sources for warning in source.warnings]
+
+    @property
+    def statistics(self) -> dict[Interface, InterfaceStatistics]:
+        """The last counters that the capturing program left for each interface."""
+        return {
+            interface: counters
+            for source in self._sources
+            for interface, counters in source.statistics.items()
+        }
+
+    def _read(self, firsts_ns: list[int | None]) -> Generator[Packet, None, None]:
+        self._readers = [self._packets_of(source) for source in self._sources]
+        parts = []
+        for source, reader, first_ns in zip(self._sources, self._readers, firsts_ns, strict=True):
+            if source.size is None and self._named > 1:
+                # A stream's first packet can only be had by reading it, and is then to be put back.
+                first = next(reader, None)
+                if first is not None:
+                    parts.append(Part(first.time_ns, chain([first], reader)))
+            else:
+                parts.append(Part(first_ns or 0, reader))
+        yield from merged(parts)
+        if len(self._faults) == self._named and not self.packets:
+            raise self._nothing_read()
+
+    def _packets_of(self, source: Source) -> Generator[Packet, None, None]:
+        try:
+            yield from packets_of(source)
+        except CaptureError as error:
+            if self._named == 1:
+                raise
+            self._faults.append(str(error))
+
+    def _nothing_read(self) -> CaptureError:
+        first = self._faults[0]
+        return CaptureError(
+            first if self._named == 1 else f"none of {self._named} captures can be read; {first}"
+        )
+
+
+def packets_of(source: Source) -> Generator[Packet, None, None]:
+    """Packets of one source in its order, whatever compression and format its content turns out to have.
+
+    Raises:
+        CaptureError: it is not a capture, or cannot be read any further; the text begins with its name.
+    """
+    try:
+        window = Window(source.blocks())
+        window.more(0, _MAGIC_BYTES)
+        method = compression.recognised(window.data)
+        if method is not None:
+            window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
+            window.more(0, _MAGIC_BYTES)
+        for file_format in (pcap, pcapng):
+            if file_format.recognised(window.data):
+                yield from file_format.packets(window, source)
+                return
+        window.more(0, _APPEARANCE_BYTES)
+        inside = f", behind its {method.name} compression," if method is not None else ""
+        raise CaptureError(
+            f"neither pcap nor pcapng; it is{inside} {appearance(window.data[:_APPEARANCE_BYTES])}"
+        )
+    except (OSError, CaptureError) as error:
+        raise CaptureError(source.told(error)) from error
+
+
+def _first_ns(origin: Origin, limits: Limits) -> int | None:
+    """Time of a file's first packet, None where it has none; the file is closed again."""
+    with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
+        first = next(packets, None)
+    return None if first is None else first.time_ns

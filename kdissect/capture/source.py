@@ -1,0 +1,138 @@
+"""A file, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
+
+Holds one block of 64 KiB. Reading in such blocks costs the same per packet as a memory map
+(benchmarks/reading.py), does not make resident memory grow with the file, and serves pipes as well; larger
+blocks are slower, because the allocator maps and unmaps them one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from io import FileIO
+
+    from kdissect.limits import Limits
+    from kdissect.model import Interface
+
+BLOCK_BYTES = 64 * 1024
+
+
+class InterfaceStatistics(NamedTuple):
+    """Counters that the capturing program left behind for an interface; None where it did not tell.
+
+    Attributes:
+        received: packets that the interface received (isb_ifrecv).
+        dropped_by_interface: packets lost for want of resources in the interface (isb_ifdrop).
+        dropped_by_system: packets lost between interface and capturing program (isb_osdrop).
+    """
+
+    received: int | None
+    dropped_by_interface: int | None
+    dropped_by_system: int | None
+
+
+class Source:
+    """One input as the user named it, and what reading it has told so far.
+
+    Attributes:
+        name: the path as given, ``-`` for stdin, a stream's own name.
+        size: bytes of a regular file, None for what has no size before it ends.
+        bytes_read: bytes taken from it, before decompression.
+        packets: packets read, brought up to date with each block, exact when reading is over.
+        warnings: what was odd, a line each that begins with the name.
+        statistics: the last counters of each interface.
+        reopened: whether the file is to be closed between blocks.
+    """
+
+    def __init__(
+        self, origin: str | os.PathLike[str] | IO[bytes], limits: Limits, *, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self.limits = limits
+        self.bytes_read = 0
+        self.packets = 0
+        self.warnings: list[str] = []
+        self.statistics: dict[Interface, InterfaceStatistics] = {}
+        self.reopened = False
+        self.size: int | None = None
+        self._block_bytes = block_bytes
+        self._path: Path | None = None
+        self._stream: IO[bytes] | None = None
+        if not isinstance(origin, (str, os.PathLike)):
+            self._stream = origin
+            name = getattr(origin, "name", None)
+            self.name = name if isinstance(name, str) else "stream"
+            return
+        self.name = os.fspath(origin)
+        if self.name != "-":
+            self._path = Path(self.name)
+            try:
+                status = self._path.stat()
+            except OSError as error:
+                raise CaptureError(self.told(error)) from error
+            if stat.S_ISREG(status.st_mode):
+                self.size = status.st_size
+
+    def told(self, fault: str | Exception) -> str:
+        """A fault as a line that begins with this source's name."""
+        if isinstance(fault, OSError) and fault.strerror:
+            fault = fault.strerror.lower()
+        return f"{self.name}: {fault}"
+
+    def warn(self, text: str) -> None:
+        """Note that something was odd; ``text`` goes on after the name and a colon."""
+        self.warnings.append(self.told(text))
+
+    def blocks(self) -> Iterator[bytes]:
+        """Read from the beginning to the end, once. The file is closed when the iterator is."""
+        if self._path is not None:
+            yield from self._file_blocks(self._path)
+        elif self._stream is not None:
+            yield from self._stream_blocks(self._stream)
+        else:
+            # The raw file below the buffer tells "nothing yet" from "the end".
+            yield from self._stream_blocks(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
+
+    def _file_blocks(self, path: Path) -> Iterator[bytes]:
+        """Blocks of a file. A ``reopened`` one is open only while a block is read, so that any number of
+        captures of the same time can be merged with the few file descriptors that a process has.
+        """
+        if self.size is None or not self.reopened:
+            with path.open("rb", buffering=0) as file:
+                yield from self._stream_blocks(file)
+            return
+        identity = None
+        while True:
+            with path.open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if identity not in (None, (status.st_dev, status.st_ino)):
+                    raise CaptureError("was replaced by another file while it was read")
+                identity = (status.st_dev, status.st_ino)
+                file.seek(self.bytes_read)
+                block = file.read(self._block_bytes)
+            if not block:
+                return
+            self.bytes_read += len(block)
+            yield block
+
+    def _stream_blocks(self, stream: IO[bytes] | FileIO) -> Iterator[bytes]:
+        # A buffered file's read() would wait for a whole block.
+        read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
+        while True:
+            block = read(self._block_bytes)
+            if block is None:
+                # A pipe that somebody made non-blocking (ssh and shells do that to stdin) has nothing yet.
+                select.select([stream], [], [])
+                continue
+            if not block:
+                return
+            self.bytes_read += len(block)
+            yield block

@@ -1,0 +1,87 @@
+"""``Packet`` -> a pcapng or pcap file, with nanoseconds. Holds the interfaces written so far."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, BinaryIO
+
+from kdissect.capture.pcap import NANOSECONDS
+from kdissect.capture.section import (
+    BYTE_ORDER_MAGIC,
+    ENHANCED_PACKET,
+    INTERFACE,
+    INTERFACE_NAME,
+    INTERFACE_RESOLUTION,
+    SECTION,
+)
+from kdissect.errors import CaptureError
+
+if TYPE_CHECKING:
+    from kdissect.model import Interface, Packet
+
+_DECIMAL_NANOSECONDS = b"\x09"
+_LATEST_TICKS = (1 << 64) - 1
+
+
+class PcapngWriter:
+    """Writes packets with the interfaces they came from. The file stays the caller's to close."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._indexes: dict[Interface, int] = {}
+        file.write(block(SECTION, struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)))
+
+    def write(self, packet: Packet) -> None:
+        """Append a packet, and its interface before it where it is the first of that interface."""
+        index = self._indexes.get(packet.interface)
+        if index is None:
+            index = self._indexes[packet.interface] = len(self._indexes)
+            self._file.write(_interface(packet.interface))
+        # Times before 1970 come from broken clocks only, and the format cannot tell them without an offset.
+        ticks = min(max(packet.time_ns, 0), _LATEST_TICKS)
+        head = struct.pack("<5I", index, ticks >> 32, ticks & 0xFFFFFFFF, len(packet.data), packet.length)
+        self._file.write(block(ENHANCED_PACKET, head + packet.data))
+
+
+class PcapWriter:
+    """Writes packets of one link type as pcap. The file stays the caller's to close."""
+
+    def __init__(self, file: BinaryIO, link_type: int, snaplen: int = 262144) -> None:
+        self._file = file
+        self._link_type = link_type
+        file.write(struct.pack("<IHHiIII", NANOSECONDS, 2, 4, 0, 0, snaplen, link_type))
+
+    def write(self, packet: Packet) -> None:
+        """Append a packet.
+
+        Raises:
+            CaptureError: it is of another link type, or of a time that 32 bits of seconds cannot tell.
+        """
+        if packet.interface.link_type != self._link_type:
+            raise CaptureError(
+                f"a pcap file holds one link type, here {self._link_type}, not {packet.interface.link_type};"
+                " use pcapng"
+            )
+        seconds, rest_ns = divmod(packet.time_ns, 1_000_000_000)
+        if not 0 <= seconds < 1 << 32:
+            raise CaptureError("a pcap file cannot tell times before 1970 or after 2106; use pcapng")
+        self._file.write(struct.pack("<4I", seconds, rest_ns, len(packet.data), packet.length) + packet.data)
+
+
+def block(kind: int, body: bytes) -> bytes:
+    """A little-endian pcapng block."""
+    padding = -len(body) % 4
+    total = struct.pack("<I", 12 + len(body) + padding)
+    return struct.pack("<I", kind) + total + body + bytes(padding) + total
+
+
+def _interface(interface: Interface) -> bytes:
+    options = _option(INTERFACE_RESOLUTION, _DECIMAL_NANOSECONDS)
+    if interface.name is not None:
+        options += _option(INTERFACE_NAME, interface.name.encode("utf-8", "backslashreplace")[:0xFFFF])
+    body = struct.pack("<HHI", interface.link_type & 0xFFFF, 0, interface.snaplen)
+    return block(INTERFACE, body + options + bytes(4))
+
+
+def _option(code: int, value: bytes) -> bytes:
+    return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)

@@ -1,0 +1,25 @@
+"""What is told about files that are no captures."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdissect.capture.appearance import appearance
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"", "empty"),
+        (b'{"topic": "orders"}\n', "text"),
+        ("naïve".encode()[:3], "text"),
+        (b"snoop\0\0\0\0\0\0\2", "a snoop file, which editcap can turn into pcapng"),
+        (b"\xfd7zXZ\0\0", "xz data, to be unpacked first"),
+        (b"\x1f\x8b\x08", "gzip data once more"),
+        (bytes(64), "all zeros, as a file is whose writing was lost"),
+        (b"\x80\x81\x82", "something else"),
+        (b"ab\0cd", "something else"),
+    ],
+)
+def test_appearance(head: bytes, words: str) -> None:
+    assert appearance(head) == words

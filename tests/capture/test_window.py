@@ -1,0 +1,53 @@
+"""The sliding window."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdissect.capture.window import Window
+
+
+def blocks(data: bytes, size: int) -> Window:
+    return Window(data[pos : pos + size] for pos in range(0, len(data), size))
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_more_forgets_what_was_used_and_reads_what_is_needed(size: int) -> None:
+    window = blocks(b"abcdefghij", size)
+    assert window.more(0, 4)
+    assert window.data.startswith(b"abcd")
+    assert window.more(3, 5)
+    assert (window.start, window.data[:5]) == (3, b"defgh")
+    assert not window.more(5, 3)
+    assert (window.start, window.data) == (8, b"ij")
+    assert not window.more(2, 1)
+    assert (window.start, window.data) == (10, b"")
+
+
+def test_no_more_is_read_than_is_needed() -> None:
+    came = iter([b"ab", b"cd", b"ef"])
+    window = Window(came)
+    assert window.more(0, 3)
+    assert window.data == b"abcd"
+    assert window.more(1, 3)
+    assert next(came) == b"ef"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_skip(size: int) -> None:
+    window = blocks(b"abcdefghij", size)
+    assert window.more(0, 2)
+    assert window.skip(7)
+    assert window.place(0) == "byte 7"
+    assert window.more(0, 3)
+    assert window.data == b"hij"
+    assert window.skip(3)
+    assert not window.skip(1)
+    assert window.data == b""
+
+
+def test_rest_is_all_that_is_left() -> None:
+    window = blocks(b"abcdefghij", 3)
+    window.more(0, 4)
+    window.skip(2)
+    assert b"".join(window.rest()) == b"cdefghij"
