@@ -1,0 +1,349 @@
+"""The segments of one connection -> its two streams, in the order in which the two ends wrote and read.
+
+A segment's acknowledgment says what its sender had received when it wrote the segment. So bytes are passed
+on only after everything that they acknowledge was passed on in the other direction: a response never
+overtakes its request, however late the capture recorded the request, and any order of the same segments
+gives the same streams, woven in a possible way.
+
+Three things may never come, and are waited for with patience (``Limits.patience_segments`` and
+``patience_ns``):
+
+* the beginning. Until both SYNs tell where the streams begin, segments are kept as they are. Without SYNs,
+  streams begin at the lowest sequence number that came meanwhile, or where the other side's acknowledgment
+  stood.
+* bytes that the other side has acknowledged: it has them, so the capture missed them or has them late.
+  Then: a gap. A hole that nobody acknowledged, as when one direction only was captured, may wait for
+  ``hole_age_ns``.
+* what stands behind a reset: the connection is over when patience is.
+
+A direction of which nothing was captured is not waited for. Holds the segments of a beginning and two
+streams; ``held`` says how much that is, and past the bounds of a stream the oldest hole is given up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from kdissect.model import Gap
+from kdissect.net.stream import PIECE_COST, Piece, Stream, advance, distance
+from kdissect.net.tcp import ACK, FIN, RST, SYN, endpoints, reversed_ends
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from kdissect.limits import Limits
+    from kdissect.model import Closed, Data, Endpoint, Interface, Segment
+
+    Cause = Segment | Piece
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """What is known of a connection when its first bytes are passed on; one object for each connection,
+    compared by identity.
+
+    Attributes:
+        id: 12 hex digits, from both ends and the first packet's time.
+        ends: of side 0 and side 1; side 0 sent the segment that came first.
+        initiator: the side that sent a SYN, or got a SYN with ACK; None where no SYN was captured.
+        from_start: by side, whether a SYN or its acknowledgment tells where the stream begins.
+        first_packet, first_time_ns, interface: of the earliest packet.
+    """
+
+    id: str
+    ends: tuple[Endpoint, Endpoint]
+    initiator: int | None
+    from_start: tuple[bool, bool]
+    first_packet: int
+    first_time_ns: int
+    interface: Interface
+
+
+Event = tuple[Connection, int, "Data | Gap | Closed"]
+"""Connection, side (0 for ``Closed``), and what happened."""
+
+
+class Duplex:
+    """Both directions of one connection.
+
+    Attributes:
+        ends: of the first segment, as in ``Segment.ends``.
+        connection: None until the beginning is known.
+        streams: by side.
+        plain: begun, alive, nothing held: the next segment in order can be passed on as it is.
+        over: both sides have sent all that they had to.
+        reset_ns: time of the first RST.
+        last_ns: time of the latest segment.
+        patient: whether patience has begun for something.
+        told: whether its end was told.
+    """
+
+    __slots__ = (
+        "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
+        "_reach",
+        "connection", "ends", "last_ns", "over", "patient", "plain", "reset_ns", "streams", "told",
+    )  # fmt: skip
+
+    def __init__(self, ends: bytes, limits: Limits, counts: Counter[str]) -> None:
+        self.ends = ends
+        self.connection: Connection | None = None
+        self.streams = (Stream(), Stream())
+        self.plain = self.over = self.patient = self.told = False
+        self.reset_ns: int | None = None
+        self.last_ns = 0
+        self._counts = counts
+        self._limits = limits
+        # A segment from farther ahead than can be held belongs to an earlier connection of these ends.
+        self._reach = 2 * limits.stream_bytes
+        self._early: list[tuple[int, Segment, int]] | None = []
+        self._early_held = 0
+        self._early_ns = 0
+        self._initiator: int | None = None
+        self._due_begin = self._due_end = False
+
+    @property
+    def held(self) -> int:
+        """Bytes that all that is held costs."""
+        return self._early_held + self.streams[0].held + self.streams[1].held
+
+    @property
+    def holds_since_ns(self) -> int:
+        """Time of the earliest segment that is held, of the latest one where none is."""
+        if self._early:
+            return self._early_ns
+        return min(
+            (stream.pieces[0].time_ns for stream in self.streams if stream.pieces), default=self.last_ns
+        )
+
+    def is_new(self, side: int, segment: Segment) -> bool:
+        """Whether a SYN begins another connection with the same ends; else it came again, or late."""
+        first = advance(segment.sequence, 1)
+        stream = self.streams[side]
+        if self.reset_ns is not None and not segment.flags & ACK and segment.time_ns > self.reset_ns:
+            return True
+        if stream.first is not None:
+            return not 0 <= distance(first, stream.first) <= (0 if stream.exact else self._reach)
+        return any(
+            not 0 <= distance(first, early.sequence) <= self._reach
+            for early_side, early, _ in self._early or ()
+            if early_side == side and early.length
+        )
+
+    def feed(self, side: int, segment: Segment, arrival: int, out: list[Event]) -> None:
+        """Take a segment that ``side`` sent; ``arrival`` counts all segments of the capture."""
+        if segment.flags & RST and self.reset_ns is None:
+            self.reset_ns = segment.time_ns
+        if self._early is not None:
+            self._early.append((side, segment, arrival))
+            self._early_held += PIECE_COST + len(segment.payload)
+            self._early_ns = min(self._early_ns or segment.time_ns, segment.time_ns)
+            if segment.flags & SYN:
+                self._learn_beginning(side, segment)
+            self.streams[side].seen = True
+            if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
+                self.begin(out)
+            return
+        self._take(side, segment, arrival)
+        self._flow(out)
+        self._keep_bounds(side, segment, arrival, out)
+
+    def begin(self, out: list[Event]) -> None:
+        """Fix where the streams begin, and go on from there."""
+        early = self._early
+        if early is None:
+            return
+        self.connection = self._identify(early)
+        for side, stream in enumerate(self.streams):
+            own = [segment for sent_by, segment, _ in early if sent_by == side and not segment.flags & RST]
+            if stream.first is None:
+                data = [segment.sequence for segment in own if segment.length]
+                acks = [
+                    segment.acknowledgment
+                    for sent_by, segment, _ in early
+                    if sent_by != side and segment.flags & (ACK | RST) == ACK
+                ]
+                if data:
+                    stream.begin(min(data, key=lambda sequence: distance(data[0], sequence)), exact=False)
+                elif acks:
+                    stream.begin(max(acks, key=lambda sequence: distance(acks[0], sequence)), exact=False)
+        self._early = None
+        self._early_held = 0
+        for side, segment, arrival in early:
+            self._take(side, segment, arrival)
+            self._flow(out)
+            self._keep_bounds(side, segment, arrival, out)
+
+    def be_patient(self) -> bool:
+        """Let patience begin with all that is waited for now; whether there is anything."""
+        self._due_begin = self._early is not None
+        self._due_end = self.over or self.reset_ns is not None
+        waits = self._due_begin or self._due_end
+        for stream in self.streams:
+            stream.overdue = stream.acked if stream.missing else None
+            waits = waits or stream.missing
+        self.patient = waits
+        return waits
+
+    def lose_patience(self, cause: Cause, out: list[Event]) -> bool:
+        """Patience has ended: give up what was waited for. Whether the connection is to be closed."""
+        if self._due_begin:
+            self.begin(out)
+        while late := [side for side, stream in enumerate(self.streams) if stream.late]:
+            stuck = [side for side in late if self.streams[side].stuck]
+            if stuck:
+                side = min(stuck, key=self._head_time)
+                overdue = self.streams[side].overdue
+                assert overdue is not None
+                self._skip(side, overdue, cause, out)
+            elif len(late) == 2:
+                self._untie(out)
+            else:
+                break  # it waits for the other side, whose time has not come
+        return self._due_end
+
+    def flush(self, cause: Cause, out: list[Event]) -> None:
+        """Pass on everything that is held, the earliest first, with gaps for what is missing."""
+        self.begin(out)
+        while not self.over and any(stream.pieces for stream in self.streams):
+            self._overcome(min((0, 1), key=self._head_time), out)
+        for side, stream in enumerate(self.streams):
+            if stream.missing and stream.acked is not None and not self.over:
+                self._skip(side, stream.acked, cause, out)
+
+    def _learn_beginning(self, side: int, segment: Segment) -> None:
+        answers = bool(segment.flags & ACK)
+        if self._initiator is None:
+            self._initiator = 1 - side if answers else side
+        stream, other = self.streams[side], self.streams[1 - side]
+        stream.syn = True
+        if not stream.exact:
+            stream.begin(advance(segment.sequence, 1), exact=True)
+        if answers and not other.exact:
+            other.begin(segment.acknowledgment, exact=True)
+
+    def _identify(self, early: list[tuple[int, Segment, int]]) -> Connection:
+        first = min(
+            (segment for _, segment, _ in early), key=lambda segment: (segment.time_ns, segment.packet)
+        )
+        both = sorted((self.ends, reversed_ends(self.ends)))
+        digest = blake2b(b"".join((*both, b"%d" % first.time_ns)), digest_size=6).hexdigest()
+        one, two = self.streams
+        return Connection(
+            digest,
+            endpoints(self.ends),
+            self._initiator,
+            (one.exact, two.exact),
+            first.packet,
+            first.time_ns,
+            first.interface,
+        )
+
+    def _take(self, side: int, segment: Segment, arrival: int) -> None:
+        stream, other = self.streams[side], self.streams[1 - side]
+        flags = segment.flags
+        if flags & RST:
+            return
+        start = advance(segment.sequence, 1) if flags & SYN else segment.sequence
+        end = advance(start, segment.length)
+        if not stream.seen or stream.first is None:
+            stream.seen = True
+            if stream.first is None or (
+                segment.length and not stream.exact and distance(stream.next, end) > 0
+            ):
+                stream.begin(start, exact=False)
+        if distance(stream.top, start) > self._reach and stream.stray != start:
+            stream.stray = end
+            self._counts["stray_segments"] += 1
+            return
+        needs = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        if flags & FIN and stream.fin is None and distance(stream.next, end) >= 0:
+            stream.fin = end
+        if segment.length:
+            piece = Piece(
+                start,
+                end,
+                segment.payload,
+                needs,
+                arrival,
+                segment.packet,
+                segment.time_ns,
+                segment.interface,
+            )
+            stream.put(piece, self._counts)
+
+    def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
+        """The other side has received ``stream`` up to ``sequence``: return that if it must be waited for."""
+        if distance(stream.next, sequence) <= 0:
+            return None
+        if not stream.seen:
+            stream.next = sequence
+            return None
+        if distance(stream.top, sequence) > self._reach:
+            return None
+        if stream.acked is None or distance(stream.acked, sequence) > 0:
+            stream.acked = sequence
+        return sequence
+
+    def _flow(self, out: list[Event]) -> None:
+        one, two = self.streams
+        moved = True
+        while moved:
+            before = one.next, two.next
+            self._emit(0, one.release(two), out)
+            self._emit(1, two.release(one), out)
+            moved = before != (one.next, two.next)
+        self.over = (one.ended or two.ended) and all(
+            stream.ended or not stream.seen for stream in self.streams
+        )
+        if self.over:
+            one.forget()
+            two.forget()
+        self.plain = one.calm and two.calm and not self.over
+
+    def _keep_bounds(self, side: int, cause: Cause, arrival: int, out: list[Event]) -> None:
+        stream, limits = self.streams[side], self._limits
+        while stream.pieces and (
+            stream.holes > limits.stream_holes
+            or stream.held > limits.stream_bytes
+            or (
+                cause.time_ns - stream.pieces[0].time_ns > limits.hole_age_ns
+                and arrival - stream.pieces[0].arrival > limits.patience_segments
+            )
+        ):
+            self._overcome(side, out)
+
+    def _overcome(self, side: int, out: list[Event]) -> None:
+        """Give up what the head of a stream waits for."""
+        stream, other = self.streams[side], self.streams[1 - side]
+        head = stream.pieces[0]
+        if stream.stuck:
+            self._skip(side, head.start, head, out)
+        elif head.needs is not None and other.stuck:
+            self._skip(1 - side, head.needs, head, out)
+        else:
+            self._untie(out)
+
+    def _untie(self, out: list[Event]) -> None:
+        """Both heads acknowledge one another: the later one was sent before, in a segment that is missing."""
+        later = max(self.streams, key=lambda stream: (stream.pieces[0].time_ns, stream.pieces[0].packet))
+        later.pieces[0] = later.pieces[0]._replace(needs=None)
+        self._flow(out)
+
+    def _skip(self, side: int, end: int, cause: Cause, out: list[Event]) -> None:
+        self._emit(side, self.streams[side].skip(end, cause), out)
+        self._flow(out)
+
+    def _emit(self, side: int, items: list[Data | Gap], out: list[Event]) -> None:
+        assert self.connection is not None
+        for item in items:
+            if isinstance(item, Gap):
+                self._counts[f"{item.reason}_bytes"] += item.length
+                self._counts["gaps"] += 1
+            out.append((self.connection, side, item))
+
+    def _head_time(self, side: int) -> tuple[int, int, int]:
+        """Sorts the two sides: the one whose oldest piece is older first."""
+        pieces = self.streams[side].pieces
+        return (0, pieces[0].time_ns, pieces[0].packet) if pieces else (1, 0, side)

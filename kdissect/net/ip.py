@@ -1,0 +1,249 @@
+"""IPv4 and IPv6 headers -> what they carry; fragments -> the datagram that they make.
+
+A datagram as long as its packet has length 0 in its header when the network card was to cut it up
+(segmentation offload, and the jumbograms that Linux calls BIG TCP): then the packet's own length counts.
+Everything behind the datagram is Ethernet padding and left out.
+
+Holds the datagrams of which fragments are missing, at most ``Limits.fragment_datagrams`` and
+``fragment_bytes``, none older than ``fragment_age_ns`` of packet time. Of bytes that come twice the first
+captured win, and the overlap is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.net.link import IPV4
+from kdissect.net.stream import Piece, Stream
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+    from kdissect.model import Packet
+
+TCP = 6
+
+_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
+_MOBILITY, _HIP, _SHIM6 = 135, 139, 140
+_EXTENSIONS = frozenset(
+    (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION, _MOBILITY, _HIP, _SHIM6)
+)
+
+_NOT_TCP = {
+    1: "ICMP",
+    2: "IGMP",
+    4: "IP in IP tunnel",
+    17: "UDP",
+    41: "IPv6 in IP tunnel",
+    47: "GRE tunnel",
+    50: "ESP",
+    58: "ICMPv6",
+    59: "IPv6 without payload",
+    89: "OSPF",
+    132: "SCTP",
+    137: "MPLS in IP tunnel",
+}
+_UDP = 17
+_UDP_TUNNELS = {4789: "VXLAN tunnel", 6081: "Geneve tunnel", 8472: "VXLAN tunnel"}
+
+# version and header length, -, total length, identification, flags and fragment offset, -, protocol, -,
+# addresses
+_IPV4 = Struct(">BxHHHxBxx8s")
+# version ..., payload length, next header, -, addresses
+_IPV6 = Struct(">IHBx32s")
+# next header, -, offset and flags, identification
+_FRAGMENT_HEADER = Struct(">BxHI")
+_PORTS = Struct(">HH")
+
+
+class Datagram(NamedTuple):
+    """What an IP packet carries.
+
+    Attributes:
+        addresses: source and destination, 8 or 32 bytes.
+        protocol: number of the protocol in ``payload``.
+        payload: what was captured of it.
+        length: bytes of it on the wire; more than ``len(payload)`` when the packet was cut.
+    """
+
+    addresses: bytes
+    protocol: int
+    payload: bytes
+    length: int
+
+
+class Fragment(NamedTuple):
+    """A part of a datagram: ``part.protocol`` is that of the whole, ``key`` is the same for all parts."""
+
+    key: tuple[bytes, int, int]
+    offset: int
+    more: bool
+    part: Datagram
+
+
+def internet_layer(ethertype: int, packet: Packet, pos: int) -> Datagram | Fragment | str:
+    """Read the IP header at ``pos``; a text says why there is nothing to go on with."""
+    wire = max(packet.length, len(packet.data)) - pos
+    return _ipv4(packet.data, pos, wire) if ethertype == IPV4 else _ipv6(packet.data, pos, wire)
+
+
+def not_tcp(datagram: Datagram) -> str:
+    """What a datagram carries that is not TCP, in words."""
+    if datagram.protocol == _UDP and len(datagram.payload) >= _PORTS.size:
+        source, destination = _PORTS.unpack_from(datagram.payload)
+        tunnel = _UDP_TUNNELS.get(destination) or (_UDP_TUNNELS.get(source) if destination >= 1024 else None)
+        return tunnel or "UDP"
+    return _NOT_TCP.get(datagram.protocol, f"IP protocol {datagram.protocol}")
+
+
+def _ipv4(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
+    if len(data) < pos + _IPV4.size:
+        return "IP header not captured"
+    first, total, identification, place, protocol, addresses = _IPV4.unpack_from(data, pos)
+    header = (first & 0x0F) * 4
+    total = total or wire
+    if first >> 4 != 4 or header < _IPV4.size or total < header:
+        return "malformed IPv4 header"
+    part = Datagram(addresses, protocol, data[pos + header : pos + total], total - header)
+    more, offset = bool(place & 0x2000), (place & 0x1FFF) * 8
+    if more or offset:
+        return Fragment((addresses, identification, protocol), offset, more, part)
+    return _inner(part)
+
+
+def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
+    if len(data) < pos + _IPV6.size:
+        return "IP header not captured"
+    first, length, protocol, addresses = _IPV6.unpack_from(data, pos)
+    if first >> 28 != 6:
+        return "malformed IPv6 header"
+    length = length or max(0, wire - _IPV6.size)
+    start = pos + _IPV6.size
+    return _inner(Datagram(addresses, protocol, data[start : start + length], length))
+
+
+def _inner(datagram: Datagram) -> Datagram | Fragment | str:
+    """Step over the extension headers of IPv6, and the authentication header of both."""
+    addresses, protocol, payload, length = datagram
+    pos = 0
+    while protocol in _EXTENSIONS:
+        if len(addresses) == 8 and protocol != _AUTHENTICATION:
+            break  # in IPv4 these numbers announce no header of this form
+        if len(payload) < pos + 8:
+            return "IP header not captured" if len(payload) < length else "malformed IP extension header"
+        if protocol == _FRAGMENT:
+            following, place, identification = _FRAGMENT_HEADER.unpack_from(payload, pos)
+            part = Datagram(addresses, following, payload[pos + 8 :], length - pos - 8)
+            if place & 0xFFF9:
+                return Fragment((addresses, identification, _FRAGMENT), place & 0xFFF8, bool(place & 1), part)
+            size = 8
+        elif protocol == _AUTHENTICATION:
+            following, size = payload[pos], (payload[pos + 1] + 2) * 4
+        else:
+            following, size = payload[pos], (payload[pos + 1] + 1) * 8
+        protocol = following
+        pos += size
+    if pos > length:
+        return "malformed IP extension header"
+    return Datagram(addresses, protocol, payload[pos:], length - pos) if pos else datagram
+
+
+class _Partial:
+    """A datagram of which fragments are missing."""
+
+    __slots__ = ("count", "end", "first_ns", "protocol", "stream")
+
+    def __init__(self, first_ns: int) -> None:
+        self.first_ns = first_ns
+        self.stream = Stream()
+        self.count = 0
+        self.end: int | None = None
+        self.protocol: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        pieces = self.stream.pieces
+        whole = self.end is not None and self.stream.runs == 1 and pieces[0].start == 0
+        return whole and pieces[-1].end == self.end
+
+
+class Fragments:
+    """Puts datagrams together again; counts in ``skipped`` what came of no use."""
+
+    def __init__(self, limits: Limits, skipped: Counter[str]) -> None:
+        self._limits = limits
+        self._skipped = skipped
+        self._partials: OrderedDict[tuple[bytes, int, int], _Partial] = OrderedDict()
+        self._held = 0
+
+    def feed(self, fragment: Fragment, packet: Packet) -> Datagram | str | None:
+        """Take a fragment; the datagram once it is complete, until then None."""
+        key, offset, more, part = fragment
+        self._forget_old(packet.time_ns)
+        if not part.length:
+            return "malformed IP fragment"
+        partial = self._partials.get(key)
+        if partial is None:
+            partial = self._partials[key] = _Partial(packet.time_ns)
+        end = offset + part.length
+        piece = Piece(offset, end, part.payload, None, 0, packet.number, packet.time_ns, packet.interface)
+        self._put(partial, piece)
+        if not more and partial.end is None:
+            partial.end = end
+        if offset == 0 and partial.protocol is None:
+            partial.protocol = part.protocol
+        if not partial.complete:
+            self._keep_bounds()
+            return None
+        self._forget(key)
+        whole = _join(part.addresses, partial)
+        inner = _inner(whole)
+        return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
+
+    def close(self) -> None:
+        """Count what never became whole."""
+        while self._partials:
+            self._give_up()
+
+    def _put(self, partial: _Partial, piece: Piece) -> None:
+        counts: Counter[str] = Counter()
+        before = partial.stream.held
+        partial.stream.put(piece, counts)
+        partial.count += 1
+        self._held += partial.stream.held - before
+        if counts["overlapping_bytes"]:
+            self._skipped["overlapping IP fragment"] += 1
+
+    def _keep_bounds(self) -> None:
+        limits = self._limits
+        while len(self._partials) > limits.fragment_datagrams or self._held > limits.fragment_bytes:
+            self._give_up()
+
+    def _forget_old(self, now_ns: int) -> None:
+        while self._partials:
+            oldest = next(iter(self._partials.values()))
+            if now_ns - oldest.first_ns <= self._limits.fragment_age_ns:
+                break
+            self._give_up()
+
+    def _give_up(self) -> None:
+        key = next(iter(self._partials))
+        self._skipped["IP fragment of an incomplete datagram"] += self._forget(key).count
+
+    def _forget(self, key: tuple[bytes, int, int]) -> _Partial:
+        partial = self._partials.pop(key)
+        self._held -= partial.stream.held
+        return partial
+
+
+def _join(addresses: bytes, partial: _Partial) -> Datagram:
+    """The whole datagram: its bytes as far as they were captured."""
+    captured = []
+    for piece in partial.stream.pieces:
+        captured.append(piece.payload)
+        if len(piece.payload) < piece.end - piece.start:
+            break
+    assert partial.protocol is not None
+    assert partial.end is not None
+    return Datagram(addresses, partial.protocol, b"".join(captured), partial.end)

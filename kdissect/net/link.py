@@ -1,0 +1,111 @@
+"""Link-layer header of a packet -> which protocol follows it, and where. Holds nothing.
+
+    Ethernet   | destination 6 | source 6 | [tag 4]* | ethertype 2 | ...
+    cooked v1  | packet type 2 | ARPHRD 2 | length 2 | address 8 | protocol 2 | ...
+    cooked v2  | protocol 2 | 0 0 | interface 4 | ARPHRD 2 | packet type 1 | length 1 | address 8 | ...
+    BSD null   | address family 4, in the byte order of the machine that captured | ...
+    raw        | IP header
+
+Numbers and headers of link types: https://www.tcpdump.org/linktypes.html. A tag is a VLAN tag: 802.1Q, or
+802.1ad and its forerunner, which put a second tag in front of the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NULL, ETHERNET, RAW_BSD, RAW_OPENBSD, RAW, LOOP = 0, 1, 12, 14, 101, 108
+COOKED, IPV4_ONLY, IPV6_ONLY, COOKED_V2 = 113, 228, 229, 276
+
+IPV4, IPV6 = 0x0800, 0x86DD
+_VLAN_TAGS = frozenset((0x8100, 0x88A8, 0x9100))
+_SMALLEST_ETHERTYPE = 0x0600  # what is less is a length: an 802.3 frame
+
+_NOT_IP = {
+    0x0806: "ARP",
+    0x8035: "RARP",
+    0x8809: "Ethernet slow protocols",
+    0x8847: "MPLS",
+    0x8848: "MPLS",
+    0x8863: "PPPoE",
+    0x8864: "PPPoE",
+    0x888E: "802.1X",
+    0x88CC: "LLDP",
+    0x88E5: "MACsec",
+}
+# The BSDs and macOS do not agree on the number of AF_INET6.
+_FAMILIES = {2: IPV4, 24: IPV6, 28: IPV6, 30: IPV6}
+_NOT_CAPTURED = "link header not captured"
+
+Place = tuple[int, int]
+"""Ethertype (``IPV4`` or ``IPV6``) and position of the header that it announces."""
+
+
+def network_layer(link_type: int, data: bytes) -> Place | str:
+    """Find the IP header of a packet; where there is none, say what there is instead."""
+    find = _FINDERS.get(link_type)
+    return find(data) if find else f"link type {link_type}"
+
+
+def _ethernet(data: bytes) -> Place | str:
+    return _ethertype(data, 12)
+
+
+def _cooked(data: bytes) -> Place | str:
+    return _ethertype(data, 14)
+
+
+def _cooked_v2(data: bytes) -> Place | str:
+    return _ethertype(data, 0, header=18)
+
+
+def _ethertype(data: bytes, pos: int, *, header: int = 0) -> Place | str:
+    """Read the protocol at ``pos``; ``header`` more bytes stand between it and what it announces."""
+    while True:
+        if len(data) < pos + 2 + header:
+            return _NOT_CAPTURED
+        ethertype = data[pos] << 8 | data[pos + 1]
+        pos += 2 + header
+        if ethertype not in _VLAN_TAGS:
+            break
+        pos, header = pos + 2, 0  # behind the tag's priority and number stands the next ethertype
+    if ethertype in (IPV4, IPV6):
+        return ethertype, pos
+    if ethertype < _SMALLEST_ETHERTYPE:
+        return "802.3 frame"
+    return _NOT_IP.get(ethertype, f"ethertype 0x{ethertype:04x}")
+
+
+def _null(data: bytes) -> Place | str:
+    if len(data) < 4:
+        return _NOT_CAPTURED
+    family = int.from_bytes(data[:4], "big")
+    if family not in _FAMILIES:
+        family = int.from_bytes(data[:4], "little")
+    return (_FAMILIES[family], 4) if family in _FAMILIES else f"address family {family}"
+
+
+def _raw(data: bytes) -> Place | str:
+    if not data:
+        return _NOT_CAPTURED
+    version = data[0] >> 4
+    if version in (4, 6):
+        return (IPV4 if version == 4 else IPV6), 0
+    return "neither IPv4 nor IPv6"
+
+
+_FINDERS: dict[int, Callable[[bytes], Place | str]] = {
+    NULL: _null,
+    LOOP: _null,
+    ETHERNET: _ethernet,
+    COOKED: _cooked,
+    COOKED_V2: _cooked_v2,
+    RAW: _raw,
+    RAW_BSD: _raw,
+    RAW_OPENBSD: _raw,
+    IPV4_ONLY: lambda _: (IPV4, 0),
+    IPV6_ONLY: lambda _: (IPV6, 0),
+}

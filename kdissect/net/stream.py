@@ -1,0 +1,252 @@
+"""Pieces of one direction, in any order -> its bytes in order, each once, and the gaps between them.
+
+    next         head
+     |            |
+     v            v
+     .............[piece][piece].......[piece]
+          hole        a run       hole   a run
+
+Pieces are sorted by place and never overlap, and none begins before ``next``. A hole is a segment that is
+late, or that is not in the capture at all.
+
+Of bytes that come twice the first captured win: a receiver may have used either, and this choice needs no
+second thoughts. ``Stream`` decides nothing about patience: whoever feeds it says when a hole is given up
+(duplex.py). Holds the pieces; ``held`` says how much that is, a fixed cost for each piece included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.model import Data, Gap
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from kdissect.model import Interface, Segment
+
+PIECE_COST = 256
+"""What holding a piece costs besides its payload, about: so that tiny segments are bounded too."""
+
+LOST, CUT = "lost", "cut"
+
+_MASK = 0xFFFF_FFFF
+_HALF = 0x8000_0000
+
+
+def distance(start: int, end: int) -> int:
+    """How far ``end`` lies behind ``start``, negative when before: the numbers wrap (RFC 9293, 3.4)."""
+    return ((end - start + _HALF) & _MASK) - _HALF
+
+
+def advance(sequence: int, length: int) -> int:
+    """The sequence number ``length`` bytes behind ``sequence``."""
+    return (sequence + length) & _MASK
+
+
+class Piece(NamedTuple):
+    """Bytes ``start`` to ``end`` of a stream, by sequence number.
+
+    Attributes:
+        payload: those that were captured; fewer than ``end - start`` when the packet was cut.
+        needs: what the segment acknowledged, None when nothing has to be waited for.
+        arrival: count of segments when it came.
+        packet, time_ns, interface: of the packet that carried it.
+    """
+
+    start: int
+    end: int
+    payload: bytes
+    needs: int | None
+    arrival: int
+    packet: int
+    time_ns: int
+    interface: Interface
+
+
+class Stream:
+    """One direction of a connection.
+
+    Attributes:
+        next: sequence number of the next byte to pass on.
+        first: sequence number of the first byte; None until it is known.
+        exact: whether ``first`` comes from a SYN or its acknowledgment, rather than from what was captured
+            first.
+        seen: whether any segment of this direction was captured.
+        fin: sequence number of the FIN; None while none was seen.
+        ended: everything up to the FIN was passed on.
+        acked: highest acknowledgment by the other side.
+        overdue: what was acknowledged when patience with the holes before it began; None when nothing is
+            waited for.
+        pieces: what is held.
+        runs: how many runs without a hole the pieces make.
+        held: bytes that the pieces cost.
+        stray: sequence number behind a segment from so far ahead that it was not believed; a second that
+            follows it is.
+        syn: whether a SYN of this direction was captured.
+    """
+
+    __slots__ = (
+        "acked", "ended", "exact", "fin", "first", "held", "next", "overdue", "pieces", "runs", "seen",
+        "stray", "syn",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.first: int | None = None
+        self.exact = False
+        self.seen = False
+        self.fin: int | None = None
+        self.ended = False
+        self.acked: int | None = None
+        self.overdue: int | None = None
+        self.pieces: list[Piece] = []
+        self.runs = 0
+        self.held = 0
+        self.stray: int | None = None
+        self.syn = False
+
+    @property
+    def top(self) -> int:
+        """Sequence number behind the last byte that has come."""
+        return self.pieces[-1].end if self.pieces else self.next
+
+    @property
+    def holes(self) -> int:
+        """How many holes stand before pieces."""
+        return self.runs - bool(self.pieces and self.pieces[0].start == self.next)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is held, and no FIN waits for the bytes before it."""
+        return self.seen and not self.pieces and (self.fin is None or self.ended)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the byte at ``next`` has not come."""
+        return not self.pieces or self.pieces[0].start != self.next
+
+    @property
+    def missing(self) -> bool:
+        """Whether the other side has acknowledged bytes that were not passed on."""
+        return self.acked is not None and distance(self.next, self.acked) > 0
+
+    @property
+    def late(self) -> bool:
+        """Whether some of what is overdue was not passed on."""
+        return self.overdue is not None and distance(self.next, self.overdue) > 0
+
+    def begin(self, sequence: int, *, exact: bool) -> None:
+        """Make ``sequence`` the first byte."""
+        self.first = self.next = sequence
+        self.exact = exact
+
+    def put(self, piece: Piece, counts: Counter[str]) -> None:
+        """Take in what is new of a piece."""
+        base = self.next
+        low = distance(base, piece.start)
+        high = low + distance(piece.start, piece.end)
+        if low < 0:
+            counts["retransmitted_bytes"] += min(0, high) - low
+            low = 0
+        elif low > 0 and piece.start != self.top:
+            counts["out_of_order"] += 1
+        index = bisect_right(self.pieces, low, key=lambda held: distance(base, held.end))
+        while low < high:
+            held = self.pieces[index] if index < len(self.pieces) else None
+            until = high if held is None else min(high, distance(base, held.start))
+            if low < until:
+                self._insert(index, _part(piece, advance(base, low), advance(base, until)))
+            elif held is not None:
+                until = min(high, distance(base, held.end))
+                self._overlap(index, held, _part(piece, advance(base, low), advance(base, until)), counts)
+            index += 1
+            low = until
+
+    def release(self, other: Stream) -> list[Data | Gap]:
+        """Pass on what is in order and acknowledges nothing that ``other`` has yet to pass on."""
+        out: list[Data | Gap] = []
+        count = 0
+        for piece in self.pieces:
+            if piece.start != self.next or (
+                piece.needs is not None and distance(other.next, piece.needs) > 0
+            ):
+                break
+            self._pass(piece, out)
+            count += 1
+        if count:
+            self._drop(count)
+        if self.next == self.fin and not (self.pieces and self.pieces[0].start == self.next):
+            # A FIN takes one sequence number; one with data in its place is none.
+            self.next = advance(self.next, 1)
+            self.ended = True
+        return out
+
+    def skip(self, end: int, cause: Segment | Piece) -> list[Data | Gap]:
+        """Give up missing bytes: from ``next`` up to ``end``, the FIN or the head, whichever comes first.
+
+        ``cause`` lends its place in the capture to a gap that no piece follows.
+        """
+        out: list[Data | Gap] = []
+        if self.fin is not None and distance(self.next, self.fin) > 0 and distance(self.fin, end) > 0:
+            end = self.fin  # its own number is no byte
+        head = self.pieces[0] if self.pieces else None
+        if head is not None and distance(head.start, end) >= 0:
+            end, cause = head.start, head
+        length = distance(self.next, end)
+        if head is not None or length > 1 or end == self.fin:
+            self._gap(length, LOST, cause, out)
+        # else it is one number behind all that came: that of a FIN which was not captured
+        self.next = end
+        return out
+
+    def forget(self) -> None:
+        """Let go of all that is held."""
+        self.pieces.clear()
+        self.runs = self.held = 0
+
+    def _insert(self, index: int, piece: Piece) -> None:
+        pieces = self.pieces
+        after = index > 0 and pieces[index - 1].end == piece.start
+        before = index < len(pieces) and pieces[index].start == piece.end
+        self.runs += 1 - after - before
+        self.held += PIECE_COST + len(piece.payload)
+        pieces.insert(index, piece)
+
+    def _overlap(self, index: int, held: Piece, part: Piece, counts: Counter[str]) -> None:
+        """``part`` came again: its bytes are not needed, but its acknowledgment may ask for less."""
+        counts["overlapping_bytes"] += distance(part.start, part.end)
+        skip = distance(held.start, part.start)
+        ours = held.payload[skip : skip + len(part.payload)]
+        theirs = part.payload[: len(ours)]
+        if ours != theirs:
+            counts["conflicting_bytes"] += sum(a != b for a, b in zip(ours, theirs, strict=True))
+        if held.needs is not None and (part.needs is None or distance(part.needs, held.needs) > 0):
+            self.pieces[index] = held._replace(needs=part.needs)
+
+    def _pass(self, piece: Piece, out: list[Data | Gap]) -> None:
+        if piece.payload:
+            out.append(Data(piece.packet, piece.time_ns, piece.interface, piece.payload))
+        self._gap(distance(piece.start, piece.end) - len(piece.payload), CUT, piece, out)
+        self.next = piece.end
+
+    def _gap(self, length: int, reason: str, source: Segment | Piece, out: list[Data | Gap]) -> None:
+        if length > 0:
+            out.append(Gap(source.packet, source.time_ns, source.interface, length, reason))
+
+    def _drop(self, count: int) -> None:
+        """Forget pieces at the front, all of one run."""
+        pieces = self.pieces
+        self.held -= sum(PIECE_COST + len(piece.payload) for piece in pieces[:count])
+        if count == len(pieces) or pieces[count].start != pieces[count - 1].end:
+            self.runs -= 1
+        del pieces[:count]
+
+
+def _part(piece: Piece, start: int, end: int) -> Piece:
+    """Bytes ``start`` to ``end`` of a piece."""
+    if start == piece.start and end == piece.end:
+        return piece
+    low = distance(piece.start, start)
+    return piece._replace(start=start, end=end, payload=piece.payload[low : low + distance(start, end)])

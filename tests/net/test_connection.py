@@ -1,0 +1,472 @@
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.limits import Limits
+from kdissect.model import Closed, Data, Endpoint, Gap, Packet
+from kdissect.net.connection import Connection, Connections, Event
+from kdissect.net.tcp import Segments
+from tests.segments import ACK, FIN, MILLISECOND, PSH, RST, START_NS, SYN, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECOND = 1000 * MILLISECOND
+BROKER = ("10.0.0.2", 9092)
+UNLIMITED_PATIENCE = Limits(patience_segments=10**9, patience_ns=10**18, hole_age_ns=10**18)
+
+
+def run(
+    packets: Iterable[Packet], limits: Limits | None = None, connections: Connections | None = None
+) -> list[Event]:
+    segments = Segments()
+    connections = Connections(limits or Limits()) if connections is None else connections
+    out: list[Event] = []
+    for packet in packets:
+        if segment := segments.feed(packet):
+            out += connections.feed(segment)
+    return out + connections.close()
+
+
+def script(events: Iterable[Event]) -> list[str]:
+    """What happened, with the client's port in front where there are several connections."""
+    ports = {frozenset(end.port for end in connection.ends) for connection, _, _ in events}
+    told = []
+    for connection, side, item in events:
+        towards_broker = connection.ends[1 - side].port == BROKER[1]
+        client = min(connection.ends, key=lambda end: end.port == BROKER[1])
+        name = f"{client.port} " if len(ports) > 1 else ""
+        arrow = ">" if towards_broker else "<"
+        if isinstance(item, Data):
+            told.append(f"{name}{arrow}{item.payload.decode()}")
+        elif isinstance(item, Gap):
+            told.append(f"{name}{arrow}({item.length} {item.reason})")
+        else:
+            told.append(f"{name}{item.reason}")
+    return told
+
+
+def asks(talk: Talk, count: int = 1) -> Talk:
+    for _ in range(count):
+        talk.client_sends(b"ask").broker_sends(b"answer")
+    return talk
+
+
+def chatter(count: int, *, port: int = 50_000, start_ns: int = START_NS) -> list[Packet]:
+    """Segments of another connection, one each millisecond: they make patience pass."""
+    talk = Talk(("10.0.0.9", port), start_ns=start_ns).handshake()
+    while len(talk.packets) < count:
+        talk.broker_acks()
+    return talk.packets
+
+
+def test_a_connection_from_syn_to_fin() -> None:
+    talk = asks(Talk().handshake(), 2).finish()
+    events = run(talk.packets)
+    assert script(events) == [">ask", "<answer", ">ask", "<answer", "fin"]
+    connection = events[0][0]
+    assert all(event[0] is connection for event in events)
+    assert connection.ends == (Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
+    assert (connection.initiator, connection.first_packet, connection.first_time_ns) == (0, 1, START_NS)
+    assert len(connection.id) == 12
+    assert int(connection.id, 16) >= 0
+
+
+def test_the_id_tells_connections_apart_and_is_the_same_again() -> None:
+    one, again, other_time, other_port = (
+        run(asks(talk.handshake()).packets)[0][0].id
+        for talk in (Talk(), Talk(), Talk(start_ns=START_NS + 1), Talk(("10.0.0.1", 40001)))
+    )
+    assert one == again
+    assert len({one, other_time, other_port}) == 3
+    swapped = asks(Talk().handshake()).packets
+    swapped[0], swapped[1] = swapped[1], swapped[0]
+    assert run(swapped)[0][0].id == one
+
+
+def test_two_connections_at_once() -> None:
+    one, two = Talk(("10.0.0.1", 1)).handshake(), Talk(("10.0.0.1", 2)).handshake()
+    asks(one).finish()
+    asks(two).finish()
+    packets = [packet for pair in zip(one.packets, two.packets, strict=True) for packet in pair]
+    assert script(run(packets)) == ["1 >ask", "2 >ask", "1 <answer", "2 <answer", "1 fin", "2 fin"]
+
+
+def test_no_connection_comes_of_bare_segments() -> None:
+    talk = Talk().client_acks().broker_acks()
+    talk.put(0, FIN | ACK).put(1, RST | ACK)
+    connections = Connections()
+    assert run(talk.packets, connections=connections) == []
+    assert connections.counts == {"segments_without_connection": 4}
+
+
+def test_without_an_end() -> None:
+    assert script(run(asks(Talk().handshake()).packets)) == [">ask", "<answer", "end"]
+
+
+def test_what_follows_the_end_makes_no_ghost() -> None:
+    talk = asks(Talk().handshake()).finish()
+    talk.put(0, PSH | ACK, b"ask", sequence=1001).put(0, FIN | ACK, sequence=1004).broker_acks().reset()
+    connections = Connections()
+    assert script(run(talk.packets, connections=connections)) == [">ask", "<answer", "fin"]
+    assert connections.counts["connections"] == 1
+
+
+def test_a_reset_closes_when_patience_ends() -> None:
+    talk = asks(Talk().handshake())
+    talk.reset(1)
+    talk.put(0, PSH | ACK, b"late")
+    events = run(
+        [
+            *talk.packets,
+            *chatter(700, start_ns=talk.time_ns),
+            *asks(Talk(("10.0.0.7", 7)).handshake()).packets,
+        ]
+    )
+    told = script(events)
+    assert told[:4] == ["40000 >ask", "40000 <answer", "40000 >late", "40000 reset"]
+    assert told.index("40000 reset") < told.index("7 >ask")
+
+
+def test_a_refused_connection() -> None:
+    talk = Talk()
+    talk.put(0, SYN, acknowledgment=0)
+    talk.put(1, RST | ACK, sequence=0)
+    assert script(run(talk.packets)) == ["reset"]
+
+
+def test_syn_again_is_the_same_connection() -> None:
+    talk = Talk()
+    talk.put(0, SYN, acknowledgment=0).put(0, SYN, sequence=1000, acknowledgment=0)
+    talk.put(1, SYN | ACK).put(1, SYN | ACK, sequence=5000).client_acks()
+    asks(talk)
+    talk.put(0, SYN, sequence=1000, acknowledgment=0)
+    asks(talk).finish()
+    assert script(run(talk.packets)) == [">ask", "<answer", ">ask", "<answer", "fin"]
+
+
+@pytest.mark.parametrize("ending", ["fin", "reset", "reused"])
+def test_a_reused_pair_of_ends(ending: str) -> None:
+    first = asks(Talk().handshake())
+    if ending == "fin":
+        first.finish()
+    elif ending == "reset":
+        first.reset()
+    second = asks(Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()).finish()
+    events = run([*first.packets, *second.packets])
+    assert script(events) == [">ask", "<answer", ending, ">ask", "<answer", "fin"]
+    assert events[0][0] is not events[-1][0]
+    assert events[0][0].id != events[-1][0].id
+
+
+def test_a_reused_pair_of_ends_whose_syn_was_missed() -> None:
+    first = asks(Talk().handshake())
+    second = asks(Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()).finish()
+    assert script(run([*first.packets, *second.packets[1:]])) == [
+        ">ask",
+        "<answer",
+        "reused",
+        ">ask",
+        "<answer",
+        "fin",
+    ]
+
+
+def test_a_syn_after_a_reset_begins_anew_even_with_the_same_number() -> None:
+    first = Talk()
+    first.put(0, SYN, acknowledgment=0)
+    first.put(1, RST | ACK, sequence=0)
+    second = asks(Talk(start_ns=first.time_ns).handshake()).finish()
+    assert script(run([*first.packets, *second.packets])) == ["reset", ">ask", "<answer", "fin"]
+
+
+def test_an_old_segment_after_reuse_does_no_harm() -> None:
+    first = asks(Talk(client_start=500_000_000, broker_start=600_000_000).handshake()).finish()
+    second = asks(Talk(client_start=1000, broker_start=5000, start_ns=first.time_ns).handshake())
+    stale = first.packets[3:5]
+    events = run([*first.packets, *second.packets, *stale, *asks(second).packets[len(second.packets) - 2 :]])
+    assert script(events) == [">ask", "<answer", "fin", ">ask", "<answer", ">ask", "<answer", "end"]
+
+
+def test_too_many_connections_the_least_recently_used_goes() -> None:
+    talks = [asks(Talk(("10.0.0.1", port), start_ns=START_NS + port).handshake()) for port in (1, 2, 3)]
+    again = asks(Talk(("10.0.0.1", 1), client_start=1003, broker_start=5006))
+    connections = Connections(Limits(connections=2))
+    packets = [*talks[0].packets, *talks[1].packets, *again.packets, *talks[2].packets]
+    told = script(run(packets, connections=connections))
+    assert told.index("2 evicted") < told.index("3 >ask")
+    assert told[-2:] == ["1 end", "3 end"]
+    assert connections.counts["closed_evicted"] == 1
+
+
+def test_idle_connections_are_closed_by_packet_time() -> None:
+    talk = asks(Talk().handshake())
+    others = chatter(600, start_ns=talk.time_ns + 20 * 60 * SECOND)
+    told = script(run([*talk.packets, *others]))
+    assert told == ["40000 >ask", "40000 <answer", "40000 idle", "50000 end"]
+
+
+def test_patience_counts_segments_and_time() -> None:
+    talk = Talk().client_sends(b"ask")  # in mid-stream: nothing says that this is the beginning
+    late = Packet(1, START_NS, *talk.packets[0][2:])
+    for count, step_ns, begun in ((60, SECOND, False), (400, 1, False), (400, MILLISECOND, True)):
+        connections = Connections()
+        segments = Segments()
+        others = chatter(count)
+        others = [packet._replace(time_ns=START_NS + place * step_ns) for place, packet in enumerate(others)]
+        told = [
+            event
+            for packet in (late, *others)
+            if (segment := segments.feed(packet))
+            for event in connections.feed(segment)
+        ]
+        assert bool(told) == begun
+
+
+def test_bytes_held_in_all_are_bounded() -> None:
+    packets = []
+    for port in range(1, 21):
+        talk = Talk(("10.0.0.1", port)).handshake().client_sends(b"a").client_skips(10)
+        for _ in range(10):
+            talk.client_sends(bytes(1000))
+        packets += talk.packets
+    connections = Connections(Limits(stream_bytes_in_all=100_000))
+    out = []
+    segments = Segments()
+    for packet in packets:
+        segment = segments.feed(packet)
+        assert segment is not None
+        out += connections.feed(segment)
+        assert connections._held_in_all <= 100_000
+    assert connections.counts["gaps"] >= 10
+    connections.close()
+    assert connections._held_in_all == 0
+    assert connections.counts["gaps"] == 20
+
+
+def test_closed_connections_are_forgotten() -> None:
+    connections, segments = Connections(), Segments()
+    for number in range(3000):
+        talk = asks(
+            Talk(("10.0.0.1", 1024 + number), start_ns=START_NS + number * 10 * MILLISECOND).handshake()
+        )
+        if number % 3 == 0:
+            talk.reset()
+        else:
+            talk.finish()
+        for packet in talk.packets:
+            segment = segments.feed(packet)
+            assert segment is not None
+            connections.feed(segment)
+        assert connections.remembered < 100
+    assert len(connections._ways) < 200
+    assert len(connections._patient) < 200
+    assert connections.counts["closed_fin"] > 1900
+
+
+def test_a_closed_connection_needs_no_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        connections = Connections()
+        run(asks(Talk().handshake(), 3).finish().packets, connections=connections)
+        del connections
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_both_ends_the_same() -> None:
+    talk = Talk(("10.0.0.2", 9092), ("10.0.0.2", 9092))
+    talk.put(0, SYN, acknowledgment=0).put(0, SYN | ACK, sequence=1000).client_sends(b"me")
+    assert script(run(talk.packets))[-1] == "end"
+
+
+# Properties over whole captures
+
+MESSAGES = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=1, max_size=12)
+SEEDS = st.integers(0, 2**32)
+STARTS = st.one_of(st.integers(2**32 - 200, 2**32 - 1), st.integers(0, 2**32 - 1))
+
+
+def conversation(messages: list[tuple[int, int]], *, mss: int, starts: tuple[int, int]) -> tuple[Talk, bytes]:
+    """Requests and responses by turns; all that was said, in order, no byte like its neighbours."""
+    talk = Talk(mss=mss, client_start=starts[0], broker_start=starts[1]).handshake()
+    said = bytearray()
+    for request, response in messages:
+        ask = bytes((len(said) + index) % 251 for index in range(request))
+        said += ask
+        talk.client_sends(ask)
+        answer = bytes((len(said) + index) % 251 for index in range(response))
+        said += answer
+        talk.broker_sends(answer)
+    return talk.finish(), bytes(said)
+
+
+def heard(events: Iterable[Event]) -> bytes:
+    assert not any(isinstance(item, Gap) for _, _, item in events)
+    return b"".join(item.payload for _, _, item in events if isinstance(item, Data))
+
+
+def duplicated(packets: list[Packet], random: Random) -> list[Packet]:
+    return [packet for packet in packets for _ in range(random.choice((1, 1, 1, 2, 3)))]
+
+
+def displaced(packets: list[Packet], random: Random, distance: int = 16) -> list[Packet]:
+    order = sorted(range(len(packets)), key=lambda place: place + random.randint(0, distance))
+    return [packets[place] for place in order]
+
+
+@given(MESSAGES, st.integers(1, 40), st.tuples(STARTS, STARTS), SEEDS)
+def test_any_local_disorder_gives_the_same(
+    messages: list[tuple[int, int]], mss: int, starts: tuple[int, int], seed: int
+) -> None:
+    talk, said = conversation(messages, mss=mss, starts=starts)
+    random = Random(seed)
+    packets = displaced(duplicated(talk.packets, random), random)
+    # Slow captures too: patience must not end by time alone.
+    stretched = [packet._replace(time_ns=START_NS + packet.number * 3 * SECOND) for packet in packets]
+    for each in (packets, stretched):
+        connections = Connections()
+        events = run(each, connections=connections)
+        assert heard(events) == said
+        assert len({connection.id for connection, _, _ in events}) == 1
+        if not connections.counts["segments_without_connection"]:
+            assert events[-1][2] == Closed("fin")
+
+
+@given(MESSAGES, st.integers(1, 40), st.tuples(STARTS, STARTS), SEEDS)
+def test_any_disorder_at_all_gives_the_same_within_the_limits(
+    messages: list[tuple[int, int]], mss: int, starts: tuple[int, int], seed: int
+) -> None:
+    talk, said = conversation(messages, mss=mss, starts=starts)
+    packets = duplicated(talk.packets, Random(seed))
+    Random(seed).shuffle(packets)
+    events = run(
+        packets, Limits(patience_segments=10**9, patience_ns=10**18, hole_age_ns=10**18, stream_holes=10**6)
+    )
+    assert heard(events) == said
+
+
+@given(MESSAGES, st.integers(1, 40), SEEDS)
+def test_segments_cut_differently_when_sent_again(
+    messages: list[tuple[int, int]], mss: int, seed: int
+) -> None:
+    random = Random(seed)
+    starts = (2**32 - 9, 2**32 - 30)
+    talk = Talk(mss=mss, client_start=starts[0], broker_start=starts[1]).handshake()
+    sent = [b"", b""]
+    for message in messages:
+        for side in (0, 1):
+            data = random.randbytes(message[side])
+            sent[side] += data
+            (talk.client_sends, talk.broker_sends)[side](data)
+            if random.random() < 0.5:
+                begin = random.randint(max(0, len(sent[side]) - 100), len(sent[side]))
+                again = sent[side][begin : begin + random.randint(0, 40)]
+                talk.put(side, PSH | ACK, again, sequence=starts[side] + 1 + begin)
+    found = per_side(run(displaced(talk.finish().packets, random, 8)))
+    assert found == {end: list(data) for end, data in zip(talk.ends, sent, strict=True) if data}
+
+
+@given(MESSAGES, SEEDS, st.integers(0, 30))
+def test_mid_stream_begins_alike_in_any_local_disorder(
+    messages: list[tuple[int, int]], seed: int, missed: int
+) -> None:
+    talk, _ = conversation(messages * 3, mss=20, starts=(2**32 - 9, 2**32 - 30))
+    packets = talk.packets[min(3 + missed, len(talk.packets) - 4) :]
+    streams = [per_side(run(each)) for each in (packets, displaced(packets, Random(seed)))]
+    assert streams[0] == streams[1]
+
+
+def per_side(events: Iterable[Event]) -> dict[tuple[str, int], list[int | None]]:
+    """Bytes by sender, None where one is missing."""
+    out: dict[tuple[str, int], list[int | None]] = {}
+    for connection, side, item in events:
+        if not isinstance(item, Closed):
+            stream = out.setdefault(connection.ends[side], [])
+            stream += list(item.payload) if isinstance(item, Data) else [None] * item.length
+    return out
+
+
+@given(MESSAGES, st.integers(1, 40), st.sampled_from([0.01, 0.1, 0.5]), st.sampled_from([0, 60, 70]), SEEDS)
+def test_what_was_lost_becomes_gaps_and_nothing_else(
+    messages: list[tuple[int, int]], mss: int, loss: float, snaplen: int, seed: int
+) -> None:
+    talk, _ = conversation(messages * 4, mss=mss, starts=(2**32 - 9, 2**32 - 30))
+    truth = per_side(run(talk.packets))
+    random = Random(seed)
+    kept = [packet for packet in talk.packets if packet.number <= 3 or random.random() > loss]
+    if snaplen:
+        kept = [packet._replace(data=packet.data[:snaplen]) for packet in kept]
+    captured = sum(max(0, len(packet.data) - 54) for packet in kept)
+    found = per_side(run(displaced(kept, random, 4)))
+    for end, stream in found.items():
+        whole = truth[end]
+        # Where the last byte and the FIN are both missing, the FIN's number is taken for one more byte.
+        assert len(stream) <= len(whole) + (stream[-1] is None)
+        assert all(byte is None or byte == whole[place] for place, byte in enumerate(stream))
+    assert sum(byte is not None for stream in found.values() for byte in stream) == captured
+
+
+WHOLE = [asks(Talk(link_type=link_type).handshake(), 3).finish().packets for link_type in (1, 101, 113)]
+CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 70), st.integers(0, 255)), max_size=12)
+
+
+@given(st.sampled_from(WHOLE), CHANGES, SEEDS, st.booleans())
+def test_mutated_packets_raise_nothing(
+    packets: list[Packet], changes: list[tuple[int, int, int]], seed: int, small: bool
+) -> None:
+    random = Random(seed)
+    mutated = displaced(duplicated(packets, random), random, 3)
+    for index, place, value in changes:
+        packet = mutated[index % len(mutated)]
+        data = bytearray(packet.data)
+        data[place % len(data)] = value
+        mutated[index % len(mutated)] = packet._replace(data=bytes(data), time_ns=packet.time_ns + value)
+    tiny = Limits(
+        connections=1,
+        stream_holes=1,
+        stream_bytes=600,
+        stream_bytes_in_all=900,
+        patience_segments=2,
+        patience_ns=1,
+    )
+    connections = Connections(tiny if small else Limits())
+    told: Counter[Connection] = Counter()
+    for connection, _, item in run(mutated, connections=connections):
+        assert told[connection] == 0, "nothing follows the end of a connection"
+        told[connection] += isinstance(item, Closed)
+    assert told.total() == len(told) == connections.counts["connections"]
+    assert connections._held_in_all == 0
+    assert connections.remembered == 0
+
+
+def test_a_fin_with_data_in_its_place_is_none() -> None:
+    talk = Talk().handshake()
+    talk.client_sends(b"ask").broker_sends(b"answer")
+    # It waits for bytes that it acknowledges and that are not in the capture; then comes a FIN of its number.
+    talk.put(1, PSH | ACK, b"more", sequence=5007, acknowledgment=1050)
+    talk.put(1, FIN | ACK, sequence=5007)
+    assert script(run(talk.packets)) == [">ask", "<answer", ">(46 lost)", "<more", "end"]
+
+
+def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
+    segments, connections = Segments(), Connections(Limits(connections=3))
+    for number in range(200):
+        talk = Talk(client=("10.0.0.1", 40000 + number), step_ns=0).handshake().client_sends(b"ask")
+        for packet in talk.packets:
+            segment = segments.feed(packet)
+            assert segment is not None
+            connections.feed(segment)
+    gc.collect()
+    ours = {id(stream) for way in connections._ways.values() for stream in way.duplex.streams}
+    assert len(ours) == 6
+    assert len(connections._patient) <= 3
