@@ -1,0 +1,124 @@
+"""apis.tsv -> the apis, their versions and the Kafka releases that had them. Read on first use, kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from kdissect.errors import UsageError
+from kdissect.kafka.schema import Versions
+from kdissect.kafka.tables import rows
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One api key.
+
+    Attributes:
+        name: today's name, as in ``FindCoordinator``.
+        former_names: names it had in earlier releases, oldest first.
+        versions: all that ever existed, of request and response alike.
+        flexible: first version with compact lengths and tag buffers, None: none has them.
+        listeners: who answers it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone in 4.0).
+        introduced: version -> release that brought it.
+        unstable: version -> releases (``3.5..3.6``) that served it only with unstable versions enabled.
+        removed: version -> release that dropped it, also where a later one took it back.
+        restored: version -> release that took it back.
+
+    """
+
+    key: int
+    name: str
+    former_names: tuple[str, ...]
+    versions: Versions
+    flexible: int | None
+    listeners: tuple[str, ...]
+    introduced: dict[int, str]
+    unstable: dict[int, str]
+    removed: dict[int, str]
+    restored: dict[int, str]
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether no version is left in today's Kafka."""
+        return all(
+            version in self.removed and version not in self.restored
+            for version in range(self.versions.first, self.versions.last + 1)
+        )
+
+
+def all_apis() -> tuple[Api, ...]:
+    """All apis, by key."""
+    return tuple(_by_key().values())
+
+
+def by_key(key: int) -> Api | None:
+    """Find the api with this key, None if it is newer than this program."""
+    return _by_key().get(key)
+
+
+def find(text: str) -> Api:
+    """Find the api that a person means: ``FindCoordinator``, ``find-coordinator``, ``10``, or a former name.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+
+    """
+    wanted = _plain(text)
+    names = _by_name()
+    if wanted not in names:
+        raise UsageError(f"no api {text!r}{_hint(wanted, names)}")
+    return names[wanted]
+
+
+def _hint(wanted: str, names: dict[str, Api]) -> str:
+    from difflib import get_close_matches
+
+    near = [] if wanted.isdecimal() else get_close_matches(wanted, names, n=1, cutoff=0.5)
+    return f", did you mean {names[near[0]].name}?" if near else f"; keys are 0 to {max(_by_key())}"
+
+
+@cache
+def _by_key() -> dict[int, Api]:
+    return {int(row["key"]): _api(row) for row in rows("apis.tsv")}
+
+
+@cache
+def _by_name() -> dict[str, Api]:
+    names = {_plain(name): api for api in all_apis() for name in api.former_names}
+    names |= {str(api.key): api for api in all_apis()}
+    return names | {_plain(api.name): api for api in all_apis()}
+
+
+def _plain(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
+
+
+def _api(row: dict[str, str]) -> Api:
+    return Api(
+        key=int(row["key"]),
+        name=row["name"],
+        former_names=tuple(name.partition("(")[0] for name in row["former_names"].split()),
+        versions=_range(row["versions"]),
+        flexible=int(row["flexible"]) if row["flexible"] else None,
+        listeners=tuple(row["listeners"].split()),
+        introduced=_releases(row["introduced"]),
+        unstable=_releases(row["unstable"]),
+        removed=_releases(row["removed"]),
+        restored=_releases(row["restored"]),
+    )
+
+
+def _range(text: str) -> Versions:
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
+def _releases(text: str) -> dict[int, str]:
+    """Read ``0-2@4.0.0 3@4.1`` as {0: "4.0.0", ..., 3: "4.1"}."""
+    found: dict[int, str] = {}
+    for item in text.split():
+        versions, _, release = item.partition("@")
+        first, last = _range(versions)
+        found |= dict.fromkeys(range(first, last + 1), release)
+    return found

@@ -1,0 +1,117 @@
+"""errors.tsv, enums.tsv -> names of error codes and of other small integers. Read on first use, then kept."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from kdissect.errors import UsageError
+from kdissect.kafka.tables import rows
+
+UNNAMED_ERROR = "UNKNOWN_ERROR_"
+"""What an error code newer than this program is called, followed by its number."""
+
+
+class ErrorCode(NamedTuple):
+    """One error code.
+
+    Attributes:
+        retriable: whether clients try again.
+        introduced: release that brought it.
+        former_names: names it had in earlier releases and guides.
+
+    """
+
+    code: int
+    name: str
+    retriable: bool
+    introduced: str
+    former_names: tuple[str, ...]
+
+
+def all_errors() -> tuple[ErrorCode, ...]:
+    """All error codes we know, ascending."""
+    return tuple(_errors().values())
+
+
+def error_name(code: int) -> str:
+    """Name an error code, say ``NOT_LEADER_OR_FOLLOWER``; one we do not know is ``UNKNOWN_ERROR_137``."""
+    error = _errors().get(code)
+    return f"{UNNAMED_ERROR}{code}" if error is None else error.name
+
+
+def error_code(name: str) -> int:
+    """Find the code that a person means, by name in any case, former name, or number.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+
+    """
+    wanted = name.strip().upper()
+    number = wanted.removeprefix(UNNAMED_ERROR)
+    if number.removeprefix("-").isdecimal():
+        return int(number)
+    wanted = wanted.replace("-", "_")
+    names = _codes_by_name()
+    if wanted not in names:
+        from difflib import get_close_matches
+
+        near = get_close_matches(wanted, names, n=1, cutoff=0.5)
+        hint = f", did you mean {error_name(names[near[0]])}?" if near else ""
+        raise UsageError(f"no error code {name!r}{hint}")
+    return names[wanted]
+
+
+def enum_name(message_name: str, path: str, value: int) -> str | None:
+    """Name the value of an enumerated field, None where the field is not one or the value has no name.
+
+    ``enum_name("DescribeAclsRequest", "operation", 3)`` is ``READ``; ``path`` is dotted, without indexes.
+    """
+    values = _enum_fields().get((message_name, path))
+    return None if values is None else values.get(value)
+
+
+def enum_values(name: str) -> dict[int, str]:
+    """All values of an enumeration by its name in enums.tsv, such as ``control_record_type``."""
+    return _enums()[name]
+
+
+@cache
+def _errors() -> dict[int, ErrorCode]:
+    return {
+        int(row["code"]): ErrorCode(
+            code=int(row["code"]),
+            name=row["name"],
+            retriable=row["retriable"] == "true",
+            introduced=row["introduced"],
+            former_names=tuple(row["former_names"].split()),
+        )
+        for row in rows("errors.tsv")
+    }
+
+
+@cache
+def _codes_by_name() -> dict[str, int]:
+    former = {name.upper(): error.code for error in all_errors() for name in error.former_names}
+    return former | {error.name: error.code for error in all_errors()}
+
+
+@cache
+def _enums() -> dict[str, dict[int, str]]:
+    return {row["enum"]: _values(row["values"]) for row in rows("enums.tsv")}
+
+
+@cache
+def _enum_fields() -> dict[tuple[str, str], dict[int, str]]:
+    fields = {}
+    for row in rows("enums.tsv"):
+        for field in row["fields"].split():
+            message, _, path = field.partition(".")
+            fields[message, path] = _enums()[row["enum"]]
+    return fields
+
+
+def _values(text: str) -> dict[int, str]:
+    """Read ``0=NONE 1=LEADER``."""
+    pairs = (item.partition("=") for item in text.split())
+    return {int(number): name for number, _, name in pairs}
