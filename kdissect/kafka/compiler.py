@@ -1,0 +1,72 @@
+"""(message, version) -> Python functions that decode, encode and search it, compiled on first use and kept.
+
+What they do is written by decoder.py, encoder.py and collector.py; ``source`` shows the text. One function of
+each sort is kept for every layout that a run meets: about 10 KB each, and the schema has about a thousand
+layouts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kdissect.kafka import collector as collectors
+from kdissect.kafka import decoder as decoders
+from kdissect.kafka import encoder as encoders
+from kdissect.kafka.layout import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kdissect.kafka.schema import Draft, Message
+    from kdissect.model import Body
+
+    Decoder = Callable[[bytes, int], tuple[Body, int]]
+    Encoder = Callable[[Mapping[str, Any]], bytes]
+    Collector = Callable[[Mapping[str, Any]], list[Any]]
+
+
+@cache
+def decoder(message: Message, version: int, draft: Draft | None = None) -> Decoder:
+    """A function (data, pos) -> (body, position behind it).
+
+    It reads the layout and no further: bytes behind it are the caller's. A known tag whose value does not end
+    where its size says is Malformed: the sender used another layout, perhaps a draft. Of a tag that comes
+    twice the last one counts. The function raises Truncated or Malformed and nothing else; it knows the
+    position only roughly and no path: walk to find out.
+
+    Raises:
+        Unsupported: there is no such version.
+    """
+    return decoders.generate(layout(message, version, draft)).function()
+
+
+@cache
+def encoder(message: Message, version: int, draft: Draft | None = None) -> Encoder:
+    """A function body -> bytes.
+
+    A tagged field without a key is not written, keys that this version does not have are ignored. The
+    function raises EncodeError, which names message, version and field, for a body that does not fit.
+
+    Raises:
+        Unsupported: there is no such version.
+    """
+    return encoders.generate(layout(message, version, draft)).function()
+
+
+@cache
+def collector(message: Message, version: int, role: str, draft: Draft | None = None) -> Collector | None:
+    """A function body -> the values of all fields with that role; None if the layout has no such field.
+
+    They come in wire order, depth first. Nulls are left out, and what a partial body lacks.
+
+    Raises:
+        Unsupported: there is no such version.
+    """
+    generated = collectors.generate(layout(message, version, draft), role)
+    return None if generated is None else generated.function()
+
+
+def source(message: Message, version: int, draft: Draft | None = None) -> str:
+    """The text of the decoder."""
+    return str(decoders.generate(layout(message, version, draft)))

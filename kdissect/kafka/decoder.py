@@ -1,0 +1,248 @@
+"""A layout -> the text of one flat function that decodes it: ``decode(data, pos) -> (body, end)``.
+
+What makes it fast: neighbouring fixed-size fields, and the length or the first varint byte behind them, are
+one ``unpack_from``; a varint of one byte costs one comparison; structs are plain dict displays; nothing is
+called per field.
+
+What makes it safe: ``pos`` only grows, single bytes and structs are read by operations that raise past the
+end, a slice that came out short has moved ``pos`` behind the end and the last line finds it, no count may
+exceed the bytes that are left. So every loop ends and nothing is allocated that is not there. Where exactly a
+fault is, the walker finds out.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error, unpack_from
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import Truncated
+from kdissect.kafka import primitives
+from kdissect.kafka.generated import Source
+from kdissect.kafka.layout import is_nullable, is_tagged, split, tag_of
+from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, size_of
+from kdissect.kafka.records import RecordData
+from kdissect.kafka.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.kafka.layout import Layout
+    from kdissect.kafka.schema import Field
+
+_NAMESPACE = {
+    "RecordData": RecordData,
+    "StructError": error,
+    "Truncated": Truncated,
+    "modified_utf8": primitives.modified_utf8,
+    "null": primitives.null,
+    "tag_head": primitives.tag_head,
+    "too_many": primitives.too_many,
+    "unknown_tags": primitives.unknown_tags,
+    "unpack_from": unpack_from,
+    "uuid_text": uuid_text,
+    "uvarint": primitives.uvarint,
+    "wrong_size": primitives.wrong_size,
+}
+_RESERVED = ("body", "data", "end", "len", "min", "n", "pos", "range")
+
+# How ``n`` bytes (of utf16: units) become a value. The slice begins where pos was, and leaves pos behind it.
+_SLICED = {
+    "string": 'data[pos:(pos := pos + {n})].decode("utf-8", "backslashreplace")',
+    "string16": 'data[pos:(pos := pos + {n})].decode("utf-8", "backslashreplace")',
+    "bytes": "data[pos:(pos := pos + {n})]",
+    "records": "RecordData(data, pos, (pos := pos + {n}))",
+    "jutf": "modified_utf8(data[pos:(pos := pos + {n})])",
+    "utf16": 'data[pos:(pos := pos + 2 * {n})].decode("utf-16-be", "backslashreplace")',
+}
+
+
+class _Length(NamedTuple):
+    """Expressions over ``n``, the length field just read."""
+
+    length: str
+    times: str
+    positive: str
+    present: str
+    null: str
+
+
+_OLD = _Length("n", "{} * n", "n > 0", "n >= 0", "null(n, pos)")
+_COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None")
+
+
+def generate(layout: Layout) -> Source:
+    """The function's text."""
+    return _Generator(layout).generate()
+
+
+class _Generator:
+    """Walks the schema once and writes what a walk over the bytes would do.
+
+    A field's method returns the Python expression of its value. Fields of a run are unpacked by ``flush``,
+    which has to come before their expressions are used: ``struct`` hands them up, whoever writes a line with
+    them flushes first.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.source = Source(f"{layout} decoder", _NAMESPACE, _RESERVED)
+        self.run: list[tuple[str, str]] = []
+
+    def generate(self) -> Source:
+        source = self.source
+        source.line(f"# {self.layout}, generated from its .kmsg text.")
+        with source.block(f"def decode_{self.layout.identifier}(data, pos):"):
+            source.line("end = len(data)")
+            with source.block("try:"):
+                self.struct(self.layout.fields, "body")
+                with source.block("if pos > end:"):
+                    source.line('raise Truncated("the last field is cut off", pos=end)')
+                source.line("return body, pos")
+            with source.block("except (IndexError, StructError):"):
+                source.line('raise Truncated("the buffer ends inside the body", pos=min(pos, end)) from None')
+        return source
+
+    # Structs
+
+    def struct(self, fields: Sequence[Field], variable: str) -> None:
+        """Read a struct into a variable, tag buffer and all."""
+        positional, tagged = split(fields, self.layout.version)
+        items = [(field.name, self.positional(field)) for field in positional]
+        if not self.layout.flexible:
+            self.flush()
+            self.source.display(variable, items)
+            return
+        tags = self.source.name("tags")
+        self.run.append((tags, "B"))
+        self.flush()
+        self.source.display(variable, items)
+        with self.source.block(f"if {tags}:"):
+            if tagged:
+                self.tag_buffer(tagged, tags, variable)
+            else:
+                self.source.line(f"pos = unknown_tags(data, pos, {tags}, {variable})")
+
+    def tag_buffer(self, tagged: Sequence[Field], tags: str, struct: str) -> None:
+        """Read a buffer of at least one tagged field, whose count has been read into ``tags``."""
+        line, block = self.source.line, self.source.block
+        tag, stop, unknown = map(self.source.name, ("tag", "stop", "unknown"))
+        self.long_varint(tags)
+        line(f"{unknown} = {{}}")
+        with block(f"for _ in range({tags}):"):
+            line(f"{tag}, {stop}, pos = tag_head(data, pos)")
+            branch = "if"
+            for field in tagged:
+                with block(f"{branch} {tag} == {tag_of(field)}:"):
+                    value = self.value(field)
+                    self.flush()
+                    line(f'{struct}["{field.name}"] = {value}')
+                branch = "elif"
+            with block("else:"):
+                line(f"{unknown}[{tag}] = data[pos:(pos := {stop})]")
+            with block(f"if pos != {stop}:"):
+                line(f"raise wrong_size({tag}, pos, {stop})")
+        with block(f"if {unknown}:"):
+            line(f'{struct}["_tags"] = {unknown}')
+
+    def positional(self, field: Field) -> str:
+        """Like ``value``, but a plain struct of an old version is an expression: runs go on through it."""
+        is_plain = field.type == "struct" and not field.array and not is_nullable(field, self.layout.version)
+        if not is_plain or self.layout.flexible:
+            return self.value(field)
+        nested, _ = split(field.fields, self.layout.version)
+        return "{" + ", ".join(f'"{inner.name}": {self.positional(inner)}' for inner in nested) + "}"
+
+    def value(self, field: Field) -> str:
+        if field.array:
+            return self.array(field)
+        if field.type != "struct":
+            return self.scalar(field.type, field.name)
+        variable = self.source.name(field.name)
+        if is_nullable(field, self.layout.version):
+            with self.source.block(f"if {self.marker(field)}:"):
+                self.struct(field.fields, variable)
+            with self.source.block("else:"):
+                self.source.line(f"{variable} = None")
+        else:
+            self.struct(field.fields, variable)
+        return variable
+
+    def marker(self, field: Field) -> str:
+        """Read what stands in front of a nullable struct: the condition for its presence."""
+        if is_tagged(field, self.layout.version):
+            self.run.append(("n", "B"))
+            self.flush()
+            self.long_varint("n")
+            return "n"
+        self.run.append(("n", "b"))
+        self.flush()
+        return "n >= 0"
+
+    # Arrays
+
+    def array(self, field: Field) -> str:
+        n = self.length("array")
+        variable = self.source.name(field.name)
+        line, block = self.source.line, self.source.block
+        code = FIXED.get(field.type)
+        if code and field.type != "uuid":
+            with block(f"if {n.positive}:"):
+                line(f'{variable} = [*unpack_from(f">{{{n.length}}}{code}", data, pos)]')
+                line(f"pos += {n.times.format(size_of(code))}")
+            with block("else:"):
+                line(f"{variable} = [] if {n.present} else {n.null}")
+            return variable
+        line(f"{variable} = [] if {n.present} else {n.null}")
+        with block(f"if {n.length} > end - pos:"):
+            line(f"raise too_many({n.length}, pos, end)")
+        with block(f"for _ in range({n.length}):"):
+            item = f"{field.name}_item"
+            if field.type == "struct":
+                value = self.source.name(item)
+                self.struct(field.fields, value)
+            else:
+                value = self.scalar(field.type, item)
+                self.flush()
+            line(f"{variable}.append({value})")
+        return variable
+
+    # Scalars
+
+    def scalar(self, kind: str, wanted: str) -> str:
+        variable = self.source.name(wanted)
+        if kind in FIXED:
+            self.run.append((variable, FIXED[kind]))
+            return f"uuid_text({variable})" if kind == "uuid" else variable
+        n = self.length(kind)
+        self.source.line(f"{variable} = {_SLICED[kind].format(n=n.length)} if {n.present} else {n.null}")
+        return variable
+
+    def length(self, kind: str) -> _Length:
+        """Read the length in front of a value into ``n``, together with the run before it."""
+        if self.layout.flexible and kind not in ALWAYS_OLD:
+            self.run.append(("n", "B"))
+            self.flush()
+            self.long_varint("n")
+            return _COMPACT
+        self.run.append(("n", LENGTH[kind]))
+        self.flush()
+        return _OLD
+
+    def long_varint(self, variable: str) -> None:
+        with self.source.block(f"if {variable} > 127:"):
+            self.source.line(f"{variable}, pos = uvarint(data, pos, {variable})")
+
+    def flush(self) -> None:
+        """Unpack the fixed-size fields gathered so far, all at once."""
+        if not self.run:
+            return
+        codes = "".join(code for _, code in self.run)
+        if codes == "B":
+            self.source.line(f"{self.run[0][0]} = data[pos]")
+        else:
+            unpack = "unpack_" + codes.replace("?", "t")
+            self.source.namespace[unpack] = Struct(f">{codes}").unpack_from
+            targets = ", ".join(variable for variable, _ in self.run)
+            self.source.line(f"{targets if len(self.run) > 1 else f'({targets},)'} = {unpack}(data, pos)")
+        self.source.line(f"pos += {size_of(codes)}")
+        self.run.clear()

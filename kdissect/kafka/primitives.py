@@ -1,0 +1,250 @@
+"""The types of the wire: how wide, behind which length, and the steps too long to repeat in generated code.
+
+Fixed types have a ``struct`` code and are read several at a time. The others have a length in front: in old
+versions an int16 or int32 with -1 for null, in flexible versions a uvarint of length + 1 with 0 for null
+(KIP-482, protocol guide "Primitive Types"). Holds nothing.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, calcsize, error, pack
+from typing import TYPE_CHECKING, Any
+
+from kdissect.errors import Malformed, Truncated
+from kdissect.kafka.records import RecordData
+from kdissect.kafka.uuids import uuid_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kdissect.model import Body
+
+FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""Type -> struct code. ``?`` takes any non-zero byte for true, as Kafka does."""
+
+LENGTH = {
+    "string": "h",
+    "string16": "h",
+    "bytes": "i",
+    "records": "i",
+    "array": "i",
+    "jutf": "H",
+    "utf16": "i",
+}
+"""Type -> struct code of the length in front of it in versions that are not flexible."""
+
+ALWAYS_OLD = frozenset({"string16", "jutf", "utf16"})
+"""Types whose length has the old form in flexible versions as well."""
+
+UVARINT_BYTES = 5
+STRUCT_MARKERS = (b"\xff", b"\x01")
+"""What is in front of a nullable struct: null, present (KIP-893)."""
+
+TAGGED_MARKERS = (b"\x00", b"\x01")
+"""The same inside a tag: uvarints."""
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+
+
+def size_of(codes: str) -> int:
+    """Bytes of big-endian fields with these struct codes."""
+    return calcsize(f">{codes}")
+
+
+# Decoding. ``pos`` never goes back, and generated code compares it with the end of the buffer once, after the
+# last field: a slice that came out short has left it behind the end.
+
+
+def uvarint(data: bytes, pos: int, first: int) -> tuple[int, int]:
+    """The value of a uvarint whose first byte, just before ``pos``, says that more follow; its end."""
+    value = first & 0x7F
+    for shift in range(7, 7 * UVARINT_BYTES, 7):
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+    raise Malformed(f"a varint of more than {UVARINT_BYTES} bytes", pos=pos - UVARINT_BYTES)
+
+
+def null(length: int, pos: int) -> None:
+    """What a negative length means: -1 is null, anything below cannot be."""
+    if length != -1:
+        raise Malformed(f"a length of {length}", pos=pos)
+
+
+def too_many(count: int, pos: int, end: int) -> Truncated:
+    """More elements are announced than there are bytes."""
+    return Truncated(f"{count} elements announced, {max(end - pos, 0)} bytes left", pos=min(pos, end))
+
+
+def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
+    """A tagged field's tag, where its value ends, and where it begins."""
+    tag = data[pos]
+    pos += 1
+    if tag > 127:
+        tag, pos = uvarint(data, pos, tag)
+    size = data[pos]
+    pos += 1
+    if size > 127:
+        size, pos = uvarint(data, pos, size)
+    return tag, pos + size, pos
+
+
+def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
+    """A tagged value does not end where its size says: this is not the layout the sender used."""
+    return Malformed(
+        f"tag {tag} ends {abs(stop - pos)} bytes {'after' if pos > stop else 'before'} its size", pos=pos
+    )
+
+
+def unknown_tags(data: bytes, pos: int, tags: int, body: Body) -> int:
+    """Read a tag buffer none of whose tags is known into ``body["_tags"]``: the position behind it."""
+    if tags > 127:
+        tags, pos = uvarint(data, pos, tags)
+    unknown: dict[int, bytes] = {}
+    for _ in range(tags):
+        tag, stop, pos = tag_head(data, pos)
+        unknown[tag] = data[pos:stop]
+        pos = stop
+    if unknown:
+        body["_tags"] = unknown
+    return pos
+
+
+def utf8(raw: bytes) -> str:
+    """Text of UTF-8; bytes that are none show as backslash escapes."""
+    return str(raw, "utf-8", "backslashreplace")
+
+
+def utf16(raw: bytes) -> str:
+    """Text of UTF-16BE; units that are none show as backslash escapes."""
+    return str(raw, "utf-16-be", "backslashreplace")
+
+
+def modified_utf8(raw: bytes) -> str:
+    """Text of Java's modified UTF-8: NUL in two bytes, past U+FFFF two surrogates in three each."""
+    try:
+        units = raw.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return utf8(raw)
+    return utf16(units.encode("utf-16-be", "surrogatepass"))
+
+
+# Encoding: the same in the other direction, one function a type.
+
+
+def put_uvarint(value: int) -> bytes:
+    """A uvarint in as few bytes as it takes."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def put_string(text: str | None) -> bytes:
+    """A string with an int16 length."""
+    if text is None:
+        return b"\xff\xff"
+    raw = text.encode()
+    return _INT16.pack(len(raw)) + raw
+
+
+def put_compact_string(text: str | None) -> bytes:
+    """A string with a compact length."""
+    return put_compact_bytes(None if text is None else text.encode())
+
+
+def put_bytes(value: bytes | RecordData | None) -> bytes:
+    """Bytes, or record data, with an int32 length."""
+    if value is None:
+        return b"\xff\xff\xff\xff"
+    raw = value.payload if isinstance(value, RecordData) else value
+    return _INT32.pack(len(raw)) + raw
+
+
+def put_compact_bytes(value: bytes | RecordData | None) -> bytes:
+    """Bytes, or record data, with a compact length."""
+    if value is None:
+        return b"\x00"
+    raw = value.payload if isinstance(value, RecordData) else value
+    return put_uvarint(len(raw) + 1) + raw
+
+
+def put_jutf(text: str) -> bytes:
+    """Java's modified UTF-8 with a uint16 length."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    raw = b"".join(
+        chr(int.from_bytes(units[at : at + 2])).encode("utf-8", "surrogatepass")
+        for at in range(0, len(units), 2)
+    ).replace(b"\0", b"\xc0\x80")
+    return _UINT16.pack(len(raw)) + raw
+
+
+def put_utf16(text: str | None) -> bytes:
+    """UTF-16BE behind an int32 count of its units."""
+    if text is None:
+        return b"\xff\xff\xff\xff"
+    raw = text.encode("utf-16-be")
+    return _INT32.pack(len(raw) // 2) + raw
+
+
+def put_count(values: Sequence[Any] | None) -> bytes:
+    """An array's int32 count."""
+    return _INT32.pack(-1 if values is None else len(values))
+
+
+def put_compact_count(values: Sequence[Any] | None) -> bytes:
+    """An array's compact count."""
+    return put_uvarint(0 if values is None else len(values) + 1)
+
+
+def put_numbers(code: str, values: Sequence[Any] | None) -> bytes:
+    """The elements of an array of numbers."""
+    return pack(f">{len(values)}{code}", *values) if values else b""
+
+
+def put_tags(tags: Mapping[int, bytes] | None) -> bytes:
+    """A tag buffer, tags ascending as KIP-482 demands."""
+    if not tags:
+        return b"\x00"
+    parts = [put_uvarint(len(tags))]
+    for tag in sorted(tags):
+        parts += put_uvarint(tag), put_uvarint(len(tags[tag])), tags[tag]
+    return b"".join(parts)
+
+
+def put(kind: str, flexible: bool, value: Any) -> bytes:
+    """One value of any type that is not a struct."""
+    if kind in FIXED:
+        return pack(f">{FIXED[kind]}", uuid_bytes(value) if kind == "uuid" else value)
+    return PUT[kind][flexible](value)
+
+
+PUT: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes]]] = {
+    "string": (put_string, put_compact_string),
+    "string16": (put_string, put_string),
+    "bytes": (put_bytes, put_compact_bytes),
+    "records": (put_bytes, put_compact_bytes),
+    "jutf": (put_jutf, put_jutf),
+    "utf16": (put_utf16, put_utf16),
+}
+"""Type -> how it is written in old and in flexible versions."""
+
+UNWRITABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, error)
+"""What the functions above raise for a value that does not fit its type."""

@@ -1,0 +1,180 @@
+"""A ``records`` field -> the headers of the batches and message sets in it.
+
+Nothing is copied, decompressed or decoded until somebody asks: ``RecordData`` remembers where the bytes are,
+the first question reads the headers (61 bytes a batch) and keeps them.
+
+Three entry formats share their first 17 bytes, so that the magic at byte 16 tells which one it is (protocol
+guide, "Messages"; KIP-98):
+
+    magic 0, 1   offset int64 | size int32 | crc int32 | magic int8 | attributes int8 | [timestamp int64] |
+    key | value magic 2      base_offset int64 | batch_length int32 | partition_leader_epoch int32 | magic
+    int8 | crc uint32 | ...
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kdissect.model import Body
+
+_ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
+_BATCH = Struct(">qiibIhiqqqhii")
+_TIMESTAMP = Struct(">q")
+
+_BATCH_FIELDS = (
+    "base_offset",
+    "batch_length",
+    "partition_leader_epoch",
+    "magic",
+    "crc",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "records_count",
+)
+_LOG_OVERHEAD = 12  # offset and size: the size field counts what follows it
+_MIN_ENTRY = _ENTRY.size
+_MIN_BATCH_LENGTH = 49
+_MIN_MESSAGE_SIZE = 14  # crc, magic, attributes, two null lengths
+
+COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+_CODEC_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+
+class RecordScan(NamedTuple):
+    """What the headers say.
+
+    Attributes:
+        batches: one dict per batch (magic 2) or message (magic 0, 1), in wire order.
+        records: how many records there are; None when a compressed message set hides the number.
+        cut_off: bytes of an incomplete last entry, which brokers leave in Fetch responses on purpose.
+        fault: why reading stopped before the end, None when it did not.
+    """
+
+    batches: list[Body]
+    records: int | None
+    cut_off: int
+    fault: str | None
+
+
+class RecordData:
+    """The bytes of one ``records`` field inside a frame, unread.
+
+    Attributes:
+        data: the buffer that holds them, shared with the frame.
+        start, end: where they are in it.
+    """
+
+    __slots__ = ("_scan", "data", "end", "start")
+
+    def __init__(self, data: bytes, start: int, end: int) -> None:
+        self.data = data
+        self.start = start
+        self.end = end
+        self._scan: RecordScan | None = None
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __bool__(self) -> bool:
+        return True  # an empty field is not a null one
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecordData) and self.payload == other.payload
+
+    def __hash__(self) -> int:
+        return hash(self.payload)
+
+    def __repr__(self) -> str:
+        return f"RecordData({len(self)} bytes)"
+
+    @property
+    def payload(self) -> bytes:
+        """A copy of the bytes."""
+        return self.data[self.start : self.end]
+
+    def scan(self) -> RecordScan:
+        """Read the headers, once."""
+        if self._scan is None:
+            self._scan = scan(self.data, self.start, self.end)
+        return self._scan
+
+    def batches(self) -> list[Body]:
+        """The header of each batch: fields by name, and what the attribute bits mean."""
+        return self.scan().batches
+
+    def count(self) -> int | None:
+        """Number of records, None when a compressed message set (magic 0 and 1) hides it."""
+        return self.scan().records
+
+
+def scan(data: bytes, start: int, end: int) -> RecordScan:
+    """Step from entry to entry by their sizes, reading headers only."""
+    batches: list[Body] = []
+    records: int | None = 0
+    fault = None
+    pos = start
+    while end - pos >= _MIN_ENTRY:
+        _, size, _, magic, attributes = _ENTRY.unpack_from(data, pos)
+        least = _MIN_BATCH_LENGTH if magic == 2 else _MIN_MESSAGE_SIZE
+        if not 0 <= magic <= 2:
+            fault = f"magic {magic}"
+        elif size < least:
+            fault = f"an entry of {size} bytes"
+        if fault or size > end - pos - _LOG_OVERHEAD:
+            break
+        if magic == 2:
+            batch = _batch(data, pos)
+            if records is not None:
+                records += max(0, batch["records_count"])
+        else:
+            batch = _message(data, pos, magic, attributes)
+            records = None if records is None or attributes & _CODEC_MASK else records + 1
+        batches.append(batch)
+        pos += _LOG_OVERHEAD + size
+    return RecordScan(batches, records, 0 if fault else end - pos, fault and f"{fault} at byte {pos - start}")
+
+
+def _batch(data: bytes, pos: int) -> Body:
+    batch: Body = dict(zip(_BATCH_FIELDS, _BATCH.unpack_from(data, pos), strict=True))
+    attributes = batch["attributes"]
+    batch["compression"] = _codec(attributes)
+    batch["timestamp_type"] = TIMESTAMP_TYPES[bool(attributes & _LOG_APPEND_TIME)]
+    batch["transactional"] = bool(attributes & _TRANSACTIONAL)
+    batch["control"] = bool(attributes & _CONTROL)
+    batch["delete_horizon"] = bool(attributes & _DELETE_HORIZON)
+    return batch
+
+
+def _message(data: bytes, pos: int, magic: int, attributes: int) -> Body:
+    offset, size, crc = _ENTRY.unpack_from(data, pos)[:3]
+    message: Body = {
+        "offset": offset,
+        "message_size": size,
+        "crc": crc & 0xFFFFFFFF,
+        "magic": magic,
+        "attributes": attributes,
+    }
+    if magic == 1 and size >= _MIN_MESSAGE_SIZE + 8:
+        message["timestamp"] = _TIMESTAMP.unpack_from(data, pos + 18)[0]
+    message["compression"] = _codec(attributes)
+    if magic == 1:
+        message["timestamp_type"] = TIMESTAMP_TYPES[bool(attributes & _LOG_APPEND_TIME)]
+    return message
+
+
+def _codec(attributes: int) -> str:
+    codec = attributes & _CODEC_MASK
+    return COMPRESSION[codec] if codec < len(COMPRESSION) else f"codec {codec}"

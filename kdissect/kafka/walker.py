@@ -1,0 +1,291 @@
+"""The schema read slowly: bytes -> every field by name, with its place; and where exactly a message breaks.
+
+The detail view and the error locator, and the oracle of the compiled code: both must find the same values.
+Holds one message's spans, at most ``Limits.walk_spans`` of them; the rest are read all the same, and counted.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from struct import calcsize, unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect import limits
+from kdissect.errors import DecodeError, Malformed, Truncated
+from kdissect.kafka.layout import is_nullable, is_tagged, layout, split, tag_of
+from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, UVARINT_BYTES, modified_utf8, utf8, utf16
+from kdissect.kafka.records import RecordData
+from kdissect.kafka.uuids import uuid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kdissect.kafka.layout import Layout
+    from kdissect.kafka.schema import Draft, Field, Message
+    from kdissect.model import Body
+
+    Keep = Callable[[Any], None]
+
+TAGS = "_tags"
+
+
+class Span(NamedTuple):
+    """One field's bytes. Containers come before what is in them.
+
+    Attributes:
+        path: dotted field names, without array indices: ``topics.partitions.error_code``.
+        name: the field's name, ``[3]`` for an array's element, ``_tags`` for a tag buffer, the tag for an
+            unknown tag.
+        type: as in the schema, ``[]int32`` for arrays; ``tags`` and ``tag`` for a tag buffer and an unknown
+            tag.
+        pos, length: its bytes, with what stands in front of the value: length, count, null marker; for tagged
+            fields tag and size.
+        value: as in the body; of a tag buffer the number of its fields.
+        field: None for a tag buffer and an unknown tag.
+        depth: how many containers it is in.
+    """
+
+    path: str
+    name: str
+    type: str
+    pos: int
+    length: int
+    value: Any
+    field: Field | None
+    depth: int
+
+
+@dataclass(slots=True)
+class Walk:
+    """What was found in a message.
+
+    Attributes:
+        value: the body; after an error what could be read before it.
+        spans: in byte order.
+        end: position behind the last field that was read.
+        error: why reading stopped short, with path and position; None when it did not.
+        left_out: spans past the bound, which are not in ``spans``.
+    """
+
+    value: Body = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    end: int = 0
+    error: DecodeError | None = None
+    left_out: int = 0
+
+
+def walk(
+    message: Message,
+    version: int,
+    data: bytes,
+    pos: int = 0,
+    draft: Draft | None = None,
+    max_spans: int = limits.DEFAULT.walk_spans,
+) -> Walk:
+    """Read one message; never raises, a fault is a part of the result."""
+    found = Walk(end=pos)
+    try:
+        _Walker(layout(message, version, draft), data, found, max_spans).read()
+    except DecodeError as error:
+        found.error = error
+    return found
+
+
+class _Walker:
+    """Reads at ``pos``, which moves when a field, or the count in front of a container, was read in full."""
+
+    def __init__(self, layout: Layout, data: bytes, found: Walk, max_spans: int) -> None:
+        self.layout = layout
+        self.data = data
+        self.found = found
+        self.max_spans = max_spans
+        self.pos = found.end
+        self.path: list[str] = []
+        self.depth = 0
+
+    def read(self) -> None:
+        try:
+            self.struct(self.layout.fields, self.found.value)
+        finally:
+            self.found.end = self.pos
+
+    # Every value is handed to a ``keep`` function: containers before they are filled, so that after an error
+    # all that was read is there. ``start`` is where a span begins: for tagged fields that is before the tag.
+
+    def struct(self, fields: Sequence[Field], body: Body) -> None:
+        positional, tagged = split(fields, self.layout.version)
+        for inner in positional:
+            self.named(inner, body, self.pos)
+        if self.layout.flexible:
+            self.tag_buffer({tag_of(inner): inner for inner in tagged}, body)
+
+    def named(self, inner: Field, body: Body, start: int) -> None:
+        self.path.append(inner.name)
+
+        def keep(value: Any) -> None:
+            body[inner.name] = value
+
+        if inner.array:
+            self.array(inner, start, keep)
+        else:
+            self.value(inner, inner.name, start, keep)
+        self.path.pop()
+
+    def value(self, inner: Field, name: str, start: int, keep: Keep) -> None:
+        if inner.type != "struct":
+            value = self.scalar(inner.type)
+            keep(value)
+            self.span(name, inner.type, start, value, inner)
+            return
+        present = inner.array or not is_nullable(inner, self.layout.version) or self.marker(inner)
+        struct: Body | None = {} if present else None
+        keep(struct)
+        with self.container(name, "struct", start, struct, inner):
+            if struct is not None:
+                self.struct(inner.fields, struct)
+
+    def array(self, inner: Field, start: int, keep: Keep) -> None:
+        count = self.whole(self.length, "array")
+        values: list[Any] | None = [] if count >= 0 else None
+        keep(values)
+        with self.container(inner.name, f"[]{inner.type}", start, values, inner):
+            if values is None:
+                return
+            # A count that cannot be true ends where the bytes end: what is there is shown.
+            left = len(self.data) - self.pos
+            for index in range(min(count, left)):
+                self.element(inner, index, values)
+            if count > left:
+                raise self.fault(Truncated, f"{count} elements announced, {left} bytes left")
+
+    def element(self, inner: Field, index: int, values: list[Any]) -> None:
+        try:
+            self.value(inner, f"[{index}]", self.pos, values.append)
+        except DecodeError:
+            if len(values) > index and values[index] == {}:
+                values.pop()
+            raise
+
+    def tag_buffer(self, known: dict[int, Field], body: Body) -> None:
+        self.path.append(TAGS)
+        start = self.pos
+        count = self.whole(self.uvarint)
+        unknown: dict[int, bytes] = {}
+        try:
+            with self.container(TAGS, "tags", start, count, None):
+                for _ in range(count):
+                    self.tagged(known, body, unknown)
+        finally:
+            if unknown:
+                body[TAGS] = unknown
+        self.path.pop()
+
+    def tagged(self, known: dict[int, Field], body: Body, unknown: dict[int, bytes]) -> None:
+        start = self.pos
+        tag, size = self.whole(self.tag_head)
+        stop = self.pos + size
+        if tag not in known:
+            raw = unknown[tag] = self.whole(self.take, size)
+            self.span(str(tag), "tag", start, raw, None)
+            return
+        self.path.pop()  # the path of a tagged field is like that of any other
+        self.named(known[tag], body, start)
+        self.path.append(known[tag].name)
+        if self.pos != stop:
+            raise self.fault(Malformed, f"tag {tag} ends at byte {self.pos}, by its size at byte {stop}")
+        self.path[-1] = TAGS
+
+    # Spans
+
+    def span(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> None:
+        """Note what lies between ``start`` and ``pos``."""
+        if len(self.found.spans) >= self.max_spans:
+            self.found.left_out += 1
+            return
+        path = ".".join(self.path)
+        self.found.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
+
+    @contextmanager
+    def container(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> Iterator[None]:
+        """Note a span before those inside the ``with``, and afterwards how long it became."""
+        spans = self.found.spans
+        index = len(spans)
+        self.span(name, kind, start, value, inner)
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            if index < self.max_spans:
+                spans[index] = spans[index]._replace(length=self.pos - start)
+
+    # Bytes
+
+    def whole(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``read`` returns; where it fails ``pos`` stays in front of what it began to read."""
+        start = self.pos
+        try:
+            return read(*arguments)
+        except DecodeError:
+            self.pos = start
+            raise
+
+    def fault(self, sort: type[DecodeError], reason: str) -> DecodeError:
+        return sort(reason, path=".".join(self.path), pos=self.pos)
+
+    def take(self, size: int) -> bytes:
+        left = len(self.data) - self.pos
+        if size > left:
+            raise self.fault(Truncated, f"{size} bytes needed, {max(left, 0)} left")
+        self.pos += size
+        return self.data[self.pos - size : self.pos]
+
+    def fixed(self, code: str) -> Any:
+        return unpack(f">{code}", self.take(calcsize(f">{code}")))[0]
+
+    def uvarint(self) -> int:
+        value = 0
+        for index in range(UVARINT_BYTES):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return value
+        raise self.fault(Malformed, f"a varint of more than {UVARINT_BYTES} bytes")
+
+    def tag_head(self) -> tuple[int, int]:
+        return self.uvarint(), self.uvarint()
+
+    def length(self, kind: str) -> int:
+        """A length or count, -1 for null."""
+        if self.layout.flexible and kind not in ALWAYS_OLD:
+            return self.uvarint() - 1
+        length: int = self.fixed(LENGTH[kind])
+        if length < -1:
+            raise self.fault(Malformed, f"a length of {length}")
+        return length
+
+    def marker(self, inner: Field) -> bool:
+        """Whether a nullable struct is there (KIP-893)."""
+        if is_tagged(inner, self.layout.version):
+            return bool(self.whole(self.uvarint))
+        return bool(self.fixed("b") >= 0)
+
+    def scalar(self, kind: str) -> Any:
+        if kind in FIXED:
+            value = self.fixed(FIXED[kind])
+            return uuid_text(value) if kind == "uuid" else value
+        return self.whole(self.sized, kind)
+
+    def sized(self, kind: str) -> Any:
+        """A value with a length in front."""
+        length = self.length(kind)
+        if length < 0:
+            return None
+        raw = self.take(2 * length if kind == "utf16" else length)
+        if kind == "records":
+            return RecordData(self.data, self.pos - length, self.pos)
+        return raw if kind == "bytes" else _TEXT[kind](raw)
+
+
+_TEXT = {"string": utf8, "string16": utf8, "jutf": modified_utf8, "utf16": utf16}

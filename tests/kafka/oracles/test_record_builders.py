@@ -1,0 +1,118 @@
+"""Records that kafka-python and aiokafka write, we read; what our tests' encoder writes, all three read."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.kafka.batches import read_records
+from kdissect.kafka.records import RecordData
+from tests.kafka.oracles.record_builders import (
+    BASE_MS,
+    IMPLEMENTATIONS,
+    Implementation,
+    expected,
+    ours,
+    read,
+    write,
+    writes,
+)
+from tests.kafka.random_bodies import TIMES
+from tests.record_batches import CODECS, LOG_APPEND, LZ4, Item, batch, entries, message_set
+
+if TYPE_CHECKING:
+    from kdissect.kafka.recordbatch import Record
+
+EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda each: each.name)
+FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in CODECS]
+WRITTEN = [(magic, codec) for magic, codec in FORMATS if writes(magic, CODECS[codec])]
+BATCHES = 12 * TIMES
+RECORDS_A_BATCH = (1, 2, 5, 70)
+
+
+def random_items(random: Random, count: int) -> list[Item]:
+    """Nulls, empty and long parts, headers, times forwards and backwards."""
+
+    def content() -> bytes | None:
+        length = random.choice((None, 0, 1, 10, 63, 64, 100, 1000, 8192, 9000))
+        return None if length is None else random.randbytes(length)
+
+    def headers() -> tuple[tuple[bytes, bytes | None], ...]:
+        names = (b"trace", "größe".encode(), b"", b"n" * 100)
+        return tuple((random.choice(names), content()) for _ in range(random.choice((0, 0, 1, 2, 70))))
+
+    return [
+        Item(content(), content(), headers(), BASE_MS + random.choice((0, 1, 63, -64, 9000, -9000, 2**33)))
+        for _ in range(count)
+    ]
+
+
+def opened(data: bytes) -> list[Record]:
+    found = list(read_records(RecordData(data, 0, len(data))))
+    assert [anomaly for each in found for anomaly in each.anomalies] == []
+    return [record for each in found for record in each.records]
+
+
+def test_how_many_formats_are_compared() -> None:
+    assert (len(FORMATS), len(WRITTEN)) == (15, 12)
+
+
+@EACH
+@pytest.mark.parametrize(("magic", "codec"), WRITTEN)
+def test_what_they_write_we_read(implementation: Implementation, magic: int, codec: str, oracle: Any) -> None:
+    random = Random(f"{implementation.name} {magic} {codec}")
+    records = 0
+    for number in range(BATCHES):
+        items = random_items(random, RECORDS_A_BATCH[number % 4])
+        data = write(implementation, magic, CODECS[codec], items)
+        assert ours(opened(data)) == read(implementation, data)
+        shown = [record._replace(timestamp_ms=None) if magic == 0 else record for record in opened(data)]
+        assert ours(shown) == expected(magic, items)
+        records += len(shown)
+    assert records == BATCHES * sum(RECORDS_A_BATCH) // 4
+    oracle(f"{implementation.name}'s builders: magic and codec", instances=records)
+
+
+@EACH
+@pytest.mark.parametrize(("magic", "codec"), WRITTEN)
+def test_what_our_tests_write_everybody_reads(
+    implementation: Implementation, magic: int, codec: str, oracle: Any
+) -> None:
+    random = Random(f"ours {magic} {codec}")
+    records = 0
+    for number in range(BATCHES):
+        items = random_items(random, RECORDS_A_BATCH[number % 4])
+        data = entries(magic, items, codec=CODECS[codec], base_offset=1000)
+        data += entries(magic, items[:1], codec=CODECS[codec], base_offset=1000 + len(items))
+        wanted = expected(magic, items, 1000) + expected(magic, items[:1], 1000 + len(items))
+        assert ours(opened(data)) == read(implementation, data) == wanted
+        records += len(wanted)
+    assert records == BATCHES * (sum(RECORDS_A_BATCH) + 4) // 4
+    oracle(f"{implementation.name}'s readers: magic and codec", instances=records)
+
+
+@EACH
+@pytest.mark.parametrize("codec", CODECS)
+def test_log_append_time_and_gaps_as_they_see_them(implementation: Implementation, codec: str) -> None:
+    items = [Item(b"a", offset=2), Item(b"b", offset=3), Item(b"c", offset=9)]
+    number = CODECS[codec]
+    written = [batch(items, codec=number, flags=LOG_APPEND, max_ms=BASE_MS + 5, base_offset=50)]
+    if codec not in ("none", "zstd"):
+        stamp = BASE_MS + 5
+        written.append(
+            message_set(1, items, codec=number, flags=LOG_APPEND, wrapper_ms=stamp, base_offset=100)
+        )
+    for data in written:
+        found = ours(opened(data))
+        assert found == read(implementation, data)
+        assert {seen.timestamp_ms for seen in found} == {BASE_MS + 5}
+
+
+@EACH
+def test_producer_and_transaction_as_they_write_them(implementation: Implementation) -> None:
+    data = write(implementation, 2, LZ4, [Item()] * 3, producer=(1234567890123, 7, 42), transactional=True)
+    (found,) = read_records(RecordData(data, 0, len(data)))
+    assert (found.producer_id, found.producer_epoch, found.base_sequence) == (1234567890123, 7, 42)
+    assert found.transactional
