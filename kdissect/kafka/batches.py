@@ -1,0 +1,422 @@
+"""RecordData -> its batches, opened: decompressed, checked, each record with its absolute offset and time.
+
+One batch at a time, when it is asked for, and held no longer than whoever asked for it holds it: at most
+``limits.inflated_bytes`` of records, and as many as ``limits.batch_items`` allows. Whatever the bytes are,
+nothing is raised: what can be read comes out, the rest is told by the batch's anomalies.
+
+    recordbatch.py   the records of magic 2
+    messageset.py    messages of magic 0 and 1
+    compression.py   both, where they are compressed
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from crc32c import crc32c
+
+from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
+from kdissect.kafka.aborted import AbortedTransactions
+from kdissect.kafka.compression import Inflated, inflate, most_inflated
+from kdissect.kafka.internal.control import open_control_record
+from kdissect.kafka.messageset import read_messages
+from kdissect.kafka.recordbatch import Record, int64, read_batch
+from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
+from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly, Embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kdissect.kafka.internal.control import Control
+    from kdissect.kafka.records import RecordData
+    from kdissect.limits import Limits
+
+_ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
+_ENTRY_BYTES = _ENTRY.size
+_BATCH = Struct(">qiibIhiqqqhii")
+_BATCH_BYTES = _BATCH.size
+_LOG_OVERHEAD = 12
+_LEAST_SIZE = (14, 22, 49)
+_MAGIC_AT, _ATTRIBUTES_AT = 16, 17
+_BATCH_CRC_FROM = 21
+_CRC_FROM = (_MAGIC_AT, _MAGIC_AT, _BATCH_CRC_FROM)
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40
+
+_LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
+_LARGEST_SEQUENCE = 0x7FFFFFFF
+
+
+class Batch(NamedTuple):
+    """A record batch, a compressed message set, or messages of one kind that stand together.
+
+    Attributes:
+        pos: where it begins, counted from the beginning of the record data.
+        size: bytes on the wire.
+        magic: 0, 1 or 2; of any other nothing is read.
+        attributes: as on the wire; the properties say what they mean.
+        base_offset: of the first record, also of one that compaction has removed.
+        last_offset: of the last one, likewise.
+        leader_epoch, producer_id, producer_epoch, base_sequence: of magic 2, else None; -1 means none.
+        base_timestamp_ms: what the records of magic 2 count from.
+        records: in wire order.
+        anomalies: what was wrong.
+        controls: what each record of a control batch marks.
+        aborted: hidden from consumers that read committed records only, where the response tells.
+    """
+
+    pos: int
+    size: int
+    magic: int
+    attributes: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int | None
+    producer_id: int | None
+    producer_epoch: int | None
+    base_sequence: int | None
+    base_timestamp_ms: int | None
+    records: list[Record]
+    anomalies: list[Anomaly]
+    controls: Sequence[Control] = ()
+    aborted: bool = False
+
+    @property
+    def compression(self) -> str:
+        """The codec's name, as in the headers that records.py reads."""
+        codec = self.attributes & _CODEC
+        return COMPRESSION[codec] if codec < len(COMPRESSION) else f"codec {codec}"
+
+    @property
+    def timestamp_type(self) -> str | None:
+        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        return TIMESTAMP_TYPES[bool(self.attributes & _LOG_APPEND_TIME)] if self.magic else None
+
+    @property
+    def transactional(self) -> bool:
+        """Whether a transaction's end decides about the records."""
+        return self.magic == 2 and bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether the records are marks for programs, not data."""
+        return self.magic == 2 and bool(self.attributes & _CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may remove tombstones and markers (KIP-534)."""
+        return self.base_timestamp_ms if self.magic == 2 and self.attributes & _DELETE_HORIZON else None
+
+    def sequence(self, record: Record) -> int | None:
+        """A record's number in its producer's sequence, which begins anew behind 2147483647."""
+        if self.base_sequence is None or self.base_sequence < 0:
+            return None
+        return (self.base_sequence + record.offset - self.base_offset) & _LARGEST_SEQUENCE
+
+
+def read_records(
+    records: RecordData,
+    limits: Limits = DEFAULT,
+    *,
+    base_offset: int | None = None,
+    aborted: Iterable[Mapping[str, int]] | None = None,
+    where: str = "records",
+) -> Iterator[Batch]:
+    """Open record data, batch by batch.
+
+    An incomplete batch at the end, as brokers leave it in a Fetch, is none; ``RecordData.scan`` tells its
+    bytes.
+
+    Args:
+        records: a field of a message.
+        limits: bounds of what one batch may become.
+        base_offset: of a Produce what the response says, from which the broker counted; None: offsets are as
+            on the wire, absolute in a Fetch, from 0 in a Produce.
+        aborted: ``aborted_transactions`` of a Fetch response's partition.
+        where: of the anomalies.
+    """
+    data, pos, end = records.data, records.start, records.end
+    source = _Source(records, where, limits)
+    transactions = AbortedTransactions(aborted) if aborted else None
+    while end - pos >= _ENTRY_BYTES:
+        magic = data[pos + _MAGIC_AT]
+        if magic == 2:
+            batch = _open_batch(source, pos, base_offset)
+        elif magic < 2:
+            batch = _open_messages(source, pos, base_offset)
+        else:
+            batch = _unreadable(source, pos)
+        if batch is None:
+            return
+        if transactions is not None:
+            batch = batch._replace(aborted=transactions.hide(batch))
+        yield batch
+        pos += batch.size
+        if base_offset is not None:
+            base_offset = int64(batch.last_offset + 1)
+
+
+def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
+    """Compare the checksum of each batch and message, without opening any: an anomaly for each that does not
+    hold.
+    """
+    source = _Source(records, where, DEFAULT)
+    data, pos = source.data, source.start
+    anomalies = []
+    while source.end - pos >= _ENTRY_BYTES:
+        _, size, crc, magic, _ = _ENTRY.unpack_from(data, pos)
+        stop = pos + _LOG_OVERHEAD + size
+        if not 0 <= magic < len(_LEAST_SIZE) or size < _LEAST_SIZE[magic] or stop > source.end:
+            break
+        checked = memoryview(data)[pos + _CRC_FROM[magic] : stop]
+        if magic == 2:
+            crc = _BATCH.unpack_from(data, pos)[4]
+        if (crc32c(checked) if magic == 2 else crc32(checked)) != crc:
+            anomalies.append(source.anomaly("crc_mismatch", pos))
+        pos = stop
+    return anomalies
+
+
+class _Source:
+    """Record data, what anomalies call it, and how many bytes it may still become: a bound on each batch
+    alone would let thousands of small bombs in one field take minutes.
+    """
+
+    __slots__ = ("data", "end", "left", "limits", "start", "where")
+
+    def __init__(self, records: RecordData, where: str, limits: Limits) -> None:
+        self.data = records.data
+        self.start = records.start
+        self.end = records.end
+        self.where = where
+        self.limits = limits
+        self.left: int | None = None
+
+    def inflate(self, codec: int, data: bytes) -> Inflated:
+        """Decompress what a batch or a wrapper holds."""
+        if self.left is None:
+            size = self.end - self.start
+            self.left = max(size * self.limits.inflated_ratio, self.limits.inflated_always_bytes)
+        most = min(most_inflated(len(data), self.limits), self.left)
+        found = inflate(codec, data, most)
+        self.left -= most if isinstance(found.fault, Oversized) else len(found.data)
+        return found
+
+    def anomaly(self, kind: str, pos: int, detail: str = "") -> Anomaly:
+        at = f"batch at byte {pos - self.start}"
+        return Anomaly(kind, self.where, f"{at}: {detail}" if detail else at)
+
+    def fault(
+        self, pos: int, inflating: DecodeError | None, reading: DecodeError | None, shown: str
+    ) -> list[Anomaly]:
+        """What went wrong; records that end early are but a consequence where decompression did."""
+        match inflating or reading:
+            case None:
+                return []
+            case Oversized() as fault:
+                kind = "oversized_records"
+            case Unsupported() as fault:
+                kind = "unknown_codec"
+            case fault:
+                kind = "damaged_compression" if inflating else "malformed_records"
+        return [self.anomaly(kind, pos, f"{fault.reason}; {shown}")]
+
+
+# --- magic 2 ------------------------------------------------------------------------------------------------
+
+
+def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
+    data, end = source.data, source.end
+    if end - pos < _BATCH_BYTES:
+        return None
+    (
+        offset,
+        size,
+        leader_epoch,
+        _,
+        crc,
+        attributes,
+        last_delta,
+        base_ms,
+        max_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _BATCH.unpack_from(data, pos)
+    if size < _LEAST_SIZE[2]:
+        return _unreadable(source, pos)
+    begin, stop = pos + _BATCH_BYTES, pos + _LOG_OVERHEAD + size
+    if stop > end:
+        return None
+    if base_offset is not None:
+        offset = base_offset
+    anomalies: list[Anomaly] = []
+    # A copy costs less than a view, but for batches in which neither counts.
+    if crc32c(data[pos + _BATCH_CRC_FROM : stop]) != crc:
+        anomalies.append(source.anomaly("crc_mismatch", pos))
+
+    inflating = None
+    if attributes & _CODEC and begin < stop:
+        data, inflating = source.inflate(attributes & _CODEC, data[begin:stop])
+        begin, stop = 0, len(data)
+    records, reading = read_batch(data, begin, stop, offset, base_ms, source.limits)
+    if inflating or reading:
+        shown = f"{len(records)} of {count} records are shown"
+        anomalies += source.fault(pos, inflating, reading, shown)
+    elif len(records) != count:
+        detail = f"{count} records announced, {len(records)} are there"
+        anomalies.append(source.anomaly("wrong_record_count", pos, detail))
+    if attributes & _LOG_APPEND_TIME:
+        new = tuple.__new__
+        records = [new(Record, (each[0], max_ms, *each[2:])) for each in records]
+    controls = _read_controls(records, pos, source, anomalies) if attributes & _CONTROL else ()
+    return tuple.__new__(
+        Batch,
+        (
+            pos - source.start,
+            _LOG_OVERHEAD + size,
+            2,
+            attributes,
+            offset,
+            last if (last := offset + last_delta) <= _LARGEST_OFFSET else int64(last),
+            leader_epoch,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            base_ms,
+            records,
+            anomalies,
+            controls,
+            False,
+        ),
+    )
+
+
+def _read_controls(
+    records: list[Record], pos: int, source: _Source, anomalies: list[Anomaly]
+) -> list[Control]:
+    controls = [open_control_record(record.key, record.value) for record in records]
+    for record, control in zip(records, controls, strict=True):
+        if control.type is None or not isinstance(control.value, Embedded | None):
+            anomalies.append(
+                source.anomaly("malformed_payload", pos, f"control record at offset {record.offset}")
+            )
+    return controls
+
+
+# --- magic 0 and 1 ------------------------------------------------------------------------------------------
+
+
+def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
+    data, end = source.data, source.end
+    magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
+    compressed = attributes & _CODEC
+    most = 1 if compressed else source.limits.batch_items
+    records, stop, bad_crcs, fault = read_messages(data, pos, end, most)
+    anomalies = []
+    if bad_crcs:
+        detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
+        anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
+    if fault:
+        anomalies += source.fault(pos, None, fault, f"{len(records)} records are before it")
+        stop = _behind(data, stop, end)
+    elif not records:
+        return None
+    if compressed and records:
+        records = _open_set(source, pos, records[0], attributes, anomalies)
+    if base_offset is not None:
+        records = [each._replace(offset=int64(base_offset + index)) for index, each in enumerate(records)]
+    first = records[0].offset if records else base_offset or 0
+    last = records[-1].offset if records else first - 1
+    return _without_producer(
+        pos - source.start, stop - pos, magic, attributes, first, last, records, anomalies
+    )
+
+
+def _behind(data: bytes, pos: int, end: int) -> int:
+    """Where a message ends that cannot be read; ``end`` where its size cannot be true either."""
+    size = _ENTRY.unpack_from(data, pos)[1]
+    return min(end, pos + _LOG_OVERHEAD + size) if size >= _LEAST_SIZE[0] else end
+
+
+def _open_set(
+    source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
+) -> list[Record]:
+    """The messages inside a compressed one, with absolute offsets (KIP-31) and their times (KIP-32)."""
+    data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
+    records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
+    if bad_crcs:
+        anomalies.append(source.anomaly("crc_mismatch", pos, f"{bad_crcs} messages inside it"))
+    anomalies += source.fault(pos, inflating, reading, f"{len(records)} records are shown")
+    if wrapper.timestamp_ms is None or not records:  # magic 0 has absolute offsets inside
+        return records
+    # A wrapper has the offset of its last message; that of old librdkafka's producers 0, and then the
+    # messages count from 0.
+    shift = wrapper.offset - records[-1].offset if wrapper.offset else 0
+    time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
+    if not shift and time_of_all is None:
+        return records
+    new = tuple.__new__
+    return [
+        new(
+            Record,
+            (int64(shift + offset), own_ms if time_of_all is None else time_of_all, key, value, headers),
+        )
+        for offset, own_ms, key, value, headers in records
+    ]
+
+
+def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeError | None]:
+    """Records, how many checksums do not hold, and why reading ended before ``data`` did."""
+    records: list[Record] = []
+    bad_crcs = pos = 0
+    fault: DecodeError | None = None
+    while pos < len(data) and not fault:
+        begin = pos
+        if len(data) - pos < _ENTRY_BYTES:
+            fault = Truncated("a message ends early", pos=pos)
+        elif data[pos + _MAGIC_AT] > 1:
+            fault = Malformed(f"magic {data[pos + _MAGIC_AT]} in a message set", pos=pos)
+        elif data[pos + _ATTRIBUTES_AT] & _CODEC:
+            fault = Malformed("a compressed message inside a compressed one", pos=pos)
+        elif len(records) >= most:
+            fault = Oversized(f"more than {most} records")
+        else:
+            found, pos, bad, fault = read_messages(data, pos, len(data), most - len(records))
+            records += found
+            bad_crcs += len(bad)
+            if pos == begin:
+                fault = fault or Truncated("a message ends early", pos=pos)
+    return records, bad_crcs, fault
+
+
+def _unreadable(source: _Source, pos: int) -> Batch:
+    """What is no batch, to the end: where the next one would begin cannot be told."""
+    offset, size, _, magic, attributes = _ENTRY.unpack_from(source.data, pos)
+    left = source.end - pos
+    what = f"an entry of {size} bytes" if 0 <= magic < len(_LEAST_SIZE) else f"magic {magic}"
+    anomalies = [source.anomaly("malformed_records", pos, f"{what}; {left} bytes are not read")]
+    return _without_producer(pos - source.start, left, magic, attributes, offset, offset, [], anomalies)
+
+
+def _without_producer(
+    pos: int,
+    size: int,
+    magic: int,
+    attributes: int,
+    first: int,
+    last: int,
+    records: list[Record],
+    anomalies: list[Anomaly],
+) -> Batch:
+    nothing = None, None, None, None, None
+    of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False)
+    return tuple.__new__(Batch, of_nobody)

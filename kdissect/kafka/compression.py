@@ -1,0 +1,225 @@
+"""Compressed records -> the records, no more of them than was asked for.
+
+The codecs are those of a batch's attributes: gzip (RFC 1952), snappy as one raw block or in the blocks of
+Java's library, LZ4 frames of blocks, zstd (RFC 8878); of gzip, LZ4 and zstd several may follow each other.
+All are read in pieces, so that a bomb is found while it goes off. Holds what came out, and the decompressor's
+window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd 4 MiB and up to 128 MiB of window.
+
+Checksums inside the compressed data are looked at as far as the libraries do; the batch around it has one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from kdissect.limits import Limits
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+_INPUT_BYTES = 64 * 1024
+_PIECE_BYTES = 256 * 1024
+# python-zstandard has no bound on what one call returns, and four bytes can stand for a block of 128 KiB (RFC
+# 8878, section 3.1.1.2): what goes in at once is what can be bounded.
+_ZSTD_INPUT_BYTES = 128
+
+_JAVA_SNAPPY = b"\x82SNAPPY\x00"
+_JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some write in little-endian
+# An element of three bytes copies 64 (snappy's format description, section 2.2), so a block that announces
+# more than this is not one, and allocates nothing.
+_SNAPPY_EXPANSION = 22
+_SNAPPY_LENGTH_BYTES = 5
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_VERSION = 1
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x20, 0x10, 0x08
+_LZ4_CONTENT_CHECKSUM, _LZ4_DICTIONARY = 0x04, 0x01
+_LZ4_UNCOMPRESSED = 0x80000000
+_LZ4_WINDOW_BYTES = 64 * 1024
+_LZ4_EXPANSION = 255
+
+
+class Inflated(NamedTuple):
+    """What came out.
+
+    Attributes:
+        data: all of it, or what was before the fault.
+        fault: Truncated or Malformed for damaged data, Oversized (then there is no data), Unsupported.
+    """
+
+    data: bytes
+    fault: DecodeError | None
+
+
+def most_inflated(size: int, limits: Limits) -> int:
+    """How many bytes so many compressed ones may become."""
+    by_ratio = max(size * limits.inflated_ratio, limits.inflated_always_bytes)
+    return min(by_ratio, limits.inflated_bytes)
+
+
+def inflate(codec: int, data: bytes, most: int) -> Inflated:
+    """Decompress ``data`` to at most so many bytes; never raises."""
+    if codec == NONE:
+        return Inflated(data, None)
+    pieces: list[bytes] = []
+    fault: DecodeError | None = None
+    room = most
+    try:
+        for piece in _pieces(codec, data, most):
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                raise Oversized(f"{len(data)} bytes become more than {most}")
+    except Oversized as error:
+        return Inflated(b"", error)
+    except DecodeError as error:
+        fault = error
+    return Inflated(b"".join(pieces), fault)
+
+
+def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
+    match codec:
+        case 1:
+            return _gzip(data)
+        case 2:
+            return _snappy(data, most)
+        case 3:
+            return _lz4(data)
+        case 4:
+            return _zstd(data)
+    raise Unsupported(f"codec {codec}")
+
+
+def _gzip(data: bytes) -> Iterator[bytes]:
+    pos = 0
+    while pos < len(data) or not pos:
+        member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        block = b""
+        while not member.eof:
+            if not block:
+                block = data[pos : pos + _INPUT_BYTES]
+                pos += len(block)
+            try:
+                piece = member.decompress(block, _PIECE_BYTES)
+            except zlib.error as error:
+                raise Malformed(f"gzip: {error}", pos=pos) from None
+            block = member.unconsumed_tail
+            if piece:
+                yield piece
+            elif not block and pos == len(data) and not member.eof:
+                raise Truncated("gzip: the data ends early", pos=pos)
+        pos -= len(member.unused_data)
+
+
+def _snappy(data: bytes, most: int) -> Iterator[bytes]:
+    if not data.startswith(_JAVA_SNAPPY):
+        yield _snappy_block(data, most)
+        return
+    pos = 0
+    while pos < len(data):
+        # Streams that were written one behind the other: no block is as long as the magic would say.
+        if data.startswith(_JAVA_SNAPPY, pos):
+            pos += _JAVA_SNAPPY_HEADER_BYTES
+            if pos > len(data):
+                raise Truncated("snappy: the data ends inside a header", pos=len(data))
+            continue
+        begin = pos + 4
+        pos = begin + int.from_bytes(data[pos:begin], "big")
+        if pos > len(data):
+            raise Truncated("snappy: the data ends inside a block", pos=begin)
+        piece = _snappy_block(data[begin:pos], most)
+        most -= len(piece)
+        yield piece
+
+
+def _snappy_block(data: bytes, most: int) -> bytes:
+    import snappy
+
+    length = 0
+    for place, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    # The library allocates what the block announces before it looks at the rest.
+    if length > len(data) * _SNAPPY_EXPANSION:
+        raise Malformed(f"snappy: a block of {len(data)} bytes that announces {length}")
+    if length > most:
+        raise Oversized(f"a block of {len(data)} bytes becomes {length}")
+    try:
+        plain: bytes = snappy.uncompress(data)
+    except snappy.UncompressError as error:
+        raise Malformed(f"snappy: {error.__cause__ or error}") from None
+    return plain
+
+
+def _lz4(data: bytes) -> Iterator[bytes]:
+    """Block by block, because clients of magic 0 wrote another header checksum than the format demands
+    (KAFKA-3160), which the library's reader of frames would refuse.
+    """
+    pos = 0
+    while pos < len(data) or not pos:
+        magic, flags, code = data[pos : pos + 4], data[pos + 4 : pos + 5], data[pos + 5 : pos + 6]
+        if not code:
+            raise Truncated("lz4: the data ends inside a frame's header", pos=pos)
+        if magic != _LZ4_MAGIC or flags[0] >> 6 != _LZ4_VERSION:
+            raise Malformed("lz4: not a frame", pos=pos)
+        block_bytes = 1 << 8 + 2 * (code[0] >> 4 & 7)  # 64 KiB, 256 KiB, 1 MiB or 4 MiB: codes 4 to 7
+        optional = 8 * bool(flags[0] & _LZ4_CONTENT_SIZE) + 4 * bool(flags[0] & _LZ4_DICTIONARY)
+        pos = yield from _lz4_blocks(data, pos + 7 + optional, flags[0], block_bytes)
+        if pos > len(data):
+            raise Truncated("lz4: the data ends inside a checksum", pos=len(data))
+
+
+def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generator[bytes, None, int]:
+    """The blocks of one frame; returns where it ends."""
+    import lz4.block
+
+    checksum_bytes = 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
+    window = b""
+    while True:
+        begin = pos + 4
+        if begin > len(data):
+            raise Truncated("lz4: the data ends inside a frame", pos=pos)
+        size = int.from_bytes(data[pos:begin], "little")
+        if not size:
+            return begin + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
+        pos = begin + (size & ~_LZ4_UNCOMPRESSED)
+        if pos > len(data):
+            raise Truncated("lz4: the data ends inside a block", pos=begin)
+        block = data[begin:pos]
+        if not size & _LZ4_UNCOMPRESSED:
+            most = min(block_bytes, len(block) * _LZ4_EXPANSION)
+            try:
+                block = lz4.block.decompress(block, uncompressed_size=most, dict=window)
+            except lz4.block.LZ4BlockError as error:
+                raise Malformed(f"lz4: {error}", pos=begin) from None
+        yield block
+        if not flags & _LZ4_INDEPENDENT:
+            window = (window + block[-_LZ4_WINDOW_BYTES:])[-_LZ4_WINDOW_BYTES:]
+        pos += checksum_bytes
+
+
+def _zstd(data: bytes) -> Iterator[bytes]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor()
+    pos = 0
+    while pos < len(data) or not pos:
+        frame = decompressor.decompressobj()
+        while not frame.eof:
+            block = data[pos : pos + _ZSTD_INPUT_BYTES]
+            if not block:
+                raise Truncated("zstd: the data ends early", pos=pos)
+            pos += len(block)
+            try:
+                piece = frame.decompress(block)
+            except zstandard.ZstdError as error:
+                raise Malformed(f"zstd: {error}", pos=pos) from None
+            if piece:
+                yield piece
+        pos -= len(frame.unused_data)

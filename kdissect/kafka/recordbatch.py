@@ -1,0 +1,278 @@
+"""The records of one batch of magic 2, decompressed -> Record values.
+
+    record    length varint | attributes int8 | timestamp_delta varlong | offset_delta varint |
+              key | value | header count varint | headers
+    key, value, each header's two parts: length varint (-1: null), bytes
+
+All varints are zigzag (KIP-98). This is the innermost loop of everything that looks at records, and written
+for speed: varints of one and two bytes are looked up in tables, nothing is compared with the end of the
+buffer before it is read. What goes wrong shows in an index, a table's empty place or the record's end; then
+``_fault`` reads that one record again, step by step, and says what it is. Holds the records, and some
+thousand keys of headers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
+from kdissect.kafka.primitives import utf8
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record; what it shares with others stands in its batch (kafka/batches.py).
+
+    Attributes:
+        offset: as its batch tells it; absolute in a Fetch, in a Produce once the response's base is given.
+        timestamp_ms: since 1970, -1 where the producer set none; None for magic 0, which has none.
+        key, value: None is null.
+        headers: in the order they were written, keys may occur twice.
+    """
+
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+# First byte of a varint -> what it is worth; a second byte's ``_HIGH`` is to be added where the first is
+# above 127. Lengths below -1 cannot be: they are None, and adding None raises. -1 itself is asked for first.
+_LENGTH: list[Any] = [None if byte & 1 else (byte & 0x7F) >> 1 for byte in range(256)]
+_DELTA = [(byte & 0x7F) >> 1 ^ -(byte & 1) for byte in range(256)]
+_HIGH = [byte << 6 for byte in range(128)]
+_NULL = 1
+# First byte of a header -> bytes of its key, of the key's length and of the first byte of the value's length.
+_HEAD_BYTES = [None if byte & 1 or byte > 127 else (byte >> 1) + 2 for byte in range(256)]
+
+_MOST_HEADS = 4096  # of 66 bytes at most
+
+_VARINT_BYTES = 5
+_VARLONG_BYTES = 10
+_SHORTEST_HEADER = 2
+_LEAST, _MOST = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
+_ODD = (IndexError, TypeError, DecodeError)
+
+
+class _Heads(dict[bytes, tuple[str, int | None]]):
+    """What is in front of a header's value -> its key as text and the value's length, None where one byte
+    does not tell it. Records mostly have the same ones, also from batch to batch.
+    """
+
+    def __missing__(self, raw: bytes) -> tuple[str, int | None]:
+        if len(self) >= _MOST_HEADS:
+            self.clear()
+        head = self[raw] = utf8(raw[1:-1]), None if raw[-1] > 127 else _LENGTH[raw[-1]]
+        return head
+
+
+_HEADS = _Heads()
+
+
+def read_batch(
+    data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
+) -> tuple[list[Record], DecodeError | None]:
+    """Read records up to ``end``, however many they were said to be; never raises.
+
+    Returns:
+        The records that are there, and why there are no more, None when the end was reached.
+    """
+    records: list[Record] = []
+    add, new, record = records.append, tuple.__new__, Record
+    length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
+    heads, head_bytes = _HEADS, _HEAD_BYTES
+    spare = limits.batch_items
+    sane = _LEAST < base_offset < _MOST and _LEAST < base_timestamp_ms < _MOST
+    begin = pos
+    fault: DecodeError | None = None
+    try:
+        for _ in range(limits.batch_items):
+            if pos >= end:
+                break
+            begin = pos
+
+            byte = data[pos]
+            if byte < 128:
+                pos += 1
+                stop = pos + length_of[byte]
+            elif (second := data[pos + 1]) < 128:
+                pos += 2
+                stop = pos + length_of[byte] + high[second]
+            else:
+                length, pos = _varint(data, pos)
+                stop = pos + length
+
+            byte = data[pos + 1]  # behind the attributes
+            if byte < 128:
+                pos += 2
+                timestamp = delta_of[byte]
+            elif (second := data[pos + 2]) < 128:
+                pos += 3
+                timestamp = delta_of[byte] - high[second] if byte & 1 else delta_of[byte] + high[second]
+            else:
+                timestamp, pos = _varint(data, pos + 1, _VARLONG_BYTES)
+                sane = sane and _LEAST < timestamp < _MOST
+
+            byte = data[pos]
+            if byte < 128:
+                pos += 1
+                offset = delta_of[byte]
+            elif (second := data[pos + 1]) < 128:
+                pos += 2
+                offset = delta_of[byte] - high[second] if byte & 1 else delta_of[byte] + high[second]
+            else:
+                offset, pos = _varint(data, pos)
+
+            byte = data[pos]
+            pos += 1
+            if byte == _NULL:
+                key = None
+            elif byte < 128:
+                key = data[pos : (pos := pos + length_of[byte])]
+            else:
+                length, pos = _length(data, pos - 1)
+                key = data[pos : (pos := pos + length)]
+
+            byte = data[pos]
+            pos += 1
+            if byte > 127:
+                if (second := data[pos]) < 128:
+                    pos += 1
+                    value = data[pos : (pos := pos + length_of[byte] + high[second])]
+                else:
+                    length, pos = _length(data, pos - 1)
+                    value = data[pos : (pos := pos + length)]
+            elif byte == _NULL:
+                value = None
+            else:
+                value = data[pos : (pos := pos + length_of[byte])]
+
+            byte = data[pos]
+            if not byte:
+                pos += 1
+                headers: Headers = ()
+            else:
+                if byte < 128:
+                    pos += 1
+                    count = length_of[byte]
+                else:
+                    count, pos = _count(data, pos, end)
+                spare -= count
+                if spare < 0:
+                    raise Oversized(f"more than {limits.batch_items} headers")
+                pairs: list[tuple[str, bytes | None]] = []
+                while count:
+                    count -= 1
+                    size = head_bytes[data[pos]]
+                    if size is None:
+                        raw, pos = _bytes(data, pos)
+                        name, (content, pos) = utf8(raw or b""), _bytes(data, pos)
+                        pairs.append((name, content))
+                        continue
+                    name, size = heads[data[pos : (pos := pos + size)]]
+                    if size is None:
+                        content, pos = _bytes(data, pos - 1)
+                        pairs.append((name, content))
+                    else:
+                        pairs.append((name, data[pos : (pos := pos + size)]))
+                headers = tuple(pairs)
+
+            if pos != stop:
+                raise Malformed("a record that does not end where it says")
+            add(new(record, (base_offset + offset, base_timestamp_ms + timestamp, key, value, headers)))
+        if pos < end:
+            raise Oversized(f"more than {limits.batch_items} records")
+        if pos > end:
+            records.pop()
+            raise Truncated("a record that ends behind its batch")
+    except Oversized as error:
+        fault = error
+    except _ODD:
+        fault = _fault(data, begin, end)
+    return records if sane else [_wrapped(each) for each in records], fault
+
+
+def _varint(data: bytes, pos: int, most_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
+    """A zigzag varint of any length; what does not fit the type is cut off, as Kafka's own readers do."""
+    value = 0
+    for place in range(most_bytes):
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            value &= 0xFFFFFFFF if most_bytes == _VARINT_BYTES else 0xFFFFFFFFFFFFFFFF
+            return value >> 1 ^ -(value & 1), pos
+    raise Malformed(f"a varint of more than {most_bytes} bytes", pos=pos)
+
+
+def _bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
+    if data[pos] == _NULL:
+        return None, pos + 1
+    length, pos = _length(data, pos)
+    return data[pos : pos + length], pos + length
+
+
+def _length(data: bytes, pos: int) -> tuple[int, int]:
+    length, pos = _varint(data, pos)
+    if length < 0:
+        raise Malformed(f"a length of {length}", pos=pos)
+    return length, pos
+
+
+def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """A number of headers that the bytes up to ``end`` can hold."""
+    count, pos = _varint(data, pos)
+    if not 0 <= count <= (end - pos) // _SHORTEST_HEADER:
+        raise Malformed(f"{count} headers announced, {end - pos} bytes left", pos=pos)
+    return count, pos
+
+
+def _wrapped(record: Record) -> Record:
+    """Sums that pass 64 bits go on from the other end, as in Kafka's own readers."""
+    assert record.timestamp_ms is not None
+    return record._replace(offset=int64(record.offset), timestamp_ms=int64(record.timestamp_ms))
+
+
+def int64(value: int) -> int:
+    """A sum as Java has it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _fault(data: bytes, pos: int, end: int) -> DecodeError:
+    """Why no record can be read at ``pos``: the same again, slowly."""
+    begin = pos
+    try:
+        length, pos = _length(data, pos)
+        if length > end - pos:
+            raise Truncated(f"it has {length} bytes, {max(end - pos, 0)} are left")
+        stop = pos + length
+        data = data[:stop]
+        _, pos = _varint(data, pos + 1, _VARLONG_BYTES)
+        _, pos = _varint(data, pos)
+        pos = _skipped(data, pos)
+        pos = _skipped(data, pos)
+        count, pos = _count(data, pos, stop)
+        for _ in range(count):
+            pos = _skipped(data, pos)
+            pos = _skipped(data, pos)
+    except IndexError:
+        return Truncated("a record ends too early", pos=begin)
+    except DecodeError as error:
+        return type(error)(f"a record cannot be: {error.reason}", pos=begin)
+    return Malformed(f"a record has {stop - pos} bytes behind its headers", pos=begin)
+
+
+def _skipped(data: bytes, pos: int) -> int:
+    """The position behind bytes."""
+    if data[pos] == _NULL:
+        return pos + 1
+    length, pos = _length(data, pos)
+    if length > len(data) - pos:
+        raise Truncated(f"{length} bytes announced, {max(len(data) - pos, 0)} bytes left")
+    return pos + length

@@ -1,0 +1,139 @@
+"""Headers of a record -> the trace that it belongs to, by the parts that each way of writing it names.
+
+Known are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin), and
+``sw8`` of SkyWalking's cross process protocol 3. What does not follow its own rules is no trace. Holds
+nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kdissect.model import Body
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_SAMPLED = 0x01
+_RANDOM = 0x02  # Trace Context level 2
+_MOST_MEMBERS = 32
+_MEMBER = re.compile(r"\s*([a-z0-9][a-z0-9_\-*/@]{0,255})=([ -+\--<>-~]{0,255}[!-+\--<>-~])\s*", re.ASCII)
+
+_B3 = re.compile(
+    r"([0-9a-f]{32}|[0-9a-f]{16})-([0-9a-f]{16})(?:-([01d])(?:-([0-9a-f]{16}))?)?", re.ASCII | re.IGNORECASE
+)
+_B3_STATES = {"0": "denied", "1": "accepted", "d": "debug"}
+_B3_HEADERS = {
+    "x-b3-traceid": ("trace_id", re.compile(r"[0-9a-f]{32}|[0-9a-f]{16}", re.IGNORECASE)),
+    "x-b3-spanid": ("span_id", re.compile(r"[0-9a-f]{16}", re.IGNORECASE)),
+    "x-b3-parentspanid": ("parent_span_id", re.compile(r"[0-9a-f]{16}", re.IGNORECASE)),
+}
+_B3_SAMPLED = {"0": "denied", "false": "denied", "1": "accepted", "true": "accepted"}
+
+_SW8 = ("sample", "trace_id", "parent_segment_id", "parent_span_id",
+        "parent_service", "parent_service_instance", "parent_endpoint", "target_address")  # fmt: skip
+_SW8_NUMBERS = ("sample", "parent_span_id")
+
+
+def traces(headers: Iterable[tuple[str, bytes | None]]) -> Body:
+    """Read a record's headers: ``traceparent``, ``tracestate``, ``b3``, ``sw8``, as far as there are such.
+
+    Of a header that comes twice the last one counts, as in Kafka's ``Headers.lastHeader``. B3 in several
+    headers goes under ``b3`` as well, unless that header is there.
+    """
+    texts = {name.lower(): _text(value) for name, value in headers if value is not None}
+    found = {
+        "traceparent": traceparent(texts.get("traceparent", "")),
+        "tracestate": tracestate(texts.get("tracestate", "")),
+        "b3": b3(texts.get("b3", "")) or b3_headers(texts),
+        "sw8": sw8(texts.get("sw8", "")),
+    }
+    return {name: parts for name, parts in found.items() if parts is not None}
+
+
+def traceparent(text: str) -> Body | None:
+    """``00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`` -> version, ids, flags."""
+    match = _TRACEPARENT.fullmatch(text)
+    if match is None:
+        return None
+    version, trace_id, parent_id, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more) or not trace_id.strip("0") or not parent_id.strip("0"):
+        return None
+    bits = int(flags, 16)
+    return {
+        "version": version,
+        "trace_id": trace_id,
+        "parent_id": parent_id,
+        "trace_flags": flags,
+        "sampled": bool(bits & _SAMPLED),
+        "random": bool(bits & _RANDOM),
+    }
+
+
+def tracestate(text: str) -> list[Body] | None:
+    """``rojo=00f067aa0ba902b7,congo=t61rcWkgMzE`` -> keys and values, in this order."""
+    members = [member for member in text.split(",") if member.strip(" \t")]
+    matches = [_MEMBER.fullmatch(member) for member in members[: _MOST_MEMBERS + 1]]
+    if not 0 < len(matches) <= _MOST_MEMBERS:
+        return None
+    found = [{"key": match[1], "value": match[2]} for match in matches if match is not None]
+    return found if len(found) == len(matches) else None
+
+
+def b3(text: str) -> Body | None:
+    """``{trace id}-{span id}-{sampling state}-{parent span id}``, the last two optional; or the state
+    alone.
+    """
+    if text in _B3_STATES:
+        return {"sampling": _B3_STATES[text]}
+    match = _B3.fullmatch(text)
+    if match is None:
+        return None
+    trace_id, span_id, state, parent = match.groups()
+    parts = {"trace_id": trace_id, "span_id": span_id}
+    if state is not None:
+        parts["sampling"] = _B3_STATES[state.lower()]
+    if parent is not None:
+        parts["parent_span_id"] = parent
+    return parts
+
+
+def b3_headers(texts: dict[str, str]) -> Body | None:
+    """``X-B3-TraceId`` and its like, by lower-case name, in the words of the single header."""
+    parts = {
+        part: texts[name]
+        for name, (part, form) in _B3_HEADERS.items()
+        if name in texts and form.fullmatch(texts[name])
+    }
+    sampling = "debug" if texts.get("x-b3-flags") == "1" else _B3_SAMPLED.get(texts.get("x-b3-sampled", ""))
+    if sampling is not None:
+        parts["sampling"] = sampling
+    return parts or None
+
+
+def sw8(text: str) -> Body | None:
+    """Eight fields between dashes, texts in base64."""
+    fields = text.split("-")
+    if len(fields) != len(_SW8) or fields[0] not in ("0", "1"):
+        return None
+    try:
+        return {
+            name: _decimal(field) if name in _SW8_NUMBERS else b64decode(field, validate=True).decode()
+            for name, field in zip(_SW8, fields, strict=True)
+        }
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _decimal(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise ValueError(text)
+    return int(text)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("ascii", "replace")

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kdissect.kafka import schema
+from kdissect.kafka.fill import fill
+from kdissect.kafka.internal.groups import GroupProtocol, GroupProtocols
+from kdissect.kafka.internal.payloads import (
+    Context,
+    carries_payloads,
+    decode_payload,
+    open_body,
+    open_payloads,
+)
+from kdissect.model import Anomaly, Body, Embedded, Exchange
+from kdissect.sinks.outline import View, outline
+from kdissect.sinks.values import json_bytes
+from tests.exchanges import connection, exchange
+from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, shown
+from tests.kafka.random_bodies import Case, cases, random_body, rpc_messages
+from tests.test_mutations import mutated
+
+CONSUMER, CONNECT = GroupProtocol("consumer", "range"), GroupProtocol("connect", "sessioned")
+STICKY, COOPERATIVE = GroupProtocol("consumer", "sticky"), GroupProtocol("consumer", "cooperative-sticky")
+STREAMS = GroupProtocol("consumer", "stream")
+
+SITES = {
+    "ConsumerProtocolSubscription": ("subscription", CONSUMER),
+    "ConsumerProtocolAssignment": ("assignment", CONSUMER),
+    "ConnectWorkerMetadata": ("subscription", CONNECT),
+    "ConnectAssignment": ("assignment", CONNECT),
+    "StickyAssignorUserData": ("subscription_data", STICKY),
+    "CooperativeStickyAssignorUserData": ("subscription_data", COOPERATIVE),
+    "SubscriptionInfoData": ("subscription_data", STREAMS),
+    "StreamsAssignmentInfo": ("assignment_data", STREAMS),
+    "DefaultPrincipalData": ("DefaultPrincipalData", GroupProtocol()),
+}
+CASES = [(family, case) for family, case in every_case() if case.message.name in SITES]
+
+
+def wire(message_name: str, version: int = 0, prefix: int | None = None, /, **values: Any) -> bytes:
+    """An embedded message completed with natural defaults, behind an int16 version if there is one."""
+    message = schema.embedded(message_name)
+    body = encoded(Case(message, version, None), fill(message, version, values))
+    return body if prefix is None else pack(">h", prefix) + body
+
+
+def said(payload: object) -> Body:
+    assert isinstance(payload, Embedded)
+    return shown(payload.decoded)
+
+
+ASSIGNED = [{"topic": "orders", "partitions": [0, 2]}]
+SUBSCRIPTION = wire("ConsumerProtocolSubscription", 1, 1, topics=["orders"], user_data=None)
+ASSIGNMENT = wire("ConsumerProtocolAssignment", 0, 0, assigned_partitions=ASSIGNED, user_data=None)
+
+
+# --- one payload --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "case"), CASES, ids=[str(case.layout) for _, case in CASES])
+def test_every_payload_where_it_belongs(family: str, case: Case) -> None:
+    role, protocol = SITES[case.message.name]
+    random = case.random("payloads")
+    for _ in range(3):
+        made = framed(case, framing_of(family, case), random)
+        found = decode_payload(role, made.data, Context(protocol))
+        assert isinstance(found, Embedded)
+        assert found.data == made.data
+        assert said(found) == made.body
+        assert found.decoded["_message"] == case.message.name
+        assert found.decoded["_version"] == case.version
+
+
+def test_user_data_of_the_sticky_assignor_with_and_without_its_generation() -> None:
+    old = wire("StickyAssignorUserData", 0, previous_assignment=ASSIGNED)
+    new = wire("StickyAssignorUserData", 1, previous_assignment=ASSIGNED, generation=7)
+    for protocol in (STICKY, COOPERATIVE):  # the latter with librdkafka
+        for role in ("subscription_data", "assignment_data"):
+            assert said(decode_payload(role, old, Context(protocol))) == {"previous_assignment": ASSIGNED}
+            found = said(decode_payload(role, new, Context(protocol)))
+            assert found == {"previous_assignment": ASSIGNED, "generation": 7}
+
+
+def test_four_bytes_are_what_the_assignor_makes_of_them() -> None:
+    assert said(decode_payload("subscription_data", bytes(4), Context(COOPERATIVE))) == {"generation": 0}
+    found = said(decode_payload("subscription_data", bytes(4), Context(STICKY)))
+    assert found == {"previous_assignment": []}
+
+
+def test_payloads_nest() -> None:
+    sticky = wire("StickyAssignorUserData", 1, previous_assignment=ASSIGNED, generation=3)
+    data = wire("ConsumerProtocolSubscription", 3, 3, topics=["orders"], user_data=sticky)
+    found = said(decode_payload("subscription", data, Context(STICKY)))
+    assert said(found["user_data"])["generation"] == 3
+    allocation = wire("ConnectAssignment", 2, 2, leader="w1", assignment=[], revoked=None)
+    data = wire("ConnectWorkerMetadata", 2, 2, url="http://w1:8083/", allocation=allocation)
+    found = said(decode_payload("subscription", data, Context(CONNECT)))
+    assert said(found["allocation"])["leader"] == "w1"
+
+
+def test_consumers_of_tomorrow_are_read_as_far_as_they_are_known() -> None:
+    data = wire("ConsumerProtocolSubscription", 3, 12, topics=["orders"]) + b"new"
+    found = decode_payload("subscription", data, Context(CONSUMER))
+    assert isinstance(found, Embedded)
+    assert found.decoded["_version"] == 12
+    assert found.decoded["topics"] == ["orders"]
+    assert found.decoded["_left_over"] == b"new"
+
+
+def test_without_a_protocol_only_an_exact_consumer_is_believed() -> None:
+    assert said(decode_payload("assignment", ASSIGNMENT, Context()))["assigned_partitions"] == ASSIGNED
+    assert decode_payload("assignment", ASSIGNMENT + b"\0", Context()) is None
+    assert decode_payload("assignment", b"\0\x09" + ASSIGNMENT[2:], Context()) is None
+    worker = wire("ConnectWorkerMetadata", 1, 1, url="http://w1:8083/")
+    assert decode_payload("subscription", worker, Context()) is None
+
+
+def test_other_protocols_and_assignors_keep_their_bytes() -> None:
+    assert decode_payload("subscription", SUBSCRIPTION, Context(GroupProtocol("sr", "v0"))) is None
+    sticky = wire("StickyAssignorUserData", 1, previous_assignment=ASSIGNED)
+    assert decode_payload("subscription_data", sticky, Context(CONSUMER)) is None
+    assert decode_payload("DefaultPrincipalData", b"my own principal", Context()) is None
+
+
+# --- in bodies ----------------------------------------------------------------------------------------------
+
+
+def join(version: int = 5, **more: Any) -> Exchange:
+    protocols = [{"name": "range", "metadata": SUBSCRIPTION}]
+    request = {"group_id": "readers", "protocol_type": "consumer", "protocols": protocols}
+    members = [{"member_id": "m", "metadata": SUBSCRIPTION}]
+    response = {"protocol_name": "range", "leader": "m", "member_id": "m", "members": members}
+    return exchange("JoinGroup", version, request, response, **more)
+
+
+def test_a_join_and_what_its_leader_is_told() -> None:
+    joined = join()
+    assert open_payloads(joined) == []
+    assert joined.request is not None
+    assert joined.response is not None
+    assert said(joined.request["protocols"][0]["metadata"])["topics"] == ["orders"]
+    assert said(joined.response["members"][0]["metadata"])["topics"] == ["orders"]
+
+
+def test_opening_twice_changes_nothing() -> None:
+    joined = join()
+    open_payloads(joined)
+    before = json_bytes(joined.request)
+    assert open_payloads(joined) == []
+    assert json_bytes(joined.request) == before
+
+
+def test_a_sync_group_knows_its_protocol_from_the_join() -> None:
+    protocols = GroupProtocols()
+    worker = wire("ConnectWorkerMetadata", 1, 1, url="http://w1:8083/")
+    offered = [{"name": "compatible", "metadata": worker}]
+    asked = {"group_id": "connect", "protocol_type": "connect", "protocols": offered}
+    joined = exchange("JoinGroup", 5, asked, {"protocol_name": "compatible", "members": []})
+    assert open_payloads(joined, protocols) == []
+    assert joined.request is not None
+    assert said(joined.request["protocols"][0]["metadata"])["url"] == "http://w1:8083/"
+
+    assignment = wire("ConnectAssignment", 1, 1, leader="w1", assignment=[], revoked=None)
+
+    def sync(**more: Any) -> Exchange:
+        request = {"group_id": "connect", "assignments": [{"member_id": "w1", "assignment": assignment}]}
+        return exchange("SyncGroup", 3, request, {"assignment": assignment}, **more)
+
+    known, elsewhere = sync(), sync(connection=connection("other"))
+    assert open_payloads(known, protocols) == []
+    assert known.request is not None
+    assert known.response is not None
+    assert said(known.request["assignments"][0]["assignment"])["leader"] == "w1"
+    assert said(known.response["assignment"])["leader"] == "w1"
+    assert open_payloads(elsewhere, protocols) == []
+    assert elsewhere.response == {"assignment": assignment}
+
+
+def test_a_sync_group_of_version_5_says_it_itself() -> None:
+    told = {"protocol_type": "consumer", "protocol_name": "range", "assignment": ASSIGNMENT + b"more"}
+    synced = exchange("SyncGroup", 5, None, told)
+    assert open_payloads(synced) == []
+    assert synced.response is not None
+    assert said(synced.response["assignment"])["_left_over"] == b"more"
+
+
+def test_described_groups_are_each_their_own() -> None:
+    def group(protocol_type: str, metadata: bytes) -> Body:
+        member = {"member_id": "m", "member_metadata": metadata, "member_assignment": b""}
+        return {"protocol_type": protocol_type, "protocol_data": "x", "members": [member]}
+
+    worker = wire("ConnectWorkerMetadata", 0, 0, url="http://w1:8083/")
+    groups = [group("consumer", SUBSCRIPTION), group("connect", worker), group("sr", b"{}"), group("", b"")]
+    described = exchange("DescribeGroups", 5, {"groups": ["a"]}, {"groups": groups})
+    assert open_payloads(described) == []
+    metadata = [one["members"][0]["member_metadata"] for one in groups]
+    assert [one.decoded["_message"] for one in metadata[:2]] == [
+        "ConsumerProtocolSubscription",
+        "ConnectWorkerMetadata",
+    ]
+    assert metadata[2:] == [b"{}", b""]
+
+
+def test_the_principal_of_an_envelope() -> None:
+    principal = wire("DefaultPrincipalData", 0, 0, type="User", name="alice", token_authenticated=False)
+    request = {"request_data": b"", "request_principal": principal, "client_host_address": b"\x7f\0\0\1"}
+    envelope = exchange("Envelope", 0, request, None)
+    assert open_payloads(envelope) == []
+    assert envelope.request is not None
+    assert said(envelope.request["request_principal"])["name"] == "alice"
+
+
+def test_what_cannot_be_what_it_should_is_an_anomaly() -> None:
+    broken = join()
+    assert broken.request is not None
+    broken.request["protocols"][0]["metadata"] = SUBSCRIPTION[:5]
+    assert open_payloads(broken) == [
+        Anomaly(
+            "malformed_payload", "request.protocols.metadata", "5 bytes are no ConsumerProtocolSubscription"
+        )
+    ]
+    assert broken.request["protocols"][0]["metadata"] == SUBSCRIPTION[:5]
+
+
+def test_partial_bodies_are_welcome() -> None:
+    assert open_payloads(exchange("JoinGroup", 5, {"group_id": "g"}, {"members": [{"member_id": "m"}]})) == []
+    assert open_payloads(exchange("SyncGroup", 3, {}, {})) == []
+    undecoded = exchange("JoinGroup", 5, {"_undecoded": b"x"}, None)
+    undecoded.request_layout = None
+    assert open_payloads(undecoded) == []
+
+
+def test_which_messages_carry_payloads() -> None:
+    named = {message.name for message in rpc_messages() if carries_payloads(message)}
+    assert named == {
+        "JoinGroupRequest",
+        "JoinGroupResponse",
+        "SyncGroupRequest",
+        "SyncGroupResponse",
+        "DescribeGroupsResponse",
+        "EnvelopeRequest",
+        "PushTelemetryRequest",
+    }
+
+
+# --- shown --------------------------------------------------------------------------------------------------
+
+
+def test_sinks_show_what_is_inside() -> None:
+    joined = join()
+    open_payloads(joined)
+    message = schema.request(11)
+    assert message is not None
+    assert joined.request is not None
+    lines = list(outline(View(message, 5, {}), joined.request, message.fields))
+    assert any(line.strip().startswith("topics: ") and '"orders"' in line for line in lines)
+    assert b'"decoded":{"_message":"ConsumerProtocolSubscription","_version":1,' in json_bytes(joined.request)
+
+
+# --- damage -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_raises_on_ten_thousand_damaged_payloads() -> None:
+    random = CASES[0][1].random("mutations")
+    made = [framed(case, framing_of(family, case), random) for family, case in CASES]
+    contexts = [
+        (role, Context(protocol)) for role, protocol in {*SITES.values(), ("assignment", GroupProtocol())}
+    ]
+    opened = 0
+    for number in range(10_000):
+        piece = made[number % len(made)]
+        role, protocol = SITES[piece.case.message.name]
+        context = Context(protocol)
+        if number % 4 == 0:
+            role, context = random.choice(contexts)
+        found = decode_payload(role, mutated(piece.data, random, 0), context)
+        if found is not None:
+            opened += 1
+            json_bytes(found)
+    assert opened > 1000
+
+
+def test_nothing_raises_on_bodies_of_random_bytes() -> None:
+    for case in cases([message for message in rpc_messages() if carries_payloads(message)]):
+        fields = case.message.fields if case.draft is None else case.draft.fields
+        random = case.random("bodies")
+        for _ in range(5):
+            body = random_body(case.layout, random)
+            open_body(case.message, body, Context(CONSUMER), "request")
+            json_bytes(body)
+            list(outline(View(case.message, case.version, {}), body, fields))

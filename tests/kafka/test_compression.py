@@ -1,0 +1,246 @@
+"""Every codec in every framing, whole, cut and damaged; and bombs, which cost nothing."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import tracemalloc
+from random import Random
+from typing import TYPE_CHECKING
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.errors import Malformed, Oversized, Truncated, Unsupported
+from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate, most_inflated
+from kdissect.limits import MIB, Limits
+from tests.record_batches import JAVA_SNAPPY, java_lz4, java_snappy, lz4_of_magic_0, streamed_zstd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RANDOM = Random(7)
+TEXT = b"".join(b"order %d of customer %d; " % (RANDOM.randrange(9), n) for n in range(12_000))
+NOISE = RANDOM.randbytes(150_000)
+LONG_NOISE = RANDOM.randbytes(450_000)
+MOST = 4 * MIB
+
+
+def lz4_linked(data: bytes) -> bytes:
+    return lz4.frame.compress(
+        data,
+        block_linked=True,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        content_checksum=True,
+        block_checksum=True,
+    )
+
+
+def lz4_large_blocks(data: bytes) -> bytes:
+    return lz4.frame.compress(data, block_size=lz4.frame.BLOCKSIZE_MAX4MB, store_size=True)
+
+
+def in_two(compress: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    return lambda data: compress(data[: len(data) // 3]) + compress(data[len(data) // 3 :])
+
+
+WRITERS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
+    "none": (NONE, bytes),
+    "gzip": (GZIP, gzip.compress),
+    "gzip members": (GZIP, in_two(gzip.compress)),
+    "snappy raw": (SNAPPY, snappy.compress),
+    "snappy java": (SNAPPY, java_snappy),
+    "snappy java small blocks": (SNAPPY, lambda data: java_snappy(data, 1000)),
+    "snappy java twice": (SNAPPY, in_two(java_snappy)),
+    "snappy little-endian version": (
+        SNAPPY,
+        lambda data: JAVA_SNAPPY[:8] + b"\1\0\0\0" * 2 + java_snappy(data)[16:],
+    ),
+    "lz4 java": (LZ4, java_lz4),
+    "lz4 KAFKA-3160": (LZ4, lz4_of_magic_0),
+    "lz4 linked, checksums": (LZ4, lz4_linked),
+    "lz4 large blocks, size": (LZ4, lz4_large_blocks),
+    "lz4 frames": (LZ4, in_two(java_lz4)),
+    "zstd stream": (ZSTD, streamed_zstd),
+    "zstd size": (ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
+    "zstd frames": (ZSTD, in_two(streamed_zstd)),
+}
+COMPRESSED = [name for name in WRITERS if name != "none"]
+EACH = pytest.mark.parametrize("name", WRITERS)
+EACH_COMPRESSED = pytest.mark.parametrize("name", COMPRESSED)
+
+
+@EACH
+@pytest.mark.parametrize("data", [b"a", b"ab" * 40, TEXT, NOISE, TEXT[:70_000] + NOISE + bytes(900_000)])
+def test_every_writer_is_read(name: str, data: bytes) -> None:
+    codec, compress = WRITERS[name]
+    assert inflate(codec, compress(data), MOST) == (data, None)
+
+
+@EACH
+@given(data=st.binary(min_size=1, max_size=2000))
+def test_any_bytes_come_back(name: str, data: bytes) -> None:
+    codec, compress = WRITERS[name]
+    assert inflate(codec, compress(data), 2000) == (data, None)
+
+
+@EACH_COMPRESSED
+def test_nothing_is_more_than_the_bound_but_the_bound_itself_is_not(name: str) -> None:
+    codec, compress = WRITERS[name]
+    packed = compress(TEXT)
+    assert inflate(codec, packed, len(TEXT)).data == TEXT
+    plain, fault = inflate(codec, packed, len(TEXT) - 1)
+    assert plain == b""
+    assert isinstance(fault, Oversized)
+
+
+@EACH_COMPRESSED
+def test_cut_anywhere_gives_what_was_before(name: str) -> None:
+    codec, compress = WRITERS[name]
+    data = TEXT[:300]
+    packed = compress(data)
+    whole = 0
+    for kept in range(len(packed)):
+        plain, fault = inflate(codec, packed[:kept], MOST)
+        assert data.startswith(plain)
+        if fault is None:  # between two members, frames or blocks
+            whole += 1
+        else:
+            assert isinstance(fault, Truncated | Malformed)
+    assert whole <= len(packed) // 100 + 1
+
+
+@EACH_COMPRESSED
+@pytest.mark.parametrize("tail", [b"\0", b"garbage behind it"])
+def test_bytes_behind_it_cost_nothing_before_them(name: str, tail: bytes) -> None:
+    codec, compress = WRITERS[name]
+    plain, fault = inflate(codec, compress(TEXT) + tail, MOST)
+    assert fault is not None
+    assert plain == (b"" if name == "snappy raw" else TEXT)
+
+
+# A raw snappy block comes out as a whole or not at all.
+@pytest.mark.parametrize("name", [name for name in COMPRESSED if name != "snappy raw"])
+def test_long_data_cut_in_the_middle_gives_most_of_it(name: str) -> None:
+    codec, compress = WRITERS[name]
+    packed = compress(LONG_NOISE)
+    plain, fault = inflate(codec, packed[: len(packed) * 3 // 4], MOST)
+    assert fault is not None
+    assert LONG_NOISE.startswith(plain)
+    assert name == "lz4 large blocks, size" or len(plain) > len(NOISE)
+
+
+@EACH_COMPRESSED
+def test_damage_is_a_value(name: str) -> None:
+    codec, compress = WRITERS[name]
+    random = Random(3)
+    packed = compress(TEXT[:5000])
+    for _ in range(150):
+        damaged = bytearray(packed)
+        for _ in range(random.randint(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        plain, _fault = inflate(codec, bytes(damaged), 100_000)
+        assert len(plain) <= 100_000
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@given(data=st.binary(max_size=200))
+def test_noise_raises_nothing(codec: int, data: bytes) -> None:
+    assert len(inflate(codec, data, 1000).data) <= 1000
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7, 100, -1])
+def test_codecs_that_nobody_knows(codec: int) -> None:
+    plain, fault = inflate(codec, b"abc", MOST)
+    assert plain == b""
+    assert isinstance(fault, Unsupported)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_nothing_is_not_compressed_data(codec: int) -> None:
+    assert inflate(codec, b"", MOST).fault is not None
+
+
+def test_the_bound_is_by_ratio_between_two_fixed_ones() -> None:
+    limits = Limits(inflated_bytes=1000, inflated_always_bytes=100, inflated_ratio=10)
+    assert [most_inflated(size, limits) for size in (0, 1, 10, 11, 99, 100, 5000)] == [
+        100, 100, 100, 110, 990, 1000, 1000,
+    ]  # fmt: skip
+
+
+# --- bombs --------------------------------------------------------------------------------------------------
+
+# A zstd block of four bytes that stands for 128 KiB (RFC 8878, section 3.1.1.2.2), and a frame full of them.
+
+
+def zstd_rle_bomb(blocks: int) -> bytes:
+    header = b"\x28\xb5\x2f\xfd\x00\x38"  # window of 128 KiB
+    block = ((128 * 1024) << 3 | 1 << 1).to_bytes(3, "little") + b"A"
+    return header + block * blocks
+
+
+def snappy_announcing(length: int) -> bytes:
+    out = bytearray()
+    while length > 0x7F:
+        out.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*out, length]) + b"\0" * 40
+
+
+ZEROS = bytes(64 * MIB)
+BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "gzip": (GZIP, lambda: gzip.compress(ZEROS)),
+    "gzip of gzip members": (GZIP, lambda: gzip.compress(bytes(MIB)) * 64),
+    "lz4": (LZ4, lambda: lz4.frame.compress(ZEROS)),
+    "lz4 large blocks": (LZ4, lambda: lz4.frame.compress(ZEROS, block_size=lz4.frame.BLOCKSIZE_MAX4MB)),
+    "zstd": (ZSTD, lambda: zstandard.ZstdCompressor(level=19).compress(ZEROS)),
+    "zstd frames": (ZSTD, lambda: zstandard.ZstdCompressor().compress(bytes(MIB)) * 64),
+    "zstd of one byte repeated": (ZSTD, lambda: zstd_rle_bomb(10_000)),
+    "snappy": (SNAPPY, lambda: snappy.compress(ZEROS)),
+    "snappy java": (SNAPPY, lambda: java_snappy(ZEROS)),
+    "snappy that announces 4 GiB": (SNAPPY, lambda: snappy_announcing(2**32 - 1)),
+    "snappy that announces 128 MiB": (SNAPPY, lambda: snappy_announcing(128 * MIB)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_costs_no_more_than_the_bound(name: str) -> None:
+    codec, make = BOMBS[name]
+    bomb = make()
+    tracemalloc.start()
+    try:
+        plain, fault = inflate(codec, bomb, MOST)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert plain == b""
+    assert isinstance(fault, Oversized | Malformed)
+    # One piece more than the bound: of LZ4 in its largest blocks 4 MiB, which its library has twice.
+    assert peak < MOST + 9 * MIB
+
+
+def test_what_the_libraries_allocate_themselves_is_no_more_either(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("bombs")
+    for number, (codec, make) in enumerate(BOMBS.values()):
+        (folder / f"{number:02}-{codec}").write_bytes(make())
+    code = (
+        "import pathlib, resource, sys\n"
+        "from kdissect.kafka.compression import inflate\n"
+        "import lz4.block, snappy, zstandard\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
+        "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
+        "    assert inflate(int(path.name[3:]), path.read_bytes(), 4 << 20).fault\n"
+        "print(peak() - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 32 * 1024, f"{done.stdout} KiB"

@@ -1,0 +1,304 @@
+"""Record data that is cut off, lies, has bad checksums, is a bomb or nothing at all."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from random import Random
+
+import pytest
+
+from kdissect.anomalies import CATALOGUE
+from kdissect.kafka.batches import check_crcs, read_records
+from kdissect.kafka.recordbatch import Record
+from kdissect.kafka.records import RecordData
+from kdissect.limits import DEFAULT, MIB, Limits
+from tests.kafka.opened import (
+    EVERY_FORMAT,
+    ITEMS,
+    expected,
+    kinds,
+    marker,
+    only,
+    opened,
+    places,
+    transactional,
+)
+from tests.record_batches import (
+    ABORT_KEY,
+    BASE_MS,
+    CODECS,
+    COMMIT_KEY,
+    GZIP,
+    ZSTD,
+    Item,
+    batch,
+    entries,
+    message,
+    message_set,
+    messages,
+    streamed_zstd,
+)
+
+# --- cut off, lying, damaged --------------------------------------------------------------------------------
+
+
+@EVERY_FORMAT
+def test_a_cut_off_last_entry_is_left_out_byte_by_byte(magic: int, codec: str) -> None:
+    first = entries(magic, ITEMS, codec=CODECS[codec])
+    second = entries(magic, ITEMS[:1], codec=CODECS[codec], base_offset=3)
+    for kept in range(len(second)):
+        assert [place for each in opened(first + second[:kept]) for place in places(each)] == [0, 1, 2]
+    assert places(opened(first + second)[-1])[-1] == 3
+
+
+@EVERY_FORMAT
+@pytest.mark.parametrize("tail", [b"\0" * 17, b"\xff" * 17])
+def test_too_few_bytes_for_an_entry_are_left_out(magic: int, codec: str, tail: bytes) -> None:
+    found = opened(entries(magic, ITEMS, codec=CODECS[codec]) + tail)
+    assert [place for each in found for place in places(each)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b"\0" * 16 + b"\3" + b"\0" * 40, "magic 3; 57 bytes are not read"),
+        (b"\0" * 16 + b"\xff" + b"\0" * 40, "magic -1; 57 bytes are not read"),
+        (batch(ITEMS, length=48), "an entry of 48 bytes"),
+        (batch(ITEMS, length=-1), "an entry of -1 bytes"),
+    ],
+)
+def test_what_is_no_batch_ends_the_reading(data: bytes, detail: str) -> None:
+    first, second = opened(batch(ITEMS) + data)
+    assert kinds(first) == []
+    assert kinds(second) == ["malformed_records"]
+    assert detail in second.anomalies[0].detail
+    assert second.anomalies[0].detail.startswith(f"batch at byte {len(batch(ITEMS))}: ")
+    assert second.records == []
+    assert second.pos + second.size == len(batch(ITEMS)) + len(data)
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, ZSTD])
+@pytest.mark.parametrize("count", [-1, 0, 2, 4, 2**31 - 1])
+def test_a_batch_that_lies_about_its_count_shows_what_is_there(codec: int, count: int) -> None:
+    found = only(batch(ITEMS, codec=codec, count=count))
+    assert found.records == expected(2, ITEMS)
+    assert kinds(found) == ["wrong_record_count"]
+    assert f"{count} records announced, 3 are there" in found.anomalies[0].detail
+
+
+def test_a_batch_that_lies_about_its_length_shows_what_is_there() -> None:
+    whole = batch(ITEMS)
+    short, *_ = opened(batch(ITEMS, length=len(whole) - 12 - 4) + bytes(80))
+    assert short.records == expected(2, ITEMS)[:2]
+    assert kinds(short) == ["crc_mismatch", "malformed_records"]
+    assert "2 of 3 records are shown" in short.anomalies[1].detail
+    long = only(batch(ITEMS, length=len(whole) - 12 + 30) + bytes(30))
+    assert long.records[:3] == expected(2, ITEMS)
+    assert kinds(long) == ["crc_mismatch", "malformed_records"]
+    assert opened(batch(ITEMS, length=len(whole))) == []  # cut off, as far as anybody can tell
+
+
+@EVERY_FORMAT
+def test_a_checksum_that_does_not_hold_is_told_and_costs_nothing(magic: int, codec: str) -> None:
+    data = bytearray(entries(magic, ITEMS, codec=CODECS[codec]))
+    data[17 if magic == 2 else 12] ^= 0xFF
+    found, after = (
+        opened(bytes(data) + batch(ITEMS)) if CODECS[codec] or magic == 2 else (only(bytes(data)), None)
+    )
+    assert found.records == expected(magic, ITEMS)
+    assert kinds(found) == ["crc_mismatch"]
+    assert after is None or after.anomalies == []
+    record_data = RecordData(b"??" + bytes(data), 2, 2 + len(data))
+    assert check_crcs(record_data, "here") == [("crc_mismatch", "here", "batch at byte 0")]
+
+
+@EVERY_FORMAT
+def test_checksums_hold_without_opening(magic: int, codec: str) -> None:
+    data = entries(magic, ITEMS, codec=CODECS[codec]) * 2
+    assert check_crcs(RecordData(data, 0, len(data))) == []
+    assert check_crcs(RecordData(data, 0, len(data) - 1)) == []
+    assert check_crcs(RecordData(data[:16] + b"\7" + data[17:], 0, len(data))) == []
+
+
+def test_checksums_inside_a_compressed_message_are_checked_too() -> None:
+    inner = message(1, offset=0, crc=1) + message(1, offset=1, crc=1) + message(1, offset=2)
+    found = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
+    assert places(found) == [0, 1, 2]
+    assert kinds(found) == ["crc_mismatch"]
+    assert "2 messages inside it" in found.anomalies[0].detail
+
+
+def test_many_bad_checksums_are_one_anomaly() -> None:
+    good = message(0)
+    found = only(good + message(0, crc=1) * 500)
+    assert [anomaly.detail for anomaly in found.anomalies] == [f"batch at byte {len(good)}: 500 messages"]
+    data = good + message(0, crc=1) * 5
+    assert len(check_crcs(RecordData(data, 0, len(data)))) == 5
+
+
+def test_a_message_that_lies_is_stepped_over() -> None:
+    lying = bytearray(message(1, Item(b"key", b"value"), offset=1))
+    lying[29] = 200
+    first, second = opened(message(1, offset=0) + bytes(lying) + message(1, offset=2))
+    assert (places(first), kinds(first)) == ([0], ["malformed_records"])
+    assert (places(second), kinds(second)) == ([2], [])
+
+
+def test_one_level_of_nesting_and_no_more() -> None:
+    inner = message_set(1, ITEMS, codec=GZIP)
+    twice = message(1, Item(None, gzip.compress(messages(1, ITEMS) + inner)), offset=9, attributes=GZIP)
+    found = only(twice)
+    assert len(found.records) == 3
+    assert "compressed message inside a compressed one" in found.anomalies[0].detail
+
+
+@pytest.mark.parametrize(
+    ("inner", "shown", "what"),
+    [
+        (messages(1, ITEMS)[:-1], 2, "ends early"),
+        (messages(1, ITEMS) + b"\0" * 10, 3, "ends early"),
+        (messages(1, ITEMS) + batch(ITEMS), 3, "magic 2 in a message set"),
+        (messages(1, ITEMS) + message(1, size=3), 3, "a message of 3 bytes"),
+        (b"no messages at all, but some text", 0, "magic"),
+    ],
+)
+def test_inside_a_compressed_message_too_what_is_there_is_shown(inner: bytes, shown: int, what: str) -> None:
+    found = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
+    assert len(found.records) == shown
+    assert kinds(found) == ["malformed_records"]
+    assert what in found.anomalies[0].detail
+
+
+def test_messages_of_both_magics_inside_a_compressed_one() -> None:
+    inner = messages(0, ITEMS) + messages(1, ITEMS, base_offset=3)
+    found = only(message(1, Item(None, gzip.compress(inner)), offset=15, attributes=GZIP))
+    assert places(found) == [10, 11, 12, 13, 14, 15]
+    assert found.anomalies == []
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_codecs_that_nobody_knows(magic: int, codec: int) -> None:
+    payload = b"who knows"
+    if magic == 2:
+        data = batch(codec=codec, payload=payload, count=4)
+    else:
+        data = message(magic, Item(None, payload), attributes=codec)
+    found = only(data)
+    assert (found.records, kinds(found), found.compression) == ([], ["unknown_codec"], f"codec {codec}")
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_damaged_compression_is_told(magic: int, codec: str) -> None:
+    number = CODECS[codec]
+    if magic == 2:
+        data = batch(codec=number, payload=b"not compressed at all", count=3)
+    else:
+        data = message(magic, Item(None, b"not compressed at all"), attributes=number)
+    found = only(data)
+    assert (found.records, kinds(found)) == ([], ["damaged_compression"])
+    if magic < 2:
+        assert kinds(only(message(magic, Item(None, None), attributes=number))) == ["damaged_compression"]
+
+
+def test_records_before_the_damage_are_shown() -> None:
+    items = [Item(value=Random(n).randbytes(3000)) for n in range(100)]
+    whole = batch(items, codec=GZIP)
+    found = only(batch(codec=GZIP, payload=whole[61 : len(whole) * 2 // 3], count=100))
+    assert 50 < len(found.records) < 100
+    assert (
+        found.records
+        == [Record(place, BASE_MS, None, item.value) for place, item in enumerate(items)][
+            : len(found.records)
+        ]
+    )
+    assert kinds(found) == ["damaged_compression"]
+
+
+# --- bombs and noise ----------------------------------------------------------------------------------------
+
+
+def test_small_bombs_in_one_field_share_a_bound() -> None:
+    bomb = batch(codec=ZSTD, payload=streamed_zstd(bytes(MIB)))
+    limits = Limits(inflated_always_bytes=2 * MIB, inflated_ratio=10)
+    found = opened(bomb * 200, limits=limits)
+    assert len(found) == 200
+    assert [kinds(each) for each in found[2:]] == [["oversized_records"]] * 198
+    assert "oversized_records" not in kinds(found[0])
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_the_number_of_records_is_bounded(magic: int) -> None:
+    limits = Limits(batch_items=100)
+    data = entries(magic, [Item()] * 101, codec=GZIP)
+    found = only(data, limits=limits)
+    assert (len(found.records), kinds(found)) == (100, ["oversized_records"])
+    assert only(entries(magic, [Item()] * 100, codec=GZIP), limits=limits).anomalies == []
+
+
+def test_messages_past_the_number_are_a_set_of_their_own() -> None:
+    found = opened(messages(1, [Item()] * 250), limits=Limits(batch_items=100))
+    assert [len(each.records) for each in found] == [100, 100, 50]
+
+
+def mutated(data: bytes, random: Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(random.randint(1, 5)):
+        place = random.randrange(len(out) + 1)
+        match random.randrange(5):
+            case 0 | 1 if place < len(out):
+                out[place] = random.choice((0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)))
+            case 2:
+                out[place : place + random.randrange(12)] = b""
+            case 3:
+                out[place:place] = random.randbytes(random.randrange(12))
+            case _:
+                out[place : place + 4] = random.choice((b"\xff" * 4, b"\x7f\xff\xff\xff", b"\0\x10\0\0"))
+        out = out or bytearray(1)
+    return bytes(out)
+
+
+def test_ten_thousand_mutated_batches_are_anomalies_and_nothing_more() -> None:
+    random = Random(20260101)
+    items = [Item(b"k%d" % n, bytes(n * 11), ((b"h", b"v"),) * (n % 3), BASE_MS + n * 90) for n in range(9)]
+    plain = [item._replace(headers=()) for item in items]
+    seeds = [
+        *(
+            entries(magic, items if magic == 2 else plain, codec=codec)
+            for magic in range(3)
+            for codec in range(5)
+        ),
+        marker(COMMIT_KEY, 5, 3) + transactional(5, 4) + marker(ABORT_KEY, 5, 6),
+        messages(0, plain[:2]) + messages(1, plain[:2]) + batch(items),
+    ]
+    seen: set[str] = set()
+    odd = 0
+    tracemalloc.start()
+    for number in range(10_000):
+        data = mutated(seeds[number % len(seeds)], random)
+        told = [{"producer_id": 5, "first_offset": 4}] if number % 2 else None
+        base = random.choice((None, 0, 7, 2**63 - 1))
+        record_data = RecordData(data, 0, len(data))
+        found = list(read_records(record_data, base_offset=base, aborted=told))
+        check_crcs(record_data)
+        wrong = {anomaly.kind for each in found for anomaly in each.anomalies}
+        seen |= wrong
+        odd += bool(wrong)
+        assert sum(each.size for each in found) <= len(data)
+        for each in found:
+            for record in each.records:
+                assert -(2**63) <= record.offset < 2**63
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert odd > 7000
+    assert seen >= {
+        "crc_mismatch",
+        "malformed_records",
+        "damaged_compression",
+        "wrong_record_count",
+        "unknown_codec",
+    }
+    assert seen <= set(CATALOGUE)
+    assert peak < 2 * DEFAULT.inflated_always_bytes + 8 * MIB
