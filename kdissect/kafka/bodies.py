@@ -1,0 +1,382 @@
+"""A frame + api key and version -> decoded body, and what was odd about it.
+
+This is the one boundary where a ``DecodeError`` becomes an anomaly. The compiled decoder goes first; where it
+fails, or leaves bytes, the layouts of pre-releases are tried (``draft`` in the .kmsg); where none fits, the
+walker reads the frame again and keeps every field that is there. Credentials are replaced here, before any
+sink sees a body.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import DecodeError, Truncated
+from kdissect.kafka import schema, secrets
+from kdissect.kafka.compiler import decoder
+from kdissect.kafka.headers import (
+    API_VERSIONS,
+    CORRELATION_ID_BYTES,
+    read_correlation_id,
+    read_request_header,
+    response_body_pos,
+)
+from kdissect.kafka.walker import Walk, walk
+from kdissect.model import Anomaly, Embedded, Withheld
+
+if TYPE_CHECKING:
+    from kdissect.kafka.headers import RequestHeader
+    from kdissect.kafka.schema import Draft, Message
+    from kdissect.model import Body, Exchange, Frame
+
+REQUEST = "request"
+RESPONSE = "response"
+
+ENVELOPE = 58
+_UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
+
+
+class Layout(NamedTuple):
+    """What tells how a body is to be read."""
+
+    message: Message
+    version: int
+    draft: Draft | None = None
+
+
+class Decoded(NamedTuple):
+    """A body, as far as it could be read.
+
+    Attributes:
+        value: what could be read.
+        layout: None where no schema describes the body.
+    """
+
+    value: Body
+    layout: Layout | None
+    anomalies: list[Anomaly]
+
+
+def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
+    """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done."""
+    if exchange.request is None and exchange.request_frame is not None:
+        frame = exchange.request_frame
+        decoded = decode_request(
+            frame.data,
+            exchange.api_key,
+            complete=frame.complete,
+            header=exchange.request_header,
+            show_secrets=show_secrets,
+        )
+        exchange.request, exchange.request_layout = decoded.value, decoded.layout
+        exchange.anomalies += decoded.anomalies
+    if exchange.response is None and exchange.response_frame is not None:
+        frame = exchange.response_frame
+        decoded = decode_response(
+            frame.data,
+            exchange.api_key,
+            exchange.api_version,
+            complete=frame.complete,
+            asked=exchange.request,
+            show_secrets=show_secrets,
+        )
+        exchange.response, exchange.response_layout = decoded.value, decoded.layout
+        exchange.anomalies += decoded.anomalies
+
+
+def decode_request(
+    data: bytes,
+    api_key: int | None,
+    *,
+    complete: bool = True,
+    header: RequestHeader | None = None,
+    show_secrets: bool = False,
+) -> Decoded:
+    """Decode a request.
+
+    Args:
+        data: header and body, without the size field.
+        api_key: as in its header; None: a SASL token without header.
+        complete: whether ``data`` is all of it.
+        header: of ``data``, where it has been read.
+        show_secrets: leave credentials in.
+    """
+    if api_key is None:
+        return _sasl_token(data, show_secrets)
+    header = header or read_request_header(data)
+    if header.body_pos < 0:
+        fault = Anomaly("malformed_header", REQUEST, f"client id or tags do not fit {len(data)} bytes")
+        anomaly = fault if complete else _uncaptured(data, REQUEST)
+        return Decoded(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
+    message = schema.request(api_key)
+    return _decode(
+        message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets
+    )
+
+
+def decode_response(
+    data: bytes,
+    api_key: int | None,
+    api_version: int | None,
+    *,
+    complete: bool = True,
+    asked: Body | None = None,
+    show_secrets: bool = False,
+) -> Decoded:
+    """Decode a response.
+
+    Args:
+        data: header and body, without the size field.
+        api_key: of the request that it answers; None where no request was seen.
+        api_version: likewise.
+        complete: whether ``data`` is all of it.
+        asked: the decoded request, which tells what an Envelope's response contains.
+        show_secrets: leave credentials in.
+    """
+    if api_key is None or api_version is None:
+        if asked is not None:
+            return _sasl_token(data, show_secrets)
+        return Decoded(_undecoded(None, data[CORRELATION_ID_BYTES:], show_secrets), None, [])
+    try:
+        pos = response_body_pos(data, api_key, api_version)
+    except DecodeError as error:
+        anomaly = _malformed(error, RESPONSE) if complete else _uncaptured(data, RESPONSE)
+        return Decoded(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
+    anomalies = []
+    if api_key == API_VERSIONS and api_version and data.startswith(_UNSUPPORTED_VERSION, pos):
+        # KIP-511: a broker that does not know the version asked for answers in version 0.
+        anomalies.append(
+            Anomaly("other_version", RESPONSE, f"version 0 answers a request in version {api_version}")
+        )
+        api_version = 0
+    message = schema.response(api_key)
+    decoded = _decode(message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, asked)
+    return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
+
+
+def request_layout(exchange: Exchange) -> Layout | None:
+    """How the request's body was read; None where no schema describes it."""
+    layout: Layout | None = exchange.request_layout
+    return layout
+
+
+def response_layout(exchange: Exchange) -> Layout | None:
+    """How the response's body was read; None where no schema describes it."""
+    layout: Layout | None = exchange.response_layout
+    return layout
+
+
+def walk_request(exchange: Exchange, *, show_secrets: bool = False) -> Walk | None:
+    """Every field of the request's body with its place in ``request_frame.data``; None where no schema
+    describes it.
+    """
+    layout, frame = request_layout(exchange), exchange.request_frame
+    if layout is None or frame is None:
+        return None
+    return _walk(layout, frame, read_request_header(frame.data).body_pos, show_secrets)
+
+
+def walk_response(exchange: Exchange, *, show_secrets: bool = False) -> Walk | None:
+    """Every field of the response's body with its place in ``response_frame.data``; None where no schema
+    describes it.
+    """
+    layout, frame = response_layout(exchange), exchange.response_frame
+    if layout is None or frame is None or exchange.api_key is None or exchange.api_version is None:
+        return None
+    return _walk(
+        layout, frame, response_body_pos(frame.data, exchange.api_key, exchange.api_version), show_secrets
+    )
+
+
+def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
+    """Whether ``data`` is a request frame that this program can decode to its last byte (or, not
+    ``to_the_end``, until it ends): the test by which Kafka is recognised.
+    """
+    try:
+        header = read_request_header(data)
+    except DecodeError:
+        return False
+    message = schema.request(header.api_key)
+    if header.body_pos < 0 or message is None or header.api_version not in message.versions:
+        return False
+    return _fits(message, header.api_version, data, header.body_pos, to_the_end)
+
+
+def is_newer_request(data: bytes) -> bool:
+    """Whether ``data`` has the header of a request whose api or version this program does not know."""
+    try:
+        header = read_request_header(data)
+    except DecodeError:
+        return False
+    message = schema.request(header.api_key)
+    return header.body_pos >= 0 and (message is None or header.api_version > message.versions.last)
+
+
+def fits_response(data: bytes, api_key: int, api_version: int, *, to_the_end: bool = True) -> bool:
+    """Whether ``data`` can be the answer to a request of this api and version, see ``fits_request``."""
+    message = schema.response(api_key)
+    if message is None or api_version not in message.versions:
+        return False
+    try:
+        pos = response_body_pos(data, api_key, api_version)
+    except DecodeError:
+        return False
+    if api_key == API_VERSIONS and data.startswith(_UNSUPPORTED_VERSION, pos):
+        api_version = 0
+    return _fits(message, api_version, data, pos, to_the_end)
+
+
+def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:
+    """Whether a response that begins like this can be the answer; of an api or version that this program does
+    not know, any can.
+    """
+    message = schema.response(api_key)
+    if message is None or api_version not in message.versions:
+        return True
+    return fits_response(beginning, api_key, api_version, to_the_end=False)
+
+
+def _fits(message: Message, version: int, data: bytes, pos: int, to_the_end: bool) -> bool:
+    for layout in _layouts(message, version):
+        try:
+            end = decoder(message, version, layout.draft)(data, pos)[1]
+        except Truncated:
+            if not to_the_end:
+                return True
+        except DecodeError:
+            continue
+        else:
+            if end == len(data):
+                return True
+    return False
+
+
+def _layouts(message: Message, version: int) -> list[Layout]:
+    drafts = [Layout(message, version, draft) for draft in message.drafts if version in draft.versions]
+    return [Layout(message, version), *drafts]
+
+
+def _decode(
+    message: Message | None,
+    where: str,
+    api_key: int,
+    version: int,
+    data: bytes,
+    pos: int,
+    complete: bool,
+    show_secrets: bool,
+    asked: Body | None = None,
+) -> Decoded:
+    if message is None or version not in message.versions:
+        kind = "unknown_api" if message is None else "unknown_version"
+        detail = f"api key {api_key}, version {version}"
+        return Decoded(_undecoded(api_key, data[pos:], show_secrets), None, [Anomaly(kind, where, detail)])
+    layout = Layout(message, version)
+    anomalies: list[Anomaly] = []
+    fault: DecodeError | None = None
+    try:
+        value, end = decoder(message, version)(data, pos)
+    except DecodeError as error:
+        value, end, fault = {}, -1, error
+    if complete and end != len(data):
+        for draft in _layouts(message, version)[1:]:
+            drafted = _decode_exactly(draft, data, pos)
+            if drafted is not None and draft.draft is not None:
+                layout, value, end, fault = draft, drafted, len(data), None
+                anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
+                break
+    if fault is not None:
+        walked = walk(message, version, data, pos)
+        value, end = walked.value, walked.end
+        if complete:
+            anomalies.append(_malformed(walked.error or fault, where))
+            if end < len(data):
+                value["_undecoded"] = _raw(api_key, data[end:], show_secrets)
+    elif end < len(data):
+        anomalies.append(Anomaly("left_over", where, f"{len(data) - end} bytes behind the complete body"))
+        value["_left_over"] = _raw(api_key, data[end:], show_secrets)
+    if not complete:
+        anomalies.append(_uncaptured(data, where))
+    if api_key == ENVELOPE:
+        if where == REQUEST:
+            _open_envelope_request(value, show_secrets)
+        elif asked is not None:
+            _open_envelope_response(value, asked, show_secrets)
+    if not show_secrets:
+        secrets.withhold(message, value)
+    return Decoded(value, layout, anomalies)
+
+
+def _decode_exactly(layout: Layout, data: bytes, pos: int) -> Body | None:
+    try:
+        value, end = decoder(layout.message, layout.version, layout.draft)(data, pos)
+    except DecodeError:
+        return None
+    return value if end == len(data) else None
+
+
+def _open_envelope_request(value: Body, show_secrets: bool) -> None:
+    """Decode the request that a broker forwards for its client (KIP-590): header and body, without a size."""
+    data = value.get("request_data")
+    if not isinstance(data, bytes):
+        return
+    try:
+        header = read_request_header(data)
+    except DecodeError:
+        return
+    if (
+        header.api_key == ENVELOPE
+    ):  # no broker forwards what was forwarded; a damaged frame could nest without end
+        return
+    inner = decode_request(data, header.api_key, show_secrets=show_secrets)
+    names: Body = {
+        "request_api_key": header.api_key,
+        "request_api_version": header.api_version,
+        "correlation_id": header.correlation_id,
+        "client_id": header.client_id,
+    }
+    value["request_data"] = Embedded(
+        _raw(header.api_key, data, show_secrets), {"header": names, "body": inner.value}
+    )
+
+
+def _open_envelope_response(value: Body, asked: Body, show_secrets: bool) -> None:
+    data, request = value.get("response_data"), asked.get("request_data")
+    if not (isinstance(data, bytes) and isinstance(request, Embedded)):
+        return
+    header = request.decoded["header"]
+    api_key, version = header["request_api_key"], header["request_api_version"]
+    inner = decode_response(data, api_key, version, show_secrets=show_secrets)
+    names: Body = {"correlation_id": read_correlation_id(data)}
+    value["response_data"] = Embedded(
+        _raw(api_key, data, show_secrets), {"header": names, "body": inner.value}
+    )
+
+
+def _walk(layout: Layout, frame: Frame, pos: int, show_secrets: bool) -> Walk:
+    walked = walk(layout.message, layout.version, frame.data, pos, layout.draft)
+    if not show_secrets:
+        secrets.withhold_spans(layout.message, walked)
+    return walked
+
+
+def _sasl_token(data: bytes, show_secrets: bool) -> Decoded:
+    return Decoded({"sasl_token": data if show_secrets else Withheld(len(data))}, None, [])
+
+
+def _undecoded(api_key: int | None, data: bytes, show_secrets: bool) -> Body:
+    return {"_undecoded": _raw(api_key, data, show_secrets)}
+
+
+def _raw(api_key: int | None, data: bytes, show_secrets: bool) -> bytes | Withheld:
+    return data if show_secrets or not secrets.is_credential_api(api_key) else Withheld(len(data))
+
+
+def _malformed(error: DecodeError, where: str) -> Anomaly:
+    kind = "truncated_body" if isinstance(error, Truncated) else "malformed_body"
+    return Anomaly(
+        kind, f"{where}.{error.path}" if error.path else where, f"{error.reason} at byte {error.pos}"
+    )
+
+
+def _uncaptured(data: bytes, where: str) -> Anomaly:
+    return Anomaly("uncaptured_body", where, f"only the first {len(data)} bytes are there")

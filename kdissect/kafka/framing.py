@@ -1,0 +1,216 @@
+"""The bytes of one direction -> size-prefixed frames.
+
+    +--------------+-----------------+--------------+----
+    | size (int32) |  size bytes     | size (int32) | ...
+    +--------------+-----------------+--------------+----
+
+A gap inside a frame costs that frame's end and no more: its length is known, so the next boundary is too. A
+gap over a boundary, a size that cannot be, or a capture that begins in mid-stream loses the boundary; then
+``Search`` (resync.py) collects bytes until the next one is found by content.
+
+Holds one partial frame, at most ``Limits.frame_bytes`` of it; of a larger frame the first so many bytes are
+kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kdissect.kafka.resync import Lost, Search
+from kdissect.model import Data, Frame, Gap
+
+if TYPE_CHECKING:
+    from kdissect.kafka.resync import Locate
+    from kdissect.limits import Limits
+    from kdissect.model import Interface
+
+_SIZE = Struct(">i")
+SIZE_BYTES = _SIZE.size
+
+SHED_BYTES = 512
+"""Of a frame that must be let go: enough for its header."""
+
+
+class Framing:
+    """One direction of a connection.
+
+    Args:
+        limits: bounds.
+        locate: finds a boundary by content, see resync.py.
+        at_start: True when the first byte to come is the first of the stream.
+    """
+
+    __slots__ = (
+        "_holed", "_kept", "_limits", "_locate", "_need",
+        "_pieces", "_prefix", "_search", "_size", "_start_ns",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits, locate: Locate, *, at_start: bool = False) -> None:
+        self._limits = limits
+        self._locate = locate
+        self._search: Search | None = Search(limits, at_start=at_start)
+        self._prefix = b""  # of a size field
+        self._pieces: list[bytes] = []
+        self._kept = 0
+        self._size = 0
+        self._need = 0  # bytes to come until the frame is complete; 0: at a boundary
+        self._holed = False
+        self._start_ns = 0
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether frame boundaries are known."""
+        return self._search is None
+
+    @property
+    def first_bytes(self) -> bytes | None:
+        """The beginning of a stream that is searched, eight bytes of it; None where they have not come."""
+        return self._search.peek(0, 8) if self._search is not None else None
+
+    @property
+    def held(self) -> int:
+        """Bytes held, and what holding them costs."""
+        return self._kept if self._search is None else self._search.held
+
+    def feed(self, item: Data | Gap) -> list[Frame | Lost]:
+        """Take the next bytes of the stream, or that some are missing."""
+        out: list[Frame | Lost] = []
+        rest = self._read(item, out) if self._search is None else item
+        if rest is not None:
+            if self._search is None:
+                self.lose()
+            self._go_on(deque((rest,)), out)
+        return out
+
+    def retry(self, *, final: bool = False) -> list[Frame | Lost]:
+        """Search again: more is known now (a request tells what its response looks like), or nothing more
+        will come.
+        """
+        out: list[Frame | Lost] = []
+        if self._search is not None:
+            self._go_on(deque(), out, final=final)
+        return out
+
+    def close(self) -> list[Frame | Lost]:
+        """The stream is over."""
+        out = self.retry(final=True)
+        if self._search is not None:
+            lost = self._search.cut(self._search.end)[0]
+            if lost.missing or lost.skipped:
+                out.append(lost._replace(end=True))
+        elif begun := len(self._prefix) + (self._size - self._need if self._need else 0):
+            out.append(Lost(0, begun, end=True))
+        return out
+
+    def lose(self, skipped: int = 0) -> None:
+        """The boundaries were wrong, as of ``skipped`` bytes before: search from the next byte to come."""
+        self._search = Search(self._limits, skipped=skipped)
+        self._reset()
+
+    def look_again(self) -> None:
+        """A search may have passed by what it can recognise now."""
+        if self._search is not None:
+            self._search.look_again()
+
+    def shed(self) -> None:
+        """Hold next to nothing: the beginning of what has come of a frame, of a search nothing."""
+        if self._search is not None:
+            self._search.give_up(self._search.held)
+        elif self._kept > SHED_BYTES:
+            self._pieces = [b"".join(self._pieces)[:SHED_BYTES]]
+            self._kept = SHED_BYTES
+            self._holed = True
+
+    def _go_on(self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False) -> None:
+        """Search, and read frames behind the boundary that is found, by turns: it may be lost again."""
+        while todo or self._search is not None:
+            if self._search is None:
+                rest = self._read(todo.popleft(), out)
+                if rest is not None:
+                    self.lose()
+                    todo.appendleft(rest)
+                continue
+            if todo:
+                self._search.feed(todo.popleft())
+            found = self._locate(self._search, final and not todo)
+            if found is not None:
+                lost, items = self._search.cut(found)
+                self._search = None
+                if lost.missing or lost.skipped:
+                    out.append(lost)
+                todo.extendleft(reversed(items))
+            elif not todo:
+                break
+
+    def _read(self, item: Data | Gap, out: list[Frame | Lost]) -> Data | Gap | None:
+        """Go on at a known place; what comes where no frame can begin is returned."""
+        return self._feed_data(item, out) if isinstance(item, Data) else self._feed_gap(item, out)
+
+    def _reset(self) -> None:
+        self._prefix = b""
+        self._pieces = []
+        self._kept = self._size = self._need = 0
+        self._holed = False
+
+    def _feed_data(self, item: Data, out: list[Frame | Lost]) -> Data | None:
+        """Read frames; what cannot be the beginning of one is returned."""
+        packet, time_ns, interface, payload = item
+        pos, end = 0, len(payload)
+        while pos < end:
+            if not self._need:
+                if self._prefix or end - pos < SIZE_BYTES:
+                    if not self._prefix:
+                        self._start_ns = time_ns
+                    taken = SIZE_BYTES - len(self._prefix)
+                    self._prefix += payload[pos : pos + taken]
+                    pos += taken
+                    if len(self._prefix) < SIZE_BYTES:
+                        return None
+                    (size,) = _SIZE.unpack(self._prefix)
+                    self._prefix = b""
+                else:
+                    (size,) = _SIZE.unpack_from(payload, pos)
+                    self._start_ns = time_ns
+                    pos += SIZE_BYTES
+                if not 0 <= size <= self._limits.frame_max_bytes:
+                    return item._replace(payload=payload[max(0, pos - SIZE_BYTES) :])
+                if end - pos >= size:
+                    out.append(
+                        Frame(payload[pos : pos + size], size, packet, interface, self._start_ns, time_ns)
+                    )
+                    pos += size
+                    continue
+                self._size = self._need = size
+            taken = min(self._need, end - pos)
+            self._keep(payload[pos : pos + taken] if taken < end else payload)
+            self._need -= taken
+            pos += taken
+            if not self._need:
+                out.append(self._complete(packet, time_ns, interface))
+        return None
+
+    def _feed_gap(self, item: Gap, out: list[Frame | Lost]) -> Gap | None:
+        """Pass over the end of a frame; what of the gap is behind it is returned."""
+        missing = item.length
+        if self._need:
+            self._holed = True
+            if missing < self._need:
+                self._need -= missing
+                return None
+            missing -= self._need
+            out.append(self._complete(item.packet, item.time_ns, item.interface))
+        return item._replace(length=missing) if missing else None
+
+    def _keep(self, piece: bytes) -> None:
+        room = self._limits.frame_bytes - self._kept
+        if self._holed or room <= 0:
+            return
+        self._pieces.append(piece[:room] if len(piece) > room else piece)
+        self._kept += len(piece)
+
+    def _complete(self, packet: int, time_ns: int, interface: Interface) -> Frame:
+        frame = Frame(b"".join(self._pieces), self._size, packet, interface, self._start_ns, time_ns)
+        self._reset()
+        return frame

@@ -1,0 +1,224 @@
+"""Is this Kafka, which side is the client, and where does the next frame begin? Answered from bytes alone.
+
+A Kafka request is recognised on any port because little else fits: a size, an api key and version that exist,
+a client id that is text, and a body that decodes to its last byte. Other protocols with lengths in front
+(MongoDB, MySQL, AMQP, NFS, Thrift, RTMP, DRDA, OpenWire, ZooKeeper, SMPP, PostgreSQL) fail one of these.
+
+The functions here look into a ``Search`` (resync.py) and believe nothing that is not confirmed: by a frame
+that decodes exactly, or by a length that leads to another header. Only a frame too large for the search, or
+cut by a snaplen, is believed for its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache, partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kdissect.errors import DecodeError
+from kdissect.kafka.bodies import can_be_response, fits_request, fits_response, is_newer_request
+from kdissect.kafka.headers import read_request_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.kafka.resync import Run, Search
+
+    Asked = Callable[[int], tuple[int, int] | None]
+    """correlation id -> api key and version of a request that waits for its response."""
+
+_SIZE = Struct(">i")
+_SIZE_AND_CORRELATION = Struct(">ii")
+
+# size below 128 MiB and above 7, api key 0-127, version 0-31, correlation id, client id null or shorter than
+# 256.
+_REQUEST_BYTES = 14
+_REQUEST = re.compile(
+    rb"(?=[\x00-\x07][\s\S]{3}\x00[\x00-\x7f]\x00[\x00-\x1f][\s\S]{4}(?:\x00[\s\S]|\xff\xff))(?!\x00\x00\x00[\x00-\x07])"
+)
+# The first of a stream may be newer than this program: api key 0-1023, version 0-127.
+_FIRST_REQUEST = re.compile(
+    rb"(?!\x00\x00\x00[\x00-\x07])[\x00-\x07][\s\S]{3}[\x00-\x03][\s\S]\x00[\x00-\x7f]"
+)
+_LARGEST_FIRST_BYTE = 0x07
+_ENOUGH = 64 * 1024  # bytes of an incomplete first frame after which its beginning must do
+_PREFIX = 4096  # bytes of an incomplete frame that are tried
+_LONGEST_HEADER = 600  # bytes after which a header that is still incomplete is none
+_CHAIN = 3  # responses in a row that make up for requests never seen
+
+
+def is_first_request(search: Search, run: Run, final: bool, answer: bytes | None = None) -> bool | None:
+    """Whether a stream begins with a request; None: that will turn out.
+
+    Args:
+        search: has the stream's first byte.
+        run: its first run.
+        final: nothing more will come.
+        answer: the first bytes of the other direction, None while there are none. They decide about a request
+            that is newer than this program, or odd: its answer begins with its correlation id.
+    """
+    if len(run.data) < _REQUEST_BYTES:
+        return False if run.data[0] > _LARGEST_FIRST_BYTE else None
+    if not _FIRST_REQUEST.match(run.data):
+        return False
+    (size,) = _SIZE.unpack_from(run.data)
+    there = min(size, len(run.data) - _SIZE.size)
+    frame = search.read(_SIZE.size, size if there == size else _PREFIX)
+    named = _names_client(frame)
+    if named is None:
+        return None if len(frame) < min(size, _LONGEST_HEADER) and not final else False
+    if there < size:
+        if size > search.largest or not fits_request(frame, to_the_end=False):
+            return False
+        return named if final or search.end > run.end or there >= _ENOUGH else None
+    if fits_request(frame):
+        return True
+    if not named:
+        return False
+    if answer is None:
+        return is_newer_request(frame) if final else None
+    correlation = slice(_SIZE.size, _SIZE_AND_CORRELATION.size)
+    return len(answer) >= correlation.stop and answer[correlation] == frame[correlation]
+
+
+def locate_request(search: Search) -> int | None:
+    """A request in mid-stream."""
+    hunt = search.hunt("request")
+    return hunt.first(search, hunt.matches(search, _REQUEST, _REQUEST_BYTES), _is_request)
+
+
+def locate_response(search: Search, asked_by: Asked, ids: tuple[int | None, int | None]) -> int | None:
+    """A response to one of the requests that wait.
+
+    Args:
+        search: where to look.
+        asked_by: what was asked under a correlation id, None where nobody waits.
+        ids: the first and the last correlation id that wait (None: of a SASL token).
+    """
+    hunt = search.hunt("response")
+    pattern = _response_pattern(*_prefix_and_range(*ids))
+    fresh = hunt.matches(search, pattern, _SIZE_AND_CORRELATION.size)
+    return hunt.first(search, fresh, partial(_is_response, asked_by))
+
+
+def locate_response_chain(search: Search) -> int | None:
+    """Responses whose requests are not in the capture: ``_CHAIN`` frames in a row, the first of them at the
+    beginning of a packet, with correlation ids one apart.
+    """
+    hunt = search.hunt("chain")
+    return hunt.first(search, hunt.item_starts(search), _is_chain)
+
+
+def _is_response(asked_by: Asked, search: Search, place: int) -> bool | int:
+    head = search.peek(place, _SIZE_AND_CORRELATION.size)
+    if head is None:
+        return False
+    size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+    asked = asked_by(correlation_id)
+    if asked is None or not _SIZE.size <= size <= search.largest:
+        return False
+    begin, end = place + _SIZE.size, place + _SIZE.size + int(size)
+    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
+        return can_be_response(search.read(begin, _PREFIX), *asked) if search.is_item_start(place) else False
+    if end > search.end:
+        return end if can_be_response(search.read(begin, min(size, _PREFIX)), *asked) else False
+    frame = search.read(begin, size)
+    if len(frame) == size and fits_response(frame, *asked):
+        return True
+    # A part of it was not captured, or its layout is odd or not known: it must begin or end with a packet,
+    # and another response follow. (The list of apis in an ApiVersions response is full of small numbers
+    # that rise by one; only packets tell those from sizes and correlation ids.)
+    if not (search.is_item_start(place) or (len(frame) < size and search.is_item_start(end))):
+        return False
+    behind = search.peek(end, _SIZE_AND_CORRELATION.size)
+    if behind is None:
+        return end + _SIZE_AND_CORRELATION.size
+    next_size, next_id = _SIZE_AND_CORRELATION.unpack(behind)
+    follows = next_id == correlation_id + 1 or asked_by(next_id) is not None
+    return bool(follows and _SIZE.size <= next_size <= search.largest)
+
+
+def _is_chain(search: Search, place: int) -> bool | int:
+    at, previous = place, None
+    for _ in range(_CHAIN):
+        head = search.peek(at, _SIZE_AND_CORRELATION.size)
+        if head is None:
+            return at + _SIZE_AND_CORRELATION.size
+        size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+        if not _SIZE.size <= size <= search.largest:
+            return False
+        if previous is not None and correlation_id != previous + 1:
+            return False
+        at, previous = at + _SIZE.size + size, correlation_id
+    return True
+
+
+def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, int, int]:
+    """The bytes that all correlation ids in between begin with, and least and greatest of the byte behind;
+    no more than that, so that few patterns serve many ids.
+    """
+    if oldest is None or newest is None or not 0 <= oldest <= newest:
+        return b"", 0, 255
+    low, high = _SIZE.pack(oldest), _SIZE.pack(newest)
+    same = next((place for place in range(3) if low[place] != high[place]), 3)
+    return (low[:same], low[same], high[same]) if same < 3 else (low[:3], 0, 255)
+
+
+@lru_cache(maxsize=64)
+def _response_pattern(prefix: bytes, least: int, greatest: int) -> re.Pattern[bytes]:
+    """Size of 4 to 1 GiB, then a correlation id that begins like that."""
+    byte = b"[" + re.escape(bytes((least,))) + b"-" + re.escape(bytes((greatest,))) + b"]"
+    return re.compile(
+        rb"(?!\x00\x00\x00[\x00-\x03])[\x00-\x3f][\s\S]{3}(?=" + re.escape(prefix) + byte + rb")"
+    )
+
+
+def _is_request(search: Search, place: int) -> bool | int:
+    """Whether a request stands here, in mid-stream.
+
+    A frame that decodes exactly must also name its client, or begin with a packet and be followed by another
+    request: in the middle of zeros and counters an empty request is found by chance.
+    """
+    head = search.peek(place, _SIZE.size)
+    if head is None:
+        return False
+    (size,) = _SIZE.unpack(head)
+    if size > search.largest:
+        return False
+    begin, end = place + _SIZE.size, place + _SIZE.size + size
+    beginning = search.read(begin, min(size, _PREFIX))
+    named = _names_client(beginning)
+    if named is None:
+        enough = min(size, _LONGEST_HEADER)
+        return begin + enough if len(beginning) < enough else False
+    if not (named or search.is_item_start(place)) or not fits_request(beginning, to_the_end=False):
+        return False
+    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
+        if not (named and search.is_item_start(place)):
+            return False
+        return True if len(beginning) == _PREFIX else begin + _PREFIX
+    if end > search.end:
+        return int(end)
+    frame = search.read(begin, size)
+    if len(frame) == size:
+        if not fits_request(frame):
+            return False
+        if named:
+            return True
+    elif not named:
+        return False  # a response with a small correlation id begins like a Produce request
+    behind = search.peek(end, _REQUEST_BYTES)
+    return end + _REQUEST_BYTES if behind is None else bool(_REQUEST.match(behind))
+
+
+def _names_client(frame: bytes) -> bool | None:
+    """Whether the header has a client id; None where there is no header, or the client id is no text."""
+    try:
+        header = read_request_header(frame)
+    except DecodeError:
+        return None
+    if header.body_pos < 0:
+        return None
+    client_id = header.client_id or ""
+    return bool(client_id) if client_id.isprintable() and "\\x" not in client_id else None

@@ -1,0 +1,119 @@
+"""A decoded body -> the same body with its credentials replaced by ``Withheld``.
+
+What is a credential is told by the schema: role ``secret`` (tokens, salts, hashes, HMACs), and role
+``config`` for the value of a config, which is secret when the message says so (``is_sensitive``) or when its
+name is on the list in sensitive.txt. Bodies of apis that carry any of these are never shown as raw bytes
+either, nor are bytes that nobody could decode where such an api is
+possible: a credential must not leak because a message was damaged.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kdissect.kafka import schema
+from kdissect.kafka.sensitive import is_sensitive_config
+from kdissect.model import Embedded, Withheld
+
+if TYPE_CHECKING:
+    from kdissect.kafka.schema import Field, Message
+    from kdissect.kafka.walker import Walk
+    from kdissect.model import Body
+
+SECRET = "secret"
+CONFIG = "config"
+ENVELOPE = ("envelope_request", "envelope_response")
+
+# KIP-516 reserves the id.
+_CLUSTER_METADATA = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
+
+# Records of __cluster_metadata carry SCRAM credentials, delegation tokens and configs: they travel in these
+# apis.
+FETCH = 1
+FETCH_SNAPSHOT = 59
+_CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
+
+
+@cache
+def carries_secrets(message: Message) -> bool:
+    """Whether any field of any version of the message, or a message inside it, may be a credential."""
+    return any(_leads_to_secret(field) for field in message.fields)
+
+
+@cache
+def is_credential_api(api_key: int | None) -> bool:
+    """Whether undecoded bytes of the api's bodies are withheld; so are those of a frame whose api is not
+    known (None).
+    """
+    if api_key is None or api_key in _CARRIES_RECORDS:
+        return True
+    messages = (schema.request(api_key), schema.response(api_key))
+    return any(message is not None and carries_secrets(message) for message in messages)
+
+
+def withhold(message: Message, body: Body) -> None:
+    """Replace every credential in ``body``, in place. Partial bodies are welcome; unknown tags beside a
+    secret go too.
+    """
+    if carries_secrets(message):
+        _withhold(message.fields, body, inherited=False)
+
+
+def withhold_spans(message: Message, walked: Walk) -> None:
+    """The same for what the walker found: the value of a span that is a credential becomes ``Withheld``, and
+    so does record data of ``__cluster_metadata``, whose bytes nobody has looked into.
+    """
+    withhold(message, walked.value)
+    structs: list[tuple[int, Body]] = [(-1, walked.value)]
+    for index, span in enumerate(walked.spans):
+        while structs[-1][0] >= span.depth:
+            structs.pop()
+        inside = structs[-1][1]
+        if span.type == "struct" and isinstance(span.value, dict):
+            structs.append((span.depth, span.value))
+        elif span.type == "records" and span.value is not None:
+            if message.api_key == FETCH_SNAPSHOT or any(
+                map(_is_cluster_metadata, (body for _, body in structs))
+            ):
+                walked.spans[index] = span._replace(value=Withheld(len(span.value)))
+        else:
+            now = inside.get("_tags", {}).get(int(span.name)) if span.type == "tag" else inside.get(span.name)
+            if isinstance(now, Withheld):
+                walked.spans[index] = span._replace(value=now)
+
+
+def _is_cluster_metadata(body: Body) -> bool:
+    return any(body.get(key) in _CLUSTER_METADATA for key in ("topic", "name", "topic_id"))
+
+
+@cache
+def _leads_to_secret(field: Field) -> bool:
+    return field.role in (SECRET, CONFIG, *ENVELOPE) or any(map(_leads_to_secret, field.fields))
+
+
+def _withhold(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None:
+    sensitive = inherited or (any(field.role == CONFIG for field in fields) and _is_sensitive_entry(body))
+    for field in fields:
+        value = body.get(field.name)
+        if value is None or isinstance(value, Embedded) or not _leads_to_secret(field):
+            continue
+        if field.fields:
+            for struct in value if field.array else (value,):
+                _withhold(field.fields, struct, inherited=sensitive)
+        elif field.role != CONFIG or sensitive:
+            body[field.name] = Withheld(_length(value))
+    if "_tags" in body:
+        body["_tags"] = {tag: Withheld(len(raw)) for tag, raw in body["_tags"].items()}
+
+
+def _is_sensitive_entry(body: Body) -> bool:
+    """Whether a struct with a config value in it is about a sensitive config; without a name nobody can tell,
+    so it is.
+    """
+    name = next((body[key] for key in ("name", "key") if isinstance(body.get(key), str)), None)
+    return bool(body.get("is_sensitive")) or name is None or is_sensitive_config(name)
+
+
+def _length(value: str | bytes) -> int:
+    return len(value.encode(errors="replace")) if isinstance(value, str) else len(value)
