@@ -1,0 +1,62 @@
+"""Protocol dissector and traffic analyzer for Apache Kafka.
+
+    with open_capture("capture.pcap") as packets:
+        for exchange in dissect(packets):
+            print(exchange.api, exchange.latency_ns, exchange.request)
+
+Read pipeline.py first. Names are loaded on first use, so that ``kdissect --help`` does not wait for the
+codec.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kdissect.capture.reader import Capture, open_capture
+    from kdissect.errors import CaptureError, KdissectError
+    from kdissect.limits import Limits
+    from kdissect.model import Anomaly, Exchange, Packet
+    from kdissect.pipeline import Dissection, dissect
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "open_capture",
+    "dissect",
+    "Capture",
+    "Dissection",
+    "Packet",
+    "Exchange",
+    "Anomaly",
+    "Limits",
+    "KdissectError",
+    "CaptureError",
+    "__version__",
+]
+
+_HOMES = {
+    "open_capture": "kdissect.capture.reader",
+    "Capture": "kdissect.capture.reader",
+    "dissect": "kdissect.pipeline",
+    "Dissection": "kdissect.pipeline",
+    "Packet": "kdissect.model",
+    "Exchange": "kdissect.model",
+    "Anomaly": "kdissect.model",
+    "Limits": "kdissect.limits",
+    "KdissectError": "kdissect.errors",
+    "CaptureError": "kdissect.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module that has it (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kdissect' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

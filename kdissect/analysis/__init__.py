@@ -1,0 +1,3 @@
+"""Frames of a connection -> ``Exchange``; names, filters and, later, statistics over exchanges."""
+
+from __future__ import annotations

@@ -1,0 +1,285 @@
+"""Exchange -> what it is about: topics, partitions, group, transaction, errors, records.
+
+Nothing here knows a message by its fields: the schema's role words say what is a topic or an error. Which
+fields of a layout lead there is worked out once and kept: some small tuples for each layout, of which about
+1,400 exist. Bodies that end early are welcome everywhere.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.codes import error_name
+from kdissect.kafka.compiler import collector
+from kdissect.kafka.layout import layout as layout_of
+from kdissect.kafka.layout import split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.records import RecordData
+    from kdissect.kafka.schema import Field
+    from kdissect.model import Body, Exchange
+
+TOPIC = "topic"
+PARTITION = "partition"
+ERROR = "error"
+GROUP = "group"
+TRANSACTION = "transaction"
+RECORDS = "records"  # a type, not a role
+
+FIND_COORDINATOR = 10
+
+# What FindCoordinator's keys are is told by another field (KIP-98); version 0 has none and knows groups only.
+_GROUP_KEY = 0
+_TRANSACTION_KEY = 1
+
+# A resource is told by two fields, in filters by two others. Its type is 2 for a topic, of ACLs and of
+# configs alike.
+_RESOURCES = (("resource_type", "resource_name"), ("resource_type_filter", "resource_name_filter"))
+_TOPIC_RESOURCE = 2
+
+
+def topics(exchange: Exchange) -> list[str]:
+    """The distinct topics in wire order, the request's first: names, or ids where no name is known."""
+    return list(dict.fromkeys(topic for topic, _ in _mentions(exchange, partitions_too=False)))
+
+
+def partitions(exchange: Exchange) -> list[tuple[str, int]]:
+    """The distinct partitions in wire order, each with its topic as ``topics`` shows it."""
+    mentions = dict.fromkeys(_mentions(exchange, partitions_too=True))
+    return [(topic, partition) for topic, partition in mentions if partition is not None]
+
+
+def resource_topics(exchange: Exchange) -> list[str]:
+    """The topics whose configs or ACLs the messages are about; of an ACL it can be a prefix, or ``*``."""
+    found: list[str] = []
+    for layout, body in _messages(exchange):
+        for path, kind, name in _resource_paths(layout):
+            structs = _at(path, body)
+            found += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
+    return list(dict.fromkeys(found))
+
+
+def errors(exchange: Exchange) -> list[str]:
+    """The names of the distinct error codes in the response, in wire order, other than NONE."""
+    codes = _collect(response_layout(exchange), ERROR, exchange.response)
+    return [error_name(code) for code in dict.fromkeys(codes) if code] if any(codes) else []
+
+
+def groups(exchange: Exchange) -> list[str]:
+    """The groups that the request names, those whose coordinator it asks for included."""
+    if exchange.api_key == FIND_COORDINATOR:
+        return _coordinator_keys(exchange.request, _GROUP_KEY)
+    return [group for group in _collect(request_layout(exchange), GROUP, exchange.request) if group]
+
+
+def group_id(exchange: Exchange) -> str | None:
+    """The first of ``groups``."""
+    return next(iter(groups(exchange)), None)
+
+
+def transactional_ids(exchange: Exchange) -> list[str]:
+    """The transactional ids that the request names, those whose coordinator it asks for included."""
+    if exchange.api_key == FIND_COORDINATOR:
+        return _coordinator_keys(exchange.request, _TRANSACTION_KEY)
+    return [name for name in _collect(request_layout(exchange), TRANSACTION, exchange.request) if name]
+
+
+def transactional_id(exchange: Exchange) -> str | None:
+    """The first of ``transactional_ids``."""
+    return next(iter(transactional_ids(exchange)), None)
+
+
+def throttle_time_ms(exchange: Exchange) -> int | None:
+    """For how long the broker's quota throttles this client."""
+    return None if exchange.response is None else exchange.response.get("throttle_time_ms")
+
+
+def records(exchange: Exchange) -> int | None:
+    """The number of records that both messages carry.
+
+    None where no message that was decoded can carry any, and where a compressed message set (magic 0 and 1)
+    does not tell.
+    """
+    fields = _record_data(exchange)
+    counts = [data.count() for data in fields or ()]
+    return None if fields is None or None in counts else sum(filter(None, counts))
+
+
+def records_bytes(exchange: Exchange) -> int | None:
+    """The bytes of these records on the wire, batch headers included; None where no message can carry any."""
+    fields = _record_data(exchange)
+    return None if fields is None else sum(map(len, fields))
+
+
+def _messages(exchange: Exchange) -> list[tuple[Layout, Body]]:
+    """Request and response, as far as they were decoded by a layout."""
+    found: list[tuple[Layout, Body]] = []
+    if (layout := request_layout(exchange)) is not None and exchange.request is not None:
+        found.append((layout, exchange.request))
+    if (layout := response_layout(exchange)) is not None and exchange.response is not None:
+        found.append((layout, exchange.response))
+    return found
+
+
+def _collect(layout: Layout | None, role: str, body: Body | None) -> list[Any]:
+    if layout is None or body is None:
+        return []
+    collect = collector(layout.message, layout.version, role, layout.draft)
+    return [] if collect is None else collect(body)
+
+
+def _coordinator_keys(request: Body | None, key_type: int) -> list[str]:
+    if request is None or request.get("key_type", _GROUP_KEY) != key_type:
+        return []
+    return [key for key in (request.get("key"), *(request.get("coordinator_keys") or ())) if key]
+
+
+# Topics and partitions belong together struct by struct, so that one role's values alone would not do.
+
+
+Path = tuple[tuple[str, bool], ...]
+"""The way to a field: names from the outermost inwards, and whether each is an array."""
+
+
+class _Plan(NamedTuple):
+    """What a struct says about topics, by field name, and which of its fields lead to more.
+
+    Attributes:
+        name, topic_id: of the topic that the struct is about; it can have both.
+        topics: arrays of names or ids.
+        partition, partitions: a partition's number, and arrays of such numbers.
+        inner: (name, is an array, plan) of fields that are structs.
+    """
+
+    name: str | None
+    topic_id: str | None
+    topics: tuple[str, ...]
+    partition: str | None
+    partitions: tuple[str, ...]
+    inner: tuple[tuple[str, bool, _Plan], ...]
+
+
+Mention = tuple[str, int | None]
+"""A topic, and a partition of it."""
+
+
+def _mentions(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
+    """Each mention of a topic, with partition None, and then of its partitions."""
+    found: list[Mention] = []
+    for layout, body in _messages(exchange):
+        plan = _topic_plan(layout, partitions_too)
+        if plan is not None:
+            _mentioned(plan, body, exchange.topic_names, None, found)
+    return found
+
+
+def _mentioned(
+    plan: _Plan, struct: Body, names: Mapping[str, str], topic: str | None, found: list[Mention]
+) -> None:
+    """Gather what a struct and those inside it mention; generators would take half as long again."""
+    if mentioned := _topic_of(plan, struct, names):
+        topic = mentioned
+        found.append((topic, None))
+    for key in plan.topics:
+        found += ((names.get(each, each), None) for each in struct.get(key) or () if each)
+    if topic is not None:
+        if plan.partition is not None and plan.partition in struct:
+            found.append((topic, struct[plan.partition]))
+        for key in plan.partitions:
+            found += ((topic, number) for number in struct.get(key) or ())
+    for key, array, inner in plan.inner:
+        value = struct.get(key)
+        if value is not None:
+            for deeper in value if array else (value,):
+                _mentioned(inner, deeper, names, topic, found)
+
+
+def _topic_of(plan: _Plan, struct: Body, names: Mapping[str, str]) -> str | None:
+    name = struct.get(plan.name) if plan.name else None
+    if name or plan.topic_id is None:
+        return name
+    topic_id = struct.get(plan.topic_id)
+    return None if topic_id is None else names.get(topic_id, topic_id)
+
+
+@cache
+def _topic_plan(layout: Layout, partitions_too: bool) -> _Plan | None:
+    roles = (TOPIC, PARTITION) if partitions_too else (TOPIC,)
+    return _plan(layout_of(*layout).fields, layout.version, roles)
+
+
+def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _Plan | None:
+    """The plan of a struct; None where it says nothing and leads to nothing."""
+    present = _present(fields, version)
+    told = [field for field in present if field.role in roles]
+    single = {(field.role, field.type): field.name for field in told if not field.array}
+    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in present]
+    plan = _Plan(
+        name=single.get((TOPIC, "string")),
+        topic_id=single.get((TOPIC, "uuid")),
+        topics=tuple(field.name for field in told if field.array and field.role == TOPIC),
+        partition=single.get((PARTITION, "int32")),
+        partitions=tuple(field.name for field in told if field.array and field.role == PARTITION),
+        inner=tuple((name, array, deeper) for name, array, deeper in inner if deeper is not None),
+    )
+    return plan if any(plan) else None
+
+
+def _present(fields: Sequence[Field], version: int) -> list[Field]:
+    positional, tagged = split(fields, version)
+    return [*positional, *tagged]
+
+
+# Record data is found by its type: three apis carry it, each at the end of one path.
+
+
+def _record_data(exchange: Exchange) -> list[RecordData] | None:
+    """All that is there, nulls left out; None where no message that was decoded has a place for any."""
+    found: list[RecordData] | None = None
+    for layout, body in _messages(exchange):
+        for path in _record_paths(layout):
+            found = (found or []) + _at(path, body)
+    return found
+
+
+def _at(path: Path, body: Body) -> list[Any]:
+    """The values that stand at the end of a path, nulls left out."""
+    values: list[Any] = [body]
+    for name, array in path:
+        if array:
+            values = [value for struct in values for value in struct.get(name) or ()]
+        else:
+            values = [value for struct in values if (value := struct.get(name)) is not None]
+    return values
+
+
+@cache
+def _record_paths(layout: Layout) -> list[Path]:
+    fields = layout_of(*layout).fields
+    return [path for path, field in _paths(fields, layout.version) if field.type == RECORDS]
+
+
+@cache
+def _resource_paths(layout: Layout) -> list[tuple[Path, str, str]]:
+    """Each struct that tells of a resource: the path to it, and the names of type and name in it."""
+    fields = layout_of(*layout).fields
+    paths = {path: field.name for path, field in _paths(fields, layout.version)}
+    return [
+        (path[:-1], kind, name)
+        for path, found in paths.items()
+        for kind, name in _RESOURCES
+        if found == kind and (*path[:-1], (name, False)) in paths
+    ]
+
+
+def _paths(fields: Sequence[Field], version: int, outer: Path = ()) -> Iterator[tuple[Path, Field]]:
+    """Each field with the path to it: (name, is an array) from the outermost field inwards."""
+    for field in _present(fields, version):
+        path = (*outer, (field.name, field.array))
+        yield path, field
+        yield from _paths(field.fields, version, path)

@@ -1,0 +1,268 @@
+r"""The bytes of one connection's two directions -> its exchanges.
+
+Until the connection is recognised as Kafka both directions are searched; from then on one carries requests,
+the other responses:
+
+    client side --Data, Gap--> Framing --Frame--> Pairing.request  \\
+                                                                     -> Exchange
+    broker side --Data, Gap--> Framing --Frame--> Pairing.response /
+
+What went wrong between two exchanges (gaps, lost boundaries) is written on the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.identity import Identity
+from kdissect.analysis.pairing import Pairing
+from kdissect.errors import DecodeError
+from kdissect.kafka.bodies import fits_request
+from kdissect.kafka.framing import SIZE_BYTES, Framing
+from kdissect.kafka.protocols import is_gssapi_token, looks_like
+from kdissect.kafka.recognition import (
+    is_first_request,
+    locate_request,
+    locate_response,
+    locate_response_chain,
+)
+from kdissect.kafka.resync import Lost
+from kdissect.model import Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+
+if TYPE_CHECKING:
+    from kdissect.kafka.resync import Search
+    from kdissect.limits import Limits
+    from kdissect.net.connection import Connection
+
+
+class Dialogue:
+    """What is known of one connection, and what it holds of it.
+
+    Args:
+        connection: both ends, and who opened it.
+        limits: bounds.
+        broker_side: 0 or 1 where the user said which end is the broker, None where the bytes must tell.
+        counts: where to count frames and bytes that did not become exchanges.
+
+    Attributes:
+        protocol: ``Kafka`` once recognised, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
+            once refused, else None.
+    """
+
+    __slots__ = (
+        "_broker_side", "_client", "_connection", "_counts", "_framings", "_heard", "_identity", "_limits",
+        "_pairing", "_pending_anomalies", "_refused", "protocol",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: Connection,
+        limits: Limits,
+        broker_side: int | None = None,
+        counts: Counter[str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._broker_side = broker_side
+        self._client: int | None = None
+        self._heard = [False, False]
+        self._refused = False
+        self._framings: tuple[Framing, ...] = tuple(
+            Framing(limits, partial(self._locate, side), at_start=connection.from_start[side])
+            for side in (0, 1)
+        )
+        self._pairing: Pairing | None = None
+        self._identity: Identity | None = None
+        self._pending_anomalies: list[Anomaly] = []
+        self.protocol: str | None = None
+        self._counts: Counter[str] = Counter() if counts is None else counts
+
+    def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
+        """Take the next bytes from ``side``; get the exchanges that they complete."""
+        if not self._heard[side]:
+            self._hear(side, item)
+        if self._client is not None:
+            return self._take(side, self._framings[side].feed(item))
+        if self.protocol is not None:
+            return []
+        frames: list[list[Frame | Lost]] = [[], []]
+        frames[side] = self._framings[side].feed(item)
+        frames[1 - side] = self._framings[1 - side].retry()  # what one side says tells about the other
+        if self._refused:
+            self._refuse("not Kafka")
+        return self._take_both(frames)
+
+    def close(self, now_ns: int) -> list[Exchange]:
+        """The connection is over, ``now_ns`` in packet time: what waits is unanswered."""
+        out = self._take_both([framing.retry(final=True) for framing in self._framings])
+        if self._refused:
+            self._refuse("not Kafka")
+        for side in (0, 1):
+            out += self._take(side, self._framings[side].close())
+        if self._pairing is not None:
+            out += self._finish(self._pairing.give_up(now_ns))
+        self._framings = ()  # each refers to this object
+        return out
+
+    def shed(self, now_ns: int) -> list[Exchange]:
+        """Let go of what is held, because all connections together hold too much."""
+        self._counts["shed"] += 1
+        for framing in self._framings:
+            framing.shed()
+        if self._pairing is None:
+            return []
+        return self._finish(self._pairing.give_up(now_ns, "all connections together hold too much"))
+
+    @property
+    def held(self) -> int:
+        """Bytes that all that is held costs."""
+        one, two = self._framings
+        return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
+
+    @property
+    def unattached(self) -> list[Anomaly]:
+        """Anomalies behind the last exchange."""
+        return self._pending_anomalies
+
+    def _hear(self, side: int, item: Data | Gap) -> None:
+        """The first that one side says may tell what the connection is."""
+        if self.protocol is None and self._broker_side is not None:
+            self._recognised(1 - self._broker_side)
+        if not isinstance(item, Data):
+            return
+        self._heard[side] = True
+        other = looks_like(item.payload)
+        if other is not None and (self._client is None or other == "TLS"):
+            self._refuse(other)
+        elif (
+            side == self._connection.initiator
+            and self._client in (None, side)
+            and is_gssapi_token(item.payload)
+        ):
+            if self._client is None:
+                self._recognised(side)
+            assert self._identity is not None
+            self._identity.begins_with_gssapi()
+
+    def _locate(self, side: int, search: Search, final: bool) -> int | None:
+        if self._client is None:
+            return self._recognise(side, search, final)
+        assert self._pairing is not None
+        if search.first_run is not None and self._begins_with_frame(side):
+            return 0
+        if side == self._client:
+            return locate_request(search)
+        ids = self._pairing.ids
+        if ids is not None:
+            return locate_response(search, self._pairing.asked, ids)
+        return None if self._heard[self._client] else locate_response_chain(search)
+
+    def _begins_with_frame(self, side: int) -> bool:
+        """Whether a stream needs no look at its first bytes: they are known to be Kafka's."""
+        assert self._identity is not None
+        return side != self._client or self._broker_side is not None or self._identity.raw_tokens
+
+    def _recognise(self, side: int, search: Search, final: bool) -> int | None:
+        initiator, run = self._connection.initiator, search.first_run
+        if initiator == side and run is not None:
+            verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
+            self._refused = verdict is False
+            place = 0 if verdict else None
+        else:
+            place = locate_request(search) if initiator in (None, side) else None
+        if place is not None:
+            self._recognised(side)
+        elif initiator != side and not self._heard[1 - side]:
+            place = locate_response_chain(search)
+            if place is not None:
+                self._recognised(1 - side)
+                self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
+        return place
+
+    def _recognised(self, client: int) -> None:
+        ends = self._connection.ends
+        info = ConnectionInfo(self._connection.id, ends[client], ends[1 - client])
+        self._client = client
+        self._pairing = Pairing(info, self._limits)
+        self._identity = Identity(info)
+        self.protocol = "Kafka"
+
+    def _refuse(self, protocol: str) -> None:
+        self.protocol = protocol
+        self._client = self._pairing = None
+        for framing in self._framings:
+            framing.lose()
+
+    def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
+        """Frames of either side: requests first, because responses are found by them."""
+        if self._client is None:
+            return []
+        broker = 1 - self._client
+        out = self._take(self._client, frames[self._client])
+        return out + self._take(broker, frames[broker] + self._framings[broker].retry())
+
+    def _take(self, side: int, frames: list[Frame | Lost]) -> list[Exchange]:
+        if not frames or self._client is None:
+            return []
+        out: list[Exchange] = []
+        refused = 0  # bytes of frames that are none, up to where a boundary was found again
+        for frame in frames:
+            if isinstance(frame, Lost):
+                self._note_lost(side, frame, refused)
+                refused = 0
+            elif refused:
+                refused += SIZE_BYTES + frame.size
+            else:
+                try:
+                    out += self._finish(self._message(side, frame))
+                except DecodeError as error:
+                    refused = SIZE_BYTES + frame.size
+                    detail = f"{error.reason} from the {self._end(side)}"
+                    self._pending_anomalies.append(Anomaly("not_a_frame", "connection", detail))
+        if refused:
+            self._framings[side].lose(refused)
+        return out
+
+    def _message(self, side: int, frame: Frame) -> list[Exchange]:
+        pairing, identity = self._pairing, self._identity
+        assert pairing is not None
+        assert identity is not None
+        if side != self._client:
+            return pairing.response(frame, may_be_token=identity.raw_tokens)
+        if identity.raw_tokens:
+            if not fits_request(frame.data, to_the_end=frame.complete):
+                return pairing.token_request(frame)
+            identity.raw_tokens = False
+        done = pairing.request(frame)
+        identity.asked(frame)
+        return done
+
+    def _finish(self, exchanges: list[Exchange]) -> list[Exchange]:
+        assert self._identity is not None
+        for exchange in exchanges:
+            self._identity.learn(exchange)
+            if self._pending_anomalies:
+                exchange.anomalies = self._pending_anomalies + exchange.anomalies
+                self._pending_anomalies = []
+        return exchanges
+
+    def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
+        end = self._end(side)
+        lost = lost._replace(skipped=lost.skipped + refused)
+        self._counts["lost_bytes"] += lost.missing
+        self._counts["skipped_bytes"] += lost.skipped
+        if side == self._client:
+            self._framings[1 - side].look_again()
+        if lost.missing:
+            kind = "gap"
+            detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} passed over"
+        elif lost.end:
+            kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
+        else:
+            kind, detail = "resynchronised", f"{lost.skipped} bytes from the {end} were passed over"
+        self._pending_anomalies.append(Anomaly(kind, "connection", detail))
+
+    def _end(self, side: int) -> str:
+        return "client" if side == self._client else "broker"

@@ -1,0 +1,317 @@
+"""What a person wants to see, as texts -> a test of exchanges. Holds the criteria, the first day's date, and
+some names of what did not pass, to tell what was probably meant.
+
+Criteria of one kind are or-ed, different kinds and-ed:
+
+api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names
+topic          a name, an id, or a pattern: ``orders-*``; also where its configs or ACLs are the matter
+partition      ``orders:3``, ``orders-3``, or ``3``: of the topics asked for, or of any
+client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
+group          a group id or a pattern
+error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error
+kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
+slower_than    a latency with its unit, ``50ms``; what has no response is not slow
+bigger_than    bytes of the request's or of the response's frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
+since, until   ``2026-11-21T09:05:00.5Z``, a date, seconds since 1970, or ``09:05`` of the capture's first
+               day; UTC unless a zone is given. That very time is inside for ``since``, outside for ``until``.
+connection     the beginning of a connection's id
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.analysis import content
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.analysis.quantities import DAY_NS, Moment, parse_duration, parse_moment, parse_size
+from kdissect.errors import UsageError
+from kdissect.kafka import apis, codes
+from kdissect.model import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kdissect.analysis.where import Where
+    from kdissect.model import Exchange, Frame
+
+    Test = Callable[[Exchange], bool]
+    TextTest = Callable[[str], bool]
+    PartitionTest = Callable[[Sequence[str], int], bool]
+
+_FRAME_SIZE_BYTES = 4
+_PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
+_PATTERN = re.compile(r"[*?\[]")
+_MOST_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
+
+
+class Sort(NamedTuple):
+    """Names of one sort that a person asked for: topics, say.
+
+    Attributes:
+        noun: what one is called.
+        texts: as they were typed.
+        names: finds the names of that sort in an exchange.
+    """
+
+    noun: str
+    texts: Sequence[str]
+    names: Callable[[Exchange], Iterable[str | None]]
+
+
+class Filter:
+    """All criteria of a run; without any it lets everything pass."""
+
+    __slots__ = ("_body_tests", "_header_tests", "_seen", "_sorts", "_window")
+
+    def __init__(
+        self,
+        header_tests: Sequence[Test] = (),
+        body_tests: Sequence[Test] = (),
+        window: Window | None = None,
+        sorts: Sequence[Sort] = (),
+    ) -> None:
+        self._header_tests = tuple(header_tests)
+        self._body_tests = tuple(body_tests)
+        self._window = window
+        self._sorts = tuple(sort for sort in sorts if sort.texts)
+        self._seen: list[set[str]] = [set() for _ in self._sorts]
+
+    @property
+    def needs_bodies(self) -> bool:
+        """Whether ``matches`` has to look into decoded bodies."""
+        return bool(self._body_tests)
+
+    def begin(self, time_ns: int) -> None:
+        """Tell when the capture begins: clock times are of that day, or else of the first exchange's."""
+        if self._window is not None:
+            self._window.begin(time_ns)
+
+    def matches_header(self, exchange: Exchange) -> bool:
+        """Whether all criteria are met that need no decoded body; what fails here need not be decoded."""
+        if self._window is not None and not self._window.contains(exchange.time_ns):
+            return False
+        return all(test(exchange) for test in self._header_tests)
+
+    def matches(self, exchange: Exchange) -> bool:
+        """Whether all criteria are met."""
+        return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
+
+    def pass_over(self, exchange: Exchange) -> None:
+        """Take note of the names in an exchange that did not match."""
+        for sort, seen in zip(self._sorts, self._seen, strict=True):
+            if len(seen) < _MOST_NAMES:
+                seen.update(filter(None, sort.names(exchange)))
+
+    def unmet(self) -> str:
+        """Which of the names asked for did not occur, and what was probably meant: ``no topic "order"; did
+        you mean "orders"?``. Empty where all occurred.
+        """
+        found = []
+        for sort, seen in zip(self._sorts, self._seen, strict=True):
+            if not any(map(any_of(sort.texts), seen)):
+                asked = ", ".join(f'"{text}"' for text in sort.texts)
+                found.append(f"no {sort.noun} {asked}{did_you_mean(sort.texts[0], seen)}")
+        return "; ".join(found)
+
+
+class Window:
+    """From ``since`` to ``until``; clock times wait for the capture's first day."""
+
+    __slots__ = ("_end_ns", "_since", "_start_ns", "_until")
+
+    def __init__(self, since: Sequence[Moment], until: Sequence[Moment]) -> None:
+        self._since = since
+        self._until = until
+        self._start_ns: float | None = None
+        self._end_ns: float = 0
+
+    def begin(self, time_ns: int) -> None:
+        """Fix the day of clock times; only the first call counts."""
+        if self._start_ns is None:
+            day_ns = time_ns - time_ns % DAY_NS
+            self._start_ns = min((_on_day(moment, day_ns) for moment in self._since), default=-float("inf"))
+            self._end_ns = max((_on_day(moment, day_ns) for moment in self._until), default=float("inf"))
+
+    def contains(self, time_ns: int) -> bool:
+        """Whether a point in time lies inside."""
+        if self._start_ns is None:
+            self.begin(time_ns)
+        assert self._start_ns is not None
+        return self._start_ns <= time_ns < self._end_ns
+
+
+def _on_day(moment: Moment, day_ns: int) -> int:
+    return moment.ns if moment.dated else day_ns + moment.ns
+
+
+def build(
+    *,
+    api: Iterable[str] = (),
+    topic: Iterable[str] = (),
+    partition: Iterable[str] = (),
+    client: Iterable[str] = (),
+    group: Iterable[str] = (),
+    error: Iterable[str] = (),
+    kind: Iterable[str] = (),
+    slower_than: Iterable[str] = (),
+    bigger_than: Iterable[str] = (),
+    since: Iterable[str] = (),
+    until: Iterable[str] = (),
+    connection: Iterable[str] = (),
+    where: Where | None = None,
+) -> Filter:
+    """A filter of these criteria, see the head of this file.
+
+    Raises:
+        UsageError: one of them is not understood or does not exist; the text names what was probably meant.
+    """
+    header_tests: list[Test] = []
+    body_tests: list[Test] = []
+    if kinds := frozenset(map(_kind, kind)):
+        header_tests.append(lambda exchange: exchange.kind in kinds)
+    if keys := frozenset(apis.find(name).key for name in api):
+        header_tests.append(lambda exchange: exchange.api_key in keys)
+    if ids := tuple(connection):
+        header_tests.append(lambda exchange: exchange.connection.id.startswith(ids))
+    if durations := [parse_duration(text) for text in slower_than]:
+        header_tests.append(_slower_than(min(durations)))
+    if sizes := [parse_size(text) for text in bigger_than]:
+        header_tests.append(_bigger_than(min(sizes)))
+    if clients := tuple(client):
+        header_tests.append(_client(clients))
+    if errors := [_error_test(text) for text in error]:
+        body_tests.append(lambda e: any(is_meant(name) for name in content.errors(e) for is_meant in errors))
+    if groups := tuple(group):
+        is_group = any_of(groups)
+        body_tests.append(lambda exchange: any(map(is_group, content.groups(exchange))))
+    topics = tuple(topic)
+    body_tests += _topic_tests(topics, [_partition(text) for text in partition])
+    if where is not None:
+        (body_tests if where.needs_bodies else header_tests).append(where.matches)
+    sorts = (
+        Sort("topic", topics, _topics),
+        Sort("client", clients, _clients),
+        Sort("group", groups, content.groups),
+    )
+    return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), sorts)
+
+
+def _window(since: Sequence[str], until: Sequence[str]) -> Window | None:
+    start, end = [parse_moment(text) for text in since], [parse_moment(text) for text in until]
+    if start and end and len({moment.dated for moment in (*start, *end)}) == 1 and min(start) >= max(end):
+        raise UsageError(f"nothing is since {' or '.join(since)} and until {' or '.join(until)}")
+    return Window(start, end) if start or end else None
+
+
+def any_of(texts: Sequence[str]) -> TextTest:
+    """Whether a text is one of these, or matches one that is a pattern (``*``, ``?``, ``[abc]``)."""
+    exact = frozenset(texts)
+    patterns = [translate(text) for text in texts if _PATTERN.search(text)]
+    if not patterns:
+        return exact.__contains__
+    matches = re.compile("|".join(patterns)).match
+    return lambda text: text in exact or matches(text) is not None
+
+
+def _kind(text: str) -> str:
+    if text.lower() not in KINDS:
+        raise UsageError(f'no kind "{text}"{did_you_mean(text, KINDS)} (there are {", ".join(KINDS)})')
+    return text.lower()
+
+
+def _slower_than(least_ns: int) -> Test:
+    def is_slower(exchange: Exchange) -> bool:
+        latency_ns = exchange.latency_ns
+        return latency_ns is not None and latency_ns > least_ns
+
+    return is_slower
+
+
+def _bigger_than(least: int) -> Test:
+    def is_bigger(frame: Frame | None) -> bool:
+        return frame is not None and frame.size + _FRAME_SIZE_BYTES > least
+
+    return lambda exchange: is_bigger(exchange.request_frame) or is_bigger(exchange.response_frame)
+
+
+def _client(texts: Sequence[str]) -> Test:
+    is_meant = any_of(texts)
+
+    return lambda exchange: any(name is not None and is_meant(name) for name in _clients(exchange))
+
+
+def _clients(exchange: Exchange) -> tuple[str | None, ...]:
+    """What a client can be called."""
+    end = exchange.connection.client
+    return exchange.client_id, end.ip, str(end)
+
+
+def _error_test(text: str) -> TextTest:
+    """A test of error names."""
+    if not _PATTERN.search(text):
+        return any_of([codes.error_name(codes.error_code(text))])
+    is_meant = any_of([text.upper()])
+    if not any(map(is_meant, [error.name for error in codes.all_errors()])):
+        raise UsageError(f'no error is named like "{text}"')
+    return is_meant
+
+
+class _Partition(NamedTuple):
+    """A partition asked for; without a topic of its own: of the topics asked for."""
+
+    is_topic: TextTest | None
+    number: int
+
+
+def _partition(text: str) -> _Partition:
+    match = _PARTITION.fullmatch(text)
+    if match is None:
+        raise UsageError(f'"{text}" is no partition; write 3, or orders:3')
+    return _Partition(any_of([match["topic"]]) if match["topic"] else None, int(match["number"]))
+
+
+def _topic_tests(topics: Sequence[str], wanted: Sequence[_Partition]) -> list[Test]:
+    is_asked_for = any_of(topics) if topics else None
+    tests: list[Test] = []
+    if is_asked_for is not None:
+        tests.append(lambda exchange: any(map(is_asked_for, _topics(exchange))))
+    if wanted:
+        tests.append(
+            lambda exchange: any(
+                _is_wanted(topic, number, wanted, is_asked_for)
+                for topic, number in content.partitions(exchange)
+            )
+        )
+    return tests
+
+
+def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> PartitionTest:
+    """Whether a partition itself is one of those asked for, by the texts that ``build`` takes.
+
+    Raises:
+        UsageError: a text is no partition.
+    """
+    is_asked_for = any_of(topics) if topics else None
+    wanted = [_partition(text) for text in partitions]
+
+    def is_meant(names: Sequence[str], number: int) -> bool:
+        if wanted:
+            return any(_is_wanted(name, number, wanted, is_asked_for) for name in names)
+        return is_asked_for is None or any(map(is_asked_for, names))
+
+    return is_meant
+
+
+def _topics(exchange: Exchange) -> list[str]:
+    """The topics as shown, the ids behind the names, and those whose configs or ACLs it is about."""
+    return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
+
+
+def _is_wanted(topic: str, number: int, wanted: Sequence[_Partition], is_asked_for: TextTest | None) -> bool:
+    for partition in wanted:
+        is_topic = partition.is_topic or is_asked_for
+        if partition.number == number and (is_topic is None or is_topic(topic)):
+            return True
+    return False

@@ -1,0 +1,28 @@
+"""A word that nobody knows + the words that exist -> the one that was probably meant. Holds nothing."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that begins with ``word`` or looks most like it; None where none comes close."""
+    plain = {_plain(name): name for name in known}
+    beginning = _plain(word)
+    longer = sorted((name for name in plain if beginning and name.startswith(beginning)), key=len)
+    found = longer or get_close_matches(beginning, plain, n=1, cutoff=0.5)
+    return plain[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error message: ``; did you mean "topic"?``, or nothing."""
+    name = nearest(word, known)
+    return "" if name is None else f'; did you mean "{name}"?'
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "")

@@ -1,0 +1,174 @@
+"""START HERE: the way of a byte through kdissect, from top to bottom.
+
+    Packet      capture/reader.py        a file, stdin or an interface
+      Segment     net/tcp.py               link layer, IP, fragments, TCP header
+        Data | Gap  net/connection.py        each direction's bytes in order, each once
+          Frame       kafka/framing.py         int32 size + payload
+            Exchange    analysis/dialogue.py     requests paired with responses by correlation id
+                          analysis/ordering.py     in order of completion over all connections
+                          kafka/bodies.py          headers and bodies decoded by api key and version
+                          kafka/internal/          payloads inside them opened
+                          analysis/naming.py       topic ids become names
+              sinks/      lines, trees, JSON lines, CSV
+
+Every stage is a class with ``feed`` and ``close``, holds no more than limits.py says, and knows no stage but
+the one below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.dialogue import Dialogue
+from kdissect.analysis.holdings import Holdings
+from kdissect.analysis.naming import Naming
+from kdissect.analysis.ordering import Ordering
+from kdissect.kafka.bodies import decode_exchange
+from kdissect.kafka.internal.groups import GroupProtocols
+from kdissect.kafka.internal.payloads import open_payloads
+from kdissect.limits import DEFAULT, Limits
+from kdissect.model import Closed
+from kdissect.net.connection import Connections
+from kdissect.net.tcp import Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from kdissect.model import Data, Exchange, Gap, Packet
+    from kdissect.net.connection import Connection
+
+
+class Dissection:
+    """Packets in, exchanges out: iterate over it once.
+
+    Args:
+        packets: in order of time.
+        limits: bounds of every stage.
+        ports: look only at connections with one of these ports; empty: at all.
+        kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
+            the broker.
+        show_secrets: leave credentials in the bodies.
+
+    Attributes:
+        skipped: packets that were not looked at, by reason.
+        counts: packets, exchanges, connections by protocol, gaps and what else there is to count.
+        notices: sentences about connections, for a person; at most ``limits.notices``.
+    """
+
+    def __init__(
+        self,
+        packets: Iterable[Packet],
+        *,
+        limits: Limits = DEFAULT,
+        ports: Collection[int] = (),
+        kafka_ports: Collection[int] = (),
+        show_secrets: bool = False,
+    ) -> None:
+        self._packets = packets
+        self._limits = limits
+        self._ports = frozenset(ports) | (frozenset(kafka_ports) if ports else frozenset())
+        self._kafka_ports = frozenset(kafka_ports)
+        self._show_secrets = show_secrets
+        self._segments = Segments(limits)
+        self._connections = Connections(limits)
+        self._dialogues: dict[Connection, Dialogue | None] = {}
+        self._holdings = Holdings(limits)
+        self._ordering = Ordering(limits)
+        self._group_protocols = GroupProtocols(limits)
+        self._naming = Naming(limits)
+        self._time_ns = 0
+        self.skipped = self._segments.skipped
+        self.counts: Counter[str] = Counter()
+        self.notices: list[str] = []
+
+    def __iter__(self) -> Iterator[Exchange]:
+        """Exchanges in order of completion."""
+        connections, segments, ordering = self._connections, self._segments, self._ordering
+        for packet in self._packets:
+            self.counts["packets"] += 1
+            segment = segments.feed(packet)
+            if segment is None:
+                continue
+            if segment.time_ns > self._time_ns:
+                self._time_ns = segment.time_ns
+            exchanges: list[Exchange] = []
+            for event in connections.feed(segment):
+                exchanges += self._dissect(*event)
+            if exchanges or ordering.holds:
+                yield from self._named(ordering.feed(exchanges, connections.waiting_since_ns))
+        segments.close()
+        exchanges = [exchange for event in connections.close() for exchange in self._dissect(*event)]
+        exchanges.sort(key=lambda exchange: exchange.order)
+        yield from self._named(ordering.feed(exchanges, None))
+        named = self._naming.close()
+        self.counts["exchanges"] += len(named)
+        yield from named
+        self.counts.update(connections.counts)
+
+    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
+        if isinstance(item, Closed):
+            return self._close(connection)
+        try:
+            dialogue = self._dialogues[connection]
+        except KeyError:
+            dialogue = self._dialogues[connection] = self._begin(connection)
+        if dialogue is None:
+            return []
+        exchanges = dialogue.feed(side, item)
+        if self._holdings.note(dialogue):
+            for silent in self._holdings.excess():
+                exchanges += silent.shed(self._time_ns)
+        return exchanges
+
+    def _begin(self, connection: Connection) -> Dialogue | None:
+        """None for a connection that the user does not want to see."""
+        ports = [end.port for end in connection.ends]
+        if self._ports and not self._ports.intersection(ports):
+            self.counts["connections on other ports"] += 1
+            return None
+        forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
+        return Dialogue(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
+
+    def _close(self, connection: Connection) -> list[Exchange]:
+        dialogue = self._dialogues.pop(connection, None)
+        if dialogue is None:
+            return []
+        self._holdings.forget(dialogue)
+        exchanges = dialogue.close(self._time_ns)
+        protocol = dialogue.protocol or "not recognised"
+        self.counts[f"connections: {protocol}"] += 1
+        if protocol == "TLS":
+            self._notice(connection, "TLS, not decrypted")
+        for anomaly in dialogue.unattached:
+            self._notice(connection, anomaly.detail)
+        return exchanges
+
+    def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
+        exchanges.reverse()
+        while (
+            exchanges
+        ):  # at the end of a capture they are many, and their bodies need not wait for each other
+            exchange = exchanges.pop()
+            decode_exchange(exchange, show_secrets=self._show_secrets)
+            exchange.anomalies += open_payloads(exchange, self._group_protocols, self._limits)
+            named = self._naming.feed(exchange)
+            self.counts["exchanges"] += len(named)
+            yield from named
+
+    def _notice(self, connection: Connection, text: str) -> None:
+        if len(self.notices) < self._limits.notices:
+            first, second = connection.ends
+            self.notices.append(f"{first} - {second}: {text}")
+
+
+def dissect(
+    packets: Iterable[Packet],
+    *,
+    limits: Limits = DEFAULT,
+    ports: Collection[int] = (),
+    kafka_ports: Collection[int] = (),
+    show_secrets: bool = False,
+) -> Dissection:
+    """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Dissection``."""
+    return Dissection(packets, limits=limits, ports=ports, kafka_ports=kafka_ports, show_secrets=show_secrets)

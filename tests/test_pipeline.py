@@ -1,0 +1,143 @@
+"""Whole conversations from packets to exchanges: the same whatever the network and the capture did to their
+order."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.limits import Limits
+from kdissect.pipeline import dissect
+from tests.frames import (
+    API_VERSIONS,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    heartbeat_answers,
+    heartbeats,
+    request,
+    response,
+)
+from tests.segments import Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kdissect.model import Exchange, Packet
+
+ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
+
+
+def talk(**options: object) -> Talk:
+    """A client that introduces itself, produces with acks=0 and acks=1, fetches a large answer, pipelines,
+    and leaves one request unanswered."""
+    made = Talk(**options)  # type: ignore[arg-type]
+    made.handshake()
+    made.client_sends(request(API_VERSIONS, 3, {"client_software_name": "test"}, correlation_id=0))
+    made.broker_sends(response(API_VERSIONS, 3, {}, correlation_id=0))
+    made.client_sends(request(METADATA, 12, {}, correlation_id=1))
+    made.broker_sends(
+        response(METADATA, 12, {"topics": [{"name": "orders", "topic_id": ORDERS}]}, correlation_id=1)
+    )
+    for correlation_id, acks in ((2, 0), (3, 1)):
+        records = Random(correlation_id).randbytes(4000)
+        body = {"acks": acks, "topic_data": [{"name": "orders", "partition_data": [{"records": records}]}]}
+        made.client_sends(request(PRODUCE, 9, body, correlation_id=correlation_id))
+    made.broker_sends(response(PRODUCE, 9, {"responses": [{"name": "orders"}]}, correlation_id=3))
+    made.client_sends(request(FETCH, 13, {"topics": [{"topic_id": ORDERS}]}, correlation_id=4))
+    body = {"responses": [{"topic_id": ORDERS, "partitions": [{"records": Random(9).randbytes(9000)}]}]}
+    made.broker_sends(response(FETCH, 13, body, correlation_id=4))
+    made.client_sends(b"".join(heartbeats(3, first=5)))
+    made.broker_sends(b"".join(heartbeat_answers(2, first=5)))
+    return made
+
+
+def told(exchanges: Iterable[Exchange]) -> list[tuple[object, ...]]:
+    return sorted(
+        (
+            exchange.api_key if exchange.api_key is not None else -1,
+            exchange.correlation_id,
+            exchange.kind,
+            len(exchange.request_frame.data) if exchange.request_frame else None,
+            len(exchange.response_frame.data) if exchange.response_frame else None,
+            str(exchange.request),
+            str(exchange.response),
+            sorted(exchange.topic_names.items()),
+            tuple(exchange.anomalies),
+        )
+        for exchange in exchanges
+    )
+
+
+EXPECTED = told(dissect(talk().packets))
+
+
+def test_the_conversation_undisturbed() -> None:
+    assert [(key, correlation_id, kind) for key, correlation_id, kind, *_ in EXPECTED] == [
+        (PRODUCE, 2, "unacknowledged"),
+        (PRODUCE, 3, "answered"),
+        (FETCH, 4, "answered"),
+        (METADATA, 1, "answered"),
+        (12, 5, "answered"),
+        (12, 6, "answered"),
+        (12, 7, "unanswered"),
+        (API_VERSIONS, 0, "answered"),
+    ]
+    assert [exchange.number for exchange in dissect(talk().packets)] == list(range(1, 9))
+
+
+@given(st.integers(0, 2**32), st.sampled_from([100, 536, 1460, 65000]), st.booleans())
+def test_reordered_duplicated_and_cut_otherwise_it_is_the_same(seed: int, mss: int, ipv6: bool) -> None:
+    random = Random(seed)
+    ends = {"client": ("fd00::1", 40000), "broker": ("fd00::2", 9092)} if ipv6 else {}
+    packets = talk(mss=mss, client_start=random.choice([5, 2**32 - 3000]), **ends).packets
+    packets += random.sample(packets, len(packets) // 3)
+    order = sorted(range(len(packets)), key=lambda place: place + random.uniform(0, 8))
+    shuffled = renumbered([packets[place] for place in order])
+    assert told(dissect(shuffled)) == EXPECTED
+
+
+def renumbered(packets: list[Packet]) -> list[Packet]:
+    return [
+        packet._replace(number=number, time_ns=10**18 + number) for number, packet in enumerate(packets, 1)
+    ]
+
+
+@pytest.mark.parametrize("lost", range(3, len(talk(mss=536).packets), 5))
+def test_a_lost_packet_gives_no_exchange_that_did_not_happen(lost: int) -> None:
+    packets = talk(mss=536).packets
+    del packets[lost]
+    true_ids = {(key, correlation_id) for key, correlation_id, *_ in EXPECTED}
+    for exchange in dissect(packets):
+        assert exchange.kind == "orphan" or (exchange.api_key, exchange.correlation_id) in true_ids
+        assert exchange.correlation_id in range(8)
+
+
+@pytest.mark.parametrize("start", range(3, len(talk(mss=536).packets), 4))
+def test_a_capture_may_begin_anywhere(start: int) -> None:
+    packets = talk(mss=536).packets[start:]
+    expected = {row[:4] for row in EXPECTED}
+    for row in told(dissect(packets)):
+        if row[2] == "answered":
+            assert row[:4] in expected
+
+
+def test_ports_restrict_and_force() -> None:
+    packets = talk().packets
+    port = packets and next(iter(dissect(packets))).connection.broker.port
+    assert len(list(dissect(packets, ports={port}))) == 8
+    assert list(dissect(packets, ports={port + 1})) == []
+    assert len(list(dissect(packets, kafka_ports={port}))) == 8
+    run = dissect(packets, ports={port + 1})
+    list(run)
+    assert run.counts["connections on other ports"] == 1
+
+
+def test_small_bounds_change_what_is_told_but_nothing_breaks() -> None:
+    limits = Limits(frame_bytes=100, resync_bytes=1000, pending_requests=1, naming_rows=1, stream_bytes=2000)
+    rows = told(dissect(talk().packets, limits=limits))
+    assert {row[:2] for row in rows if row[2] != "orphan"} == {row[:2] for row in EXPECTED}
