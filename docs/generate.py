@@ -1,0 +1,84 @@
+"""Help texts and columns -> docs/cli.md and docs/columns.md, so that both say what the program does.
+
+python docs/generate.py            write them
+python docs/generate.py --check    change nothing; where one differs, print how and exit with status 1
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kdissect.cli.main import kdissect
+from kdissect.sinks import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(__file__).parent
+WIDTH = 100
+
+CLI_HEAD = """\
+# Commands
+
+This page is generated: it is what `kdissect --help` and the `--help` of each command print.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page, and what should stand in it."""
+    return {FOLDER / "cli.md": cli_page(), FOLDER / "columns.md": columns.markdown().rstrip() + "\n"}
+
+
+def cli_page() -> str:
+    """A section for each command, in the order in which ``--help`` lists them."""
+    sections = (f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_texts(kdissect, "kdissect"))
+    return "\n".join((CLI_HEAD, *sections))
+
+
+def help_texts(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield a command's full name and its help, then those of the commands below it."""
+    context = click.Context(
+        command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings
+    )
+    yield context.command_path, command.get_help(context).rstrip()
+    if isinstance(command, click.Group):
+        for child_name in command.list_commands(context):
+            child = command.get_command(context, child_name)
+            if child is not None and not child.hidden:
+                yield from help_texts(child, child_name, context)
+
+
+def differences() -> Iterator[str]:
+    """Yield the lines of a diff from what stands in docs to what should."""
+    for path, wanted in pages().items():
+        found = path.read_text(encoding="utf-8") if path.exists() else ""
+        name = f"docs/{path.name}"
+        yield from unified_diff(
+            found.splitlines(), wanted.splitlines(), name, f"{name}, generated", lineterm=""
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with ``--check`` compare them."""
+    if arguments == ["--check"]:
+        lines = list(differences())
+        if lines:
+            sys.stdout.write("\n".join([*lines, "", "python docs/generate.py would write this", ""]))
+        return 1 if lines else 0
+    if arguments:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""Options that several commands share: declared once, read into values here."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from kdissect.model import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+_DECODE_AS = re.compile(r"(?:tcp\.port==)?(?P<ports>[\d,-]+?)(?:,(?P<protocol>[a-z]\w*))?", re.IGNORECASE)
+_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_MOST_PORT = 65_535
+
+
+class ExchangeId(NamedTuple):
+    """The key that all tables join on."""
+
+    connection: str
+    number: int
+
+
+# What turns an option's text into its value. Functions, because click's class of types is generic in some
+# releases and not in others.
+
+
+def to_ports(text: str) -> frozenset[int]:
+    """``9092``, ``9092,9192``, ``9092-9095``.
+
+    Raises:
+        click.BadParameter: it is none of these.
+    """
+    ports: set[int] = set()
+    for part in text.split(","):
+        match = _PORTS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last <= _MOST_PORT:
+            raise click.BadParameter(f'"{text}" is no port; write 9092, 9092,9192 or 9092-9095')
+        ports.update(range(first, last + 1))
+    return frozenset(ports)
+
+
+def to_kafka_ports(text: str) -> frozenset[int]:
+    """``tcp.port==9093,kafka`` as tshark has it; the ports alone do as well.
+
+    Raises:
+        click.BadParameter: it is no such rule.
+    """
+    match = _DECODE_AS.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise click.BadParameter(f'"{text}" is no rule; write tcp.port==9093,kafka')
+    if (match["protocol"] or "kafka").lower() != "kafka":
+        raise click.BadParameter(f'a port can be taken for kafka only, not for "{match["protocol"]}"')
+    return to_ports(match["ports"])
+
+
+def to_exchange_id(text: str) -> ExchangeId:
+    """``CONNECTION/NUMBER``.
+
+    Raises:
+        click.BadParameter: it is not.
+    """
+    connection, _, number = text.rpartition("/")
+    if not connection or not number.isdecimal():
+        raise click.BadParameter(f'"{text}" is no exchange; write CONNECTION/NUMBER, as -V shows it')
+    return ExchangeId(connection, int(number))
+
+
+def all_ports(sets: Iterable[frozenset[int]]) -> frozenset[int]:
+    """Unite what a repeatable option gave."""
+    return frozenset[int]().union(*sets)
+
+
+def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
+def _criterion(name: str, metavar: str, text: str) -> Callable[[Command], Command]:
+    return click.option(f"--{name}", multiple=True, metavar=metavar, help=text)
+
+
+input_options = _together(
+    click.argument("files", nargs=-1, metavar="FILE..."),
+    click.option(
+        "-r",
+        "also_files",
+        multiple=True,
+        metavar="FILE",
+        help="A FILE, as tshark has it.",
+    ),
+    click.option(
+        "-d",
+        "decode_as",
+        multiple=True,
+        type=to_kafka_ports,
+        metavar="tcp.port==PORT,kafka",
+        help="Take all traffic of a port for Kafka, whatever it looks like.",
+    ),
+    click.option(
+        "--port",
+        "ports",
+        multiple=True,
+        type=to_ports,
+        metavar="PORT",
+        help="Only connections with this port.",
+    ),
+    click.option("--show-secrets", is_flag=True, help="Show credentials, which are withheld otherwise."),
+    click.option("--no-progress", is_flag=True, help="No progress bar on stderr."),
+)
+"""Where packets come from and which of them are Kafka."""
+
+filter_options = _together(
+    _criterion("api", "API", "Fetch, find-coordinator, FIND_COORDINATOR, 10 ..."),
+    _criterion("topic", "TOPIC", "A topic, its id, or a pattern: 'orders-*'."),
+    _criterion("partition", "PARTITION", "3, or orders:3."),
+    _criterion("client", "CLIENT", "A client id, a pattern, or an address: 10.0.0.5, 10.0.0.5:41234."),
+    _criterion("group", "GROUP", "A group id or a pattern."),
+    _criterion("error", "ERROR", "NOT_LEADER_OR_FOLLOWER, 6, or a pattern: '*' is any error."),
+    _criterion("kind", "KIND", f"One of {', '.join(KINDS)}."),
+    _criterion("slower-than", "TIME", "A latency: 50ms, 1.5s."),
+    _criterion("bigger-than", "SIZE", "The request's or the response's frame: 1000, 64KB, 1MiB."),
+    _criterion(
+        "since", "WHEN", "2026-11-21T09:05:00Z, 09:05 (UTC, of the first day), or seconds since 1970."
+    ),
+    _criterion("until", "WHEN", "The same; what happened at that very time is left out."),
+    _criterion("connection", "ID", "A connection's id, or how it begins."),
+    click.option(
+        "--where",
+        "-Y",
+        "where",
+        metavar="EXPRESSION",
+        help="Over columns and fields; see the examples below.",
+    ),
+)
+"""Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
+
+CRITERIA = (
+    *("api", "topic", "partition", "client", "group", "error", "kind"),
+    *("slower_than", "bigger_than", "since", "until", "connection"),
+)
+"""The filter options' values by name, as ``analysis.filters.build`` takes them; not ``where``, a text."""

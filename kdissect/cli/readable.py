@@ -1,0 +1,40 @@
+"""A capture's packets -> the same packets, up to where the capture is damaged. Holds what was wrong there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.model import Packet
+
+
+class Readable:
+    """The packets up to where a capture is damaged, so that what came before is dissected to its end.
+
+    One that is damaged before its first packet raises its ``CaptureError``.
+    """
+
+    def __init__(self, packets: Iterable[Packet]) -> None:
+        self.fault: str | None = None
+        self._packets = self._until_fault(packets)
+
+    def __iter__(self) -> Iterator[Packet]:
+        return self._packets
+
+    def __next__(self) -> Packet:
+        return next(self._packets)
+
+    def _until_fault(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        is_empty = True
+        try:
+            for packet in packets:
+                is_empty = False
+                yield packet
+        except CaptureError as error:
+            if is_empty:
+                raise
+            self.fault = str(error)

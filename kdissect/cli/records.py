@@ -1,0 +1,232 @@
+"""``kdissect records``: what was produced and fetched, record by record, as lines or JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.analysis import filters
+from kdissect.analysis.where import compile_where
+from kdissect.capture.reader import open_capture
+from kdissect.cli import closing
+from kdissect.cli.options import (
+    CRITERIA,
+    ExchangeId,
+    all_ports,
+    filter_options,
+    input_options,
+    to_exchange_id,
+)
+from kdissect.cli.readable import Readable
+from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn, width
+from kdissect.pipeline import dissect
+from kdissect.sinks import columns
+from kdissect.sinks.jsonlines import JsonLines
+from kdissect.sinks.phrases import many
+from kdissect.sinks.recordtable import RecordTable
+from kdissect.sinks.times import FORMATS, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kdissect.analysis.carried import CarriedRecord
+    from kdissect.analysis.recordfilters import RecordFilter
+    from kdissect.model import Exchange
+
+EXAMPLES = """\b
+Examples:
+  kdissect records capture.pcap
+  kdissect records --topic orders --partition 3 --offset 1000..1999 capture.pcap
+  kdissect records --produced --key 'customer-7*' --header trace-id=4bf92f capture.pcap
+  kdissect records --control --api Fetch capture.pcap
+  kdissect records --json --unique capture.pcap | jq -r .value
+  kdissect records --topic __consumer_offsets capture.pcap
+
+The line of a record has the time of its request, api, partition, offset, key and value; "-" stands for null
+and for an offset that no response told.
+"""
+
+_TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
+
+
+@click.command(epilog=EXAMPLES)
+@input_options
+@filter_options
+@click.option(
+    "--exchange",
+    "exchanges",
+    multiple=True,
+    type=to_exchange_id,
+    metavar="CONNECTION/NUMBER",
+    help="What this exchange alone carried.",
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key, or a pattern: 'customer-*'.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Has a header of this name, and of this value; both can be patterns.",
+)
+@click.option(
+    "--offset", "offsets", multiple=True, metavar="A..B", help="5, 5..9, 5.. or ..9; both ends are inside."
+)
+@click.option(
+    "--control/--no-control",
+    default=None,
+    help="Only, or none of, the marks of transactions and of KRaft.",
+)
+@click.option("--produced", is_flag=True, help="Only what clients sent.")
+@click.option("--fetched", is_flag=True, help="Only what brokers sent, to clients or to each other.")
+@click.option(
+    "--unique", is_flag=True, help="Show the first only of those with the same topic, partition and offset."
+)
+@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N records were shown.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
+)
+@click.option(
+    "-t",
+    "times",
+    type=click.Choice(list(FORMATS)),
+    metavar="FORMAT",
+    help=f"How times are written. {_TIMES}.",
+)
+@click.option(
+    "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
+)
+def records(
+    files: tuple[str, ...],
+    also_files: tuple[str, ...],
+    decode_as: tuple[frozenset[int], ...],
+    ports: tuple[frozenset[int], ...],
+    show_secrets: bool,
+    no_progress: bool,
+    where: str | None,
+    exchanges: tuple[ExchangeId, ...],
+    count: int | None,
+    as_json: bool,
+    times: str | None,
+    flush: bool,
+    **options: Any,
+) -> None:
+    """Show the records that were produced and fetched.
+
+    Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
+    credentials in them withheld. The filters for exchanges say which requests and responses are looked into.
+    """
+    from kdissect.analysis.recordfilters import RecordFilter, Wanted
+
+    paths = (*also_files, *files)
+    if not paths:
+        raise click.UsageError("no FILE was named; - is stdin")
+    if "-" in paths:
+        check_stdin()
+    criteria = {name: options.pop(name) for name in CRITERIA}
+    wanted = filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None)
+    are_meant = RecordFilter(Wanted(topics=criteria["topic"], partitions=criteria["partition"], **options))
+    with open_capture(*paths) as capture, output() as out:
+        with progress(capture, wanted=not no_progress and not out.isatty()) as packets:
+            readable = Readable(packets)
+            first = next(readable, None)
+            if first is not None:
+                wanted.begin(first.time_ns)
+            dissection = dissect(
+                chain(() if first is None else (first,), readable),
+                ports=all_ports(ports),
+                kafka_ports=all_ports(decode_as),
+                show_secrets=show_secrets,
+            )
+            found = _Records(wanted, frozenset(exchanges), are_meant, show_secrets=show_secrets)
+            sink: JsonLines | RecordTable
+            if as_json:
+                sink = JsonLines(out.buffer.write, columns=columns.RECORD, flush_each=flush)
+            else:
+                columns_of_terminal = width(out)
+                usual = "ud" if columns_of_terminal is None else "u"
+                first_ns = None if first is None else first.time_ns
+                sink = RecordTable(out, Times(times or usual, first_ns=first_ns), width=columns_of_terminal)
+            shown, is_interrupted = _show(found.of(dissection), sink, count, out.flush if flush else None)
+        sink.close()  # behind the bar's own line
+    if readable.fault is not None:
+        warn(f"warning: {readable.fault}; what follows was not read")
+    is_complete = not is_interrupted and shown != count
+    closing.close(capture, dissection, shown=found.exchanges, complete=is_complete, unmet=wanted.unmet)
+    _tell(found, shown, complete=is_complete)
+    if is_interrupted:
+        warn(
+            f"interrupted after {many(dissection.counts['packets'], 'packet')}, {many(shown, 'record')} shown"
+        )
+        raise click.exceptions.Exit(INTERRUPTED)
+
+
+class _Records:
+    """The records that are wanted. Counts the exchanges that were looked into, and what was wrong there."""
+
+    def __init__(
+        self,
+        wanted: filters.Filter,
+        ids: frozenset[ExchangeId],
+        are_meant: RecordFilter,
+        *,
+        show_secrets: bool,
+    ) -> None:
+        self.exchanges = 0
+        self.anomalies: Counter[str] = Counter()
+        self._wanted = wanted
+        self._ids = ids
+        self._are_meant = are_meant
+        self._show_secrets = show_secrets
+
+    def of(self, dissection: Iterable[Exchange]) -> Iterator[CarriedRecord]:
+        """Yield them in the order of their exchanges."""
+        from kdissect.analysis.carried import carried, open_carried
+
+        are_meant, ids = self._are_meant, self._ids
+        for exchange in dissection:
+            is_meant = not ids or (exchange.connection.id, exchange.number) in ids
+            if not (is_meant and self._wanted.matches(exchange)):
+                if not self.exchanges:
+                    self._wanted.pass_over(exchange)
+                continue
+            self.exchanges += 1
+            for each in carried(exchange):
+                if not are_meant.matches_partition(each):
+                    continue
+                for batch, opened in open_carried(each, show_secrets=self._show_secrets):
+                    self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
+                    yield from filter(are_meant.matches, opened)
+
+
+def _show(
+    found: Iterable[CarriedRecord],
+    sink: JsonLines | RecordTable,
+    count: int | None,
+    flush: Callable[[], object] | None,
+) -> tuple[int, bool]:
+    """Feed the sink; how many records it got, and whether Ctrl-C ended it."""
+    shown = 0
+    is_interrupted = False
+    try:
+        for record in found:
+            shown += 1
+            sink.feed(record)
+            if flush is not None:
+                flush()
+            if shown == count:
+                break
+    except KeyboardInterrupt:
+        is_interrupted = True
+    return shown, is_interrupted
+
+
+def _tell(found: _Records, shown: int, *, complete: bool) -> None:
+    """Say what was wrong with batches, and that there was nothing to show."""
+    if found.anomalies:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.anomalies.most_common())
+        warn(f"wrong or odd in record batches: {kinds}")
+    if complete and found.exchanges and not shown:
+        warn(f"no such record in {many(found.exchanges, 'exchange')}")

@@ -1,0 +1,113 @@
+"""Streams and what is behind them: is it a terminal, how wide, does it want colour; and how commands end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from kdissect.sinks.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TextIO
+
+    from kdissect.capture.reader import Capture
+    from kdissect.model import Packet
+
+OK = 0
+USAGE = 2  # usage error, or nothing could be read
+INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
+
+LEAST_WIDTH = 60
+BAR_FROM_BYTES = 4_000_000  # a smaller capture is read before a bar could be looked at
+_BAR_PACKETS = 4096
+
+
+def width(stream: TextIO) -> int | None:
+    """Columns of the terminal behind a stream; None where there is none."""
+    if not stream.isatty():
+        return None
+    from shutil import get_terminal_size  # which a pipe, --help and --version do not need
+
+    return max(get_terminal_size().columns, LEAST_WIDTH)
+
+
+def wants_colour(stream: TextIO, choice: str) -> bool:
+    """Decide on colour: ``auto`` is on a terminal, unless NO_COLOR (no-color.org) or TERM say no."""
+    if choice != "auto":
+        return choice == "always"
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def warn(text: str) -> None:
+    """Write a line to stderr; of several, the others are shown below it."""
+    lines = [f"{printable(line)}\n" for line in f"kdissect: {text}".split("\n")]
+    if sys.stderr is not None:  # closed by whoever started us
+        with suppress(OSError):  # there is nowhere left to complain
+            sys.stderr.writelines(lines)
+
+
+def check_stdin() -> None:
+    """Make sure that a capture can come from stdin.
+
+    Raises:
+        click.UsageError: nothing can, or only what somebody types.
+    """
+    if sys.stdin is None:
+        raise click.UsageError("stdin is closed")
+    if sys.stdin.isatty():
+        raise click.UsageError("stdin is a terminal; name a FILE, or: tcpdump -U -w - | kdissect read -l -")
+
+
+@contextmanager
+def output() -> Iterator[TextIO]:
+    """Stdout for data. What its encoding lacks is escaped, a closed pipe ends the command quietly.
+
+    Raises:
+        click.ClickException: writing failed for another reason.
+    """
+    out = sys.stdout
+    if out is None:
+        raise click.ClickException("cannot write: stdout is closed")
+    if hasattr(out, "reconfigure"):
+        out.reconfigure(errors="backslashreplace")
+    try:
+        yield out
+        out.flush()
+    except BrokenPipeError:
+        _abandon(out)
+        raise click.exceptions.Exit(0) from None
+    except OSError as error:
+        _abandon(out)
+        raise click.ClickException(f"cannot write: {error.strerror or error}") from None
+
+
+def _abandon(out: TextIO) -> None:
+    """Send what is still buffered nowhere, so that the interpreter's last flush does not fail again."""
+    with suppress(OSError):  # a stream without file descriptor has nothing behind it that could fail
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, out.fileno())
+        os.close(nowhere)
+
+
+@contextmanager
+def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Packet]]:
+    """The capture's packets, and where that helps a bar on stderr while they are taken."""
+    total = capture.bytes_total
+    if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
+        yield capture
+        return
+    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+
+        def watched() -> Iterator[Packet]:
+            for number, packet in enumerate(capture):
+                if not number % _BAR_PACKETS:
+                    bar.update(capture.bytes_read - bar.pos)
+                yield packet
+            bar.update(total - bar.pos)
+
+        yield watched()

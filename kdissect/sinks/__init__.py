@@ -1,0 +1,3 @@
+"""Where exchanges end: lines, trees, JSON lines, CSV."""
+
+from __future__ import annotations

@@ -1,0 +1,88 @@
+"""Exchange -> one record of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and a
+record.
+
+RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
+must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs are
+JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire.
+"""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from kdissect.sinks.columns import EXCHANGE, text_getter
+from kdissect.sinks.types import OBJECT, STRING, Array
+from kdissect.sinks.values import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.model import Exchange
+    from kdissect.sinks.columns import Column
+    from kdissect.sinks.types import Type
+
+SEPARATOR = ";"
+
+_BUFFERED_CHARACTERS = 64 * 1024
+
+
+class CsvLines:
+    """Writes exchanges, columns in their order; the header line goes first, even if no exchange follows.
+
+    Args:
+        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        columns: which, in which order.
+        flush_each: write every line at once, for somebody who watches.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        columns: Sequence[Column] = EXCHANGE,
+        flush_each: bool = False,
+    ) -> None:
+        self._write = write
+        self._cells = [_cell_of(column) for column in columns]
+        self._most_characters = 0 if flush_each else _BUFFERED_CHARACTERS
+        self._text = StringIO(newline="")
+        self._csv = csv.writer(self._text)
+        self._csv.writerow([column.name for column in columns])
+
+    def feed(self, exchange: Exchange) -> None:
+        """Write one exchange."""
+        self._csv.writerow([cell(exchange) for cell in self._cells])
+        if self._text.tell() > self._most_characters:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is still held; the file stays open, and more may follow."""
+        if self._text.tell():
+            held = self._text.getvalue()
+            self._text.seek(0)
+            self._text.truncate()
+            self._write(held.encode())
+
+
+def _cell_of(column: Column) -> Callable[[Exchange], Any]:
+    get = text_getter(column)
+    to_text = _text_of(column.type)
+    if to_text is None:
+        return get
+
+    def cell(exchange: Exchange) -> str | None:
+        value = get(exchange)
+        return None if value is None else to_text(value)
+
+    return cell
+
+
+def _text_of(kind: Type) -> Callable[[Any], str] | None:
+    """How a value of this type becomes a text; None where the csv module knows."""
+    if kind == Array(STRING):
+        return SEPARATOR.join
+    if kind == OBJECT or isinstance(kind, Array):
+        return lambda value: json_bytes(value).decode()
+    return None

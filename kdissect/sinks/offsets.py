@@ -1,0 +1,102 @@
+"""A walked message -> lines with the place and the bytes of each field in front of name and value.
+
+Containers show their own bytes only: count, null marker, tag and size; what is in them follows. A withheld
+field shows none, and of record data that may hold credentials only the first batch's header is shown. Holds
+nothing but the line it writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.kafka.records import RecordData
+from kdissect.model import Withheld
+from kdissect.sinks.meanings import MOST_BYTES
+from kdissect.sinks.outline import INDENT, MOST_ELEMENTS, View, array_text, batches, more_text
+from kdissect.sinks.printable import ELLIPSIS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.kafka.walker import Span, Walk
+
+ROW = 8  # bytes of a line
+BATCH_HEADER = 61
+_MARGIN = " " * (8 + 3 * ROW + 1)
+
+
+def offsets(view: View, walked: Walk, data: bytes, *, hide_records: bool = True) -> Iterator[str]:
+    """Write every span.
+
+    Args:
+        view: what values mean, and whether anything is cut.
+        walked: where the fields are in ``data``.
+        data: the frame behind its size field, where offset 0 is.
+        hide_records: whether record data may hold credentials.
+    """
+    lengths: dict[int, int] = {}  # of the arrays that the walk is in, by the depth of their elements
+    left_out_at: int | None = None
+    spans = walked.spans
+    for index, span in enumerate(spans):
+        number = int(span.name[1:-1]) if span.name.startswith("[") else None
+        if left_out_at is not None and (span.depth > left_out_at or number is not None):
+            continue
+        left_out_at = None
+        if number is not None and number >= MOST_ELEMENTS and not view.whole:
+            left_out_at = span.depth
+            yield _MARGIN + more_text(span.depth, lengths[span.depth] - number)
+            continue
+        if isinstance(span.value, list):
+            lengths[span.depth + 1] = len(span.value)
+        yield from _span(
+            view, span, _own_bytes(spans, index, data, walked.left_out), hide_records=hide_records
+        )
+    if walked.left_out:
+        yield f"{_MARGIN}{ELLIPSIS} {walked.left_out:,} more fields"
+    if walked.error is not None:
+        yield f"{_MARGIN}(ends here: {walked.error})"
+
+
+def _own_bytes(spans: list[Span], index: int, data: bytes, left_out: int) -> bytes:
+    """The bytes of a span that none of the spans inside it has."""
+    span = spans[index]
+    end = span.pos + span.length
+    is_last = index + 1 == len(spans)
+    if not is_last and spans[index + 1].depth > span.depth:
+        end = spans[index + 1].pos
+    elif is_last and left_out:
+        end = span.pos  # what is in it was not walked, and might have to be withheld
+    return data[span.pos : end]
+
+
+def _span(view: View, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
+    most = len(own) if view.whole else MOST_BYTES
+    rest: Iterator[str] = iter(())
+    if isinstance(span.value, RecordData):
+        most = min(most, BATCH_HEADER) if hide_records else most
+        rest = batches(view, span.value, span.depth + 1)
+    text = f"{INDENT * span.depth}{_text(view, span)}"
+    if isinstance(span.value, Withheld):
+        yield f"{span.pos:06x}  {'not shown':<{3 * ROW}} {text}"
+        return
+    shown = own[:most]
+    yield f"{span.pos:06x}  {shown[:ROW].hex(' '):<{3 * ROW}} {text}"
+    for row in range(ROW, len(shown), ROW):
+        yield f"{span.pos + row:06x}  {shown[row : row + ROW].hex(' ')}"
+    if len(own) > most:
+        yield f"{'':8}{ELLIPSIS} {len(own) - most:,} more bytes"
+    yield from (_MARGIN + line for line in rest)
+
+
+def _text(view: View, span: Span) -> str:
+    match span.type:
+        case "tags":
+            return f"{span.name}: {span.value}"
+        case "tag":
+            return f"(unknown tag {span.name}): {view.text(span.path, None, span.value)}"
+        case "struct":
+            name = span.name if span.name.startswith("[") else f"{span.name}:"
+            return f"{name} null" if span.value is None else name
+    if span.type.startswith("[]"):
+        return f"{span.name}: {array_text(span.value)}"
+    return f"{span.name}: {view.text(span.path, span.field, span.value)}"

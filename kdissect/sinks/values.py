@@ -1,0 +1,88 @@
+"""Decoded values -> what machine formats can hold. Keeps the text of the last seconds, 64 of them.
+
+======================  ================================================================================
+in a body               in JSON
+======================  ================================================================================
+bytes                   ``{"base64": "..."}``, RFC 4648 with padding
+Embedded                as its bytes, with ``"decoded": {...}`` beside them
+Withheld                ``{"withheld": 16}``: so many bytes
+RecordData              an array of batch headers
+unknown tags            ``{"7": {"base64": "..."}}``
+not a number, infinity  ``null``: JSON has no such numbers (RFC 8259)
+uuid, error code, enum  as on the wire: Kafka's text form, and the plain number
+======================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from kdissect.kafka.records import RecordData
+from kdissect.model import Embedded, Withheld
+
+_SECOND_NS = 1_000_000_000
+_CYCLE_SECONDS = 12_622_780_800  # 400 years: after these the calendar repeats
+
+
+def json_bytes(value: Any) -> bytes:
+    """Write one value as JSON, without a line break."""
+    try:
+        return orjson.dumps(value, default=plain)
+    except orjson.JSONEncodeError:
+        # The keys of _tags are numbers. They are rare, and to allow for them takes twice the time.
+        return orjson.dumps(value, default=plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def plain(value: Any) -> Any:
+    """Put a value that JSON does not know in terms that it does: what ``orjson`` asks for by ``default``."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode("ascii")}
+    if isinstance(value, RecordData):
+        return value.batches()
+    if isinstance(value, Withheld):
+        return {"withheld": value.length}
+    if isinstance(value, Embedded):
+        return {**plain(value.data), "decoded": value.decoded}
+    raise TypeError(f"{type(value).__name__} is no value of a body")
+
+
+def spelled(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
+    """Write a record's key or value as text, and tell how: ``utf-8``, ``base64``, ``json`` for what was
+    decoded, ``withheld`` without a text; null is None and None.
+    """
+    if isinstance(payload, bytes):
+        try:
+            return payload.decode(), "utf-8"
+        except UnicodeDecodeError:
+            return b64encode(payload).decode("ascii"), "base64"
+    if isinstance(payload, Embedded):
+        return json_bytes(payload.decoded).decode(), "json"
+    return None, None if payload is None else "withheld"
+
+
+def timestamp(time_ns: int) -> str:
+    """Write a time as ISO 8601 in UTC with microseconds: ``2026-11-21T09:05:00.123456Z``."""
+    second, rest_ns = divmod(time_ns, _SECOND_NS)
+    return f"{_second(second)}.{rest_ns // 1000:06d}Z"
+
+
+def date(time_ns: int) -> str:
+    """Write the day in UTC: ``2026-11-21``."""
+    return _second(time_ns // _SECOND_NS).partition("T")[0]
+
+
+@lru_cache(64)
+def _second(second: int) -> str:
+    # A damaged capture can claim any time; Python's calendar ends in 9999, where ISO 8601 wants a sign before
+    # the year.
+    cycle, of_cycle = divmod(second, _CYCLE_SECONDS)
+    moment = datetime.fromtimestamp(of_cycle, UTC)
+    year = moment.year + 400 * cycle
+    return (
+        f"{year:04d}{moment:-%m-%dT%H:%M:%S}" if 0 <= year <= 9999 else f"{year:+07d}{moment:-%m-%dT%H:%M:%S}"
+    )

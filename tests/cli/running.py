@@ -1,0 +1,78 @@
+"""Captures, and runs of commands: in this process, or in one of their own where its end is what counts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.cli.main import main
+from tests.captures import pcap
+from tests.frames import METADATA, heartbeat_answers, heartbeats, request, response
+from tests.segments import Talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
+
+
+class Run(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Run:
+    """Run a command in this process."""
+    status = main(arguments)
+    said = capsys.readouterr()
+    return Run(status, said.out, said.err)
+
+
+def spawn(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command in a process of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([sys.executable, "-m", "kdissect", *arguments], **pipes)
+
+
+def talk(**options: Any) -> Talk:
+    """A client that asks for metadata and beats three times; the last beat is not answered."""
+    made = Talk(**options)
+    made.handshake()
+    made.client_sends(request(METADATA, 12, {"topics": [{"name": "orders"}]}, correlation_id=1))
+    body = {"topics": [{"name": "orders", "topic_id": ORDERS, "error_code": 5}]}
+    made.broker_sends(response(METADATA, 12, body, correlation_id=1))
+    made.client_sends(b"".join(heartbeats(3, first=2)))
+    made.broker_sends(b"".join(heartbeat_answers(2, first=2)))
+    return made
+
+
+def capture_bytes(*talks: Talk) -> bytes:
+    """A pcap file of these conversations, one after the other."""
+    packets = [packet for each in talks for packet in each.packets]
+    return pcap((number * 1_000_000, packet.data) for number, packet in enumerate(packets, 1_700_000_000_000))
+
+
+def write(path: Path, *talks: Talk) -> str:
+    """Write them to a file; its name."""
+    path.write_bytes(capture_bytes(*talks))
+    return str(path)
+
+
+def long_capture(beats: int) -> bytes:
+    """Some thousand heartbeats, answered."""
+    made = Talk()
+    made.handshake()
+    for first in range(1, beats, 50):
+        made.client_sends(b"".join(heartbeats(50, first=first)))
+        made.broker_sends(b"".join(heartbeat_answers(50, first=first)))
+    return capture_bytes(made)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kdissect.cli.closing import MOST_NOTICES, close
+
+
+class Told:
+    """What ``close`` looks at, of a capture and a dissection alike."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.warnings: list[str] = attributes.pop("warnings", [])
+        self.notices: list[str] = attributes.pop("notices", [])
+        self.skipped = Counter(attributes.pop("skipped", {}))
+        self.counts = Counter(attributes)
+
+
+def closing(
+    capsys: pytest.CaptureFixture[str], told: Told, *, shown: int = 1, complete: bool = True
+) -> list[str]:
+    close(told, told, shown=shown, complete=complete)  # type: ignore[arg-type]
+    said = capsys.readouterr()
+    assert said.out == ""
+    return [line.removeprefix("kdissect: ") for line in said.err.splitlines()]
+
+
+def test_nothing_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert closing(capsys, Told()) == []
+
+
+def test_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Told(
+        warnings=["x.pcap: ends early"], notices=["a - b: TLS, not decrypted"], skipped={"ARP": 1, "UDP": 2}
+    )
+    assert closing(capsys, told) == [
+        "warning: x.pcap: ends early",
+        "a - b: TLS, not decrypted",
+        "3 packets not looked at: 2 UDP, 1 ARP",
+    ]
+
+
+def test_many_notices_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = closing(capsys, Told(notices=["TLS"] * (MOST_NOTICES + 5)))
+    assert len(lines) == MOST_NOTICES + 1
+    assert lines[-1] == "5 more notices like these"
+
+
+NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka takes a port's traffic for Kafka"
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, "no packets"),
+        ({"packets": 9, "exchanges": 75}, "none of 75 exchanges is what was asked for"),
+        (
+            {"packets": 9, "exchanges": 0, "connections: Kafka": 1},
+            "no complete request or response in 1 Kafka connection",
+        ),
+        (
+            {"packets": 9, "connections: TLS": 2, "connections on other ports": 1},
+            "no Kafka traffic (9 packets, connections: 2 TLS, 1 on other ports)",
+        ),
+        (
+            {"packets": 9, "connections: TLS": 2, "connections: HTTP": 1},
+            NO_KAFKA.format("9 packets, connections: 2 TLS, 1 HTTP"),
+        ),
+        (
+            {"packets": 9},
+            "no Kafka traffic (9 packets, no TCP connection)",
+        ),
+    ],
+)
+def test_why_nothing_was_shown(counts: dict[str, int], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert closing(capsys, Told(**counts), shown=0) == [text]
+    assert closing(capsys, Told(**counts), shown=0, complete=False) == []
+
+
+def test_what_was_probably_meant_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Told(packets=9, exchanges=75)
+    close(told, told, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said == 'kdissect: none of 75 exchanges is what was asked for: no topic "a"; did you mean "b"?\n'
+
+
+def test_connections_that_were_not_recognised_beside_those_that_were(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = Told(**{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognised": 2})
+    (line,) = closing(capsys, told, shown=3)
+    assert line.startswith("2 connections not recognised; -d tcp.port==PORT,kafka")

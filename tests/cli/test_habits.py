@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.habits import ELSEWHERE
+from kdissect.cli.read import read
+from kdissect.cli.terminal import USAGE
+from tests.cli.running import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["read", "-T", "json", "x.pcap"], "no such option -T; the formats are --json, --csv, "),
+        (["read", "-i", "eth0"], "| kdissect read -l -"),
+        (["read", "-nr", "x.pcap"], "no such option -n; leave it out"),
+        (["read", "--jsno", "x.pcap"], "no such option --jsno; did you mean --json"),
+        (["read", "--xyzzy", "x.pcap"], "no such option --xyzzy (see kdissect read --help)"),
+        (["-r", "x.pcap"], "options stand behind a command: kdissect read -r"),
+        (["read", "-c"], "requires an argument (see kdissect"),
+        (["apis", "1", "2", "3"], "(see kdissect apis --help)"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_with_a_hint(
+    arguments: Sequence[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run(capsys, *arguments)
+    assert (done.status, done.out) == (USAGE, "")
+    assert text in done.err
+    assert done.err.startswith("kdissect: ")
+    assert done.err.count("\n") == 1
+
+
+def test_no_option_of_ours_is_said_to_be_missing() -> None:
+    ours = {name for option in read.params for name in option.opts}
+    assert ours & ELSEWHERE.keys() == set()

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from kdissect import __version__
+from kdissect.cli.main import COMMANDS, kdissect, main
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.errors import CaptureError
+from tests.cli.running import run, spawn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def commands() -> dict[str, click.Command]:
+    return {name: getattr(import_module(f"kdissect.cli.{name}"), name) for name in COMMANDS}
+
+
+def test_the_short_helps_are_those_of_the_commands() -> None:
+    assert {name: command.get_short_help_str(limit=200) for name, command in commands().items()} == COMMANDS
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-h"], ["--help"], *([name, "-h"] for name in COMMANDS)], ids=" ".join
+)
+def test_help_has_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, *arguments)
+    assert (done.status, done.err) == (OK, "")
+    assert "Examples:\n    kdissect " in done.out
+    for name in COMMANDS if len(arguments) == 1 else ():
+        assert f"  {name}  " in done.out
+
+
+def test_without_a_command_there_is_help_too(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys)
+    assert done.status == USAGE
+    assert "Usage: kdissect" in done.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "--version")
+    assert done.status == OK
+    assert done.out == f"kdissect {__version__}\n"
+
+
+def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "reed")
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err == 'kdissect: no command "reed"; there are read, records, apis (see kdissect --help)\n'
+
+
+def test_a_file_in_the_place_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "capture.pcap"
+    path.touch()
+    done = run(capsys, str(path))
+    assert done.status == USAGE
+    assert f"try: kdissect read {path}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (CaptureError("x.pcap: is \x1b[31mred"), USAGE, "kdissect: x.pcap: is \\x1b[31mred\n"),
+        (click.ClickException("cannot write"), USAGE, "kdissect: cannot write\n"),
+        (KeyboardInterrupt(), INTERRUPTED, ""),
+    ],
+    ids=["error", "click", "Ctrl-C"],
+)
+def test_every_end_is_a_line_and_a_status(
+    error: BaseException,
+    status: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kdissect, "invoke", fail)
+    assert main(["apis"]) == status
+    said = capsys.readouterr()
+    assert (said.out, said.err.lstrip("\n")) == ("", text)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full is Linux")
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["read", "-h"], ["apis"]], ids=lambda value: " ".join(value)
+)
+def test_a_full_disk_is_one_line_whatever_was_to_be_written(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123  (a device)
+        process = spawn(*arguments, stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (USAGE, b"kdissect: cannot write: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["apis"]], ids=lambda value: " ".join(value))
+def test_without_stdout_nothing_is_done(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(arguments) == USAGE
+    assert capsys.readouterr().err == "kdissect: cannot write: stdout is closed\n"
+
+
+def test_without_stderr_the_status_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["reed"]) == USAGE

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import inspect
+
+import click
+import pytest
+
+from kdissect.analysis import filters
+from kdissect.cli.options import (
+    CRITERIA,
+    ExchangeId,
+    all_ports,
+    to_exchange_id,
+    to_kafka_ports,
+    to_ports,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [
+        ("9092", {9092}),
+        ("9092,9192", {9092, 9192}),
+        ("9092-9094", {9092, 9093, 9094}),
+        ("1,65535", {1, 65535}),
+    ],
+)
+def test_ports(text: str, ports: set[int]) -> None:
+    assert to_ports(text) == ports
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "65536", "9094-9092", "9092,", "-1", "1-", "99999999"])
+def test_no_ports(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no port"):
+        to_ports(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["tcp.port==9093,kafka", "tcp.port == 9093, Kafka", "tcp.port==9093", "9093,kafka", "9093"]
+)
+def test_decode_as(text: str) -> None:
+    assert to_kafka_ports(text) == {9093}
+
+
+def test_decode_as_takes_ranges() -> None:
+    assert to_kafka_ports("tcp.port==9092-9093,9192,kafka") == {9092, 9093, 9192}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tcp.port==9093,mqtt", 'not for "mqtt"'),
+        ("udp.port==9093,kafka", "is no rule"),
+        ("tcp.port==kafka", "is no rule"),
+        ("tcp.port==99999,kafka", "is no port"),
+        ("", "is no rule"),
+    ],
+)
+def test_no_rule(text: str, reason: str) -> None:
+    with pytest.raises(click.BadParameter, match=reason):
+        to_kafka_ports(text)
+
+
+def test_exchange_ids() -> None:
+    assert to_exchange_id("c0ffee/12") == ExchangeId("c0ffee", 12)
+    for text in ("c0ffee", "c0ffee/", "/12", "c0ffee/x", ""):
+        with pytest.raises(click.BadParameter, match="is no exchange"):
+            to_exchange_id(text)
+
+
+def test_repeated_options_add_up() -> None:
+    assert all_ports(()) == frozenset()
+    assert all_ports([frozenset({1}), frozenset({2, 3})]) == {1, 2, 3}
+
+
+def test_every_criterion_is_an_option() -> None:
+    assert {*CRITERIA, "where"} == set(inspect.signature(filters.build).parameters)

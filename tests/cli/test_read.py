@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from tests.captures import gzipped
+from tests.cli.running import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
+from tests.frames import FETCH, SASL_AUTHENTICATE, request, response
+from tests.segments import Talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINES = """\
+22:13:20.003000  10.0.0.1:40000  10.0.0.2:9092   test-client  Metadata v12    1.00ms    \
+orders -> 0 brokers, 1 topic, 0 partitions  LEADER_NOT_AVAILABLE
+22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    1.00ms    \
+group group, generation 7, member member-1
+22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    1.00ms    \
+group group, generation 7, member member-1
+22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    no answer  \
+group group, generation 7, member member-1
+"""
+
+
+class Reader:
+    """Runs ``read`` on a capture of ``talk()``."""
+
+    def __init__(self, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path = path
+        self.capsys = capsys
+
+    def __call__(self, *options: str) -> Run:
+        return run(self.capsys, "read", *options, self.path)
+
+
+@pytest.fixture
+def read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Reader:
+    return Reader(write(tmp_path / "capture.pcap", talk()), capsys)
+
+
+# What is shown, and how
+
+
+def test_a_line_for_each_exchange(read: Reader) -> None:
+    assert read("-t", "u") == Run(OK, LINES, "")
+
+
+def test_times(read: Reader) -> None:
+    assert read().lines[0].startswith("2023-11-14T22:13:20.003000Z  ")
+    relative = [line.split()[0] for line in read("-t", "r").lines]
+    assert relative == ["0.003000", "0.005000", "0.005000", "0.005000"]
+    assert read("-t", "d", "--kind", "unanswered").lines[0].startswith("0.000000  ")
+    assert read("-t", "dd", "--api", "heartbeat").lines[1].startswith("0.000000  ")
+
+
+def test_a_tree(read: Reader) -> None:
+    shown = read("-V", "--api", "metadata").lines
+    assert re.fullmatch(r"[0-9a-f]+/1  Metadata v12  answered after 1\.00ms", shown[0])
+    assert f'    topics: [1]\n      [0] topic_id: {"A" * 22}, name: "orders"' in "\n".join(shown)
+    assert f'topic_id: {ORDERS} ("orders")' in read("-V", "--api", "metadata").out
+    assert "000000  00 03                    request_api_key: 3 (Metadata)" in read("-x").lines
+    assert read("-V", "-x").out == read("-x").out
+
+
+def test_json_and_csv(read: Reader) -> None:
+    rows = [json.loads(line) for line in read("--json").lines]
+    assert [row["api"] for row in rows] == ["Metadata", "Heartbeat", "Heartbeat", "Heartbeat"]
+    assert rows[0]["errors"] == ["LEADER_NOT_AVAILABLE"]
+    table = list(csv.DictReader(io.StringIO(read("--csv").out)))
+    assert [row["number"] for row in table] == ["1", "2", "3", "4"]
+
+
+def test_only_a_count(read: Reader) -> None:
+    assert read("-q") == Run(
+        OK, "4 exchanges, 3 answered, 1 unanswered, errors: 1 LEADER_NOT_AVAILABLE\n", ""
+    )
+
+
+def test_stop_after_some(read: Reader) -> None:
+    assert read("-t", "u", "-c", "2").lines == LINES.splitlines()[:2]
+    assert read("-t", "u", "-c", "1", "--api", "heartbeat").lines == LINES.splitlines()[1:2]
+
+
+def test_colour_on_request(read: Reader) -> None:
+    assert "\x1b[1;31mLEADER_NOT_AVAILABLE\x1b[0m" in read("--color", "always").out
+    assert "\x1b" not in read().out + read("-V", "--color", "never").out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("-V", "--json"), ("-x", "--csv"), ("--json", "--csv"), ("-q", "--json"), ("-q", "-V")],
+    ids=" ".join,
+)
+def test_two_ways_at_once(read: Reader, options: tuple[str, ...]) -> None:
+    done = read(*options)
+    assert (done.status, done.out) == (USAGE, "")
+    assert "exclude each other" in done.err
+
+
+# Which exchanges
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        (["--api", "METADATA"], [1]),
+        (["--api", "3", "--api", "heartbeat"], [1, 2, 3, 4]),
+        (["--topic", "ord*"], [1]),
+        (["--group", "group"], [2, 3, 4]),
+        (["--client", "10.0.0.1"], [1, 2, 3, 4]),
+        (["--client", "other"], []),
+        (["--error", "leader_not_available"], [1]),
+        (["--kind", "unanswered"], [4]),
+        (["--slower-than", "500us"], [1, 2, 3]),
+        (["--bigger-than", "1KB"], []),
+        (["--since", "22:13:20.005"], [2, 3, 4]),
+        (["--until", "2023-11-14T22:13:20.005Z"], [1]),
+        (["--where", 'api == "Heartbeat" and latency_us >= 1000'], [2, 3]),
+        (["-Y", 'request.topics.name == "orders"'], [1]),
+        (["--port", "9092"], [1, 2, 3, 4]),
+        (["--port", "1-9091,9093-65535", "--port", "9092"], [1, 2, 3, 4]),
+        (["-d", "tcp.port==9092,kafka"], [1, 2, 3, 4]),
+        (["--api", "heartbeat", "--kind", "answered", "-c", "1"], [2]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_filters(read: Reader, options: list[str], numbers: list[int]) -> None:
+    done = read("--json", *options)
+    assert done.status == OK
+    assert [json.loads(line)["number"] for line in done.lines] == numbers
+    assert ("none of 4 exchanges is what was asked for" in done.err) is (not numbers)
+
+
+def test_one_exchange_by_its_key(read: Reader) -> None:
+    rows = [json.loads(line) for line in read("--json").lines]
+    key = f"{rows[2]['connection']}/3"
+    assert [json.loads(line)["number"] for line in read("--json", "--exchange", key).lines] == [3]
+    assert read("--exchange", "0000/3").out == ""
+    assert len(read("--connection", rows[0]["connection"][:4]).lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--api", "Fetsch"], "did you mean Fetch?"),
+        (["--error", "NOT_LEADER"], "did you mean"),
+        (["--slower-than", "5"], "is no duration"),
+        (["--where", "api = 3"], "  api = 3\n      ^\n"),
+        (["--where", "latency > 3"], 'did you mean "latency_us"?'),
+        (["--exchange", "x"], "is no exchange"),
+        (["-t", "x"], "'x' is not one of"),
+        (["-c", "0"], "0 is not in the range"),
+        (["-d", "tcp.port==9093,mqtt"], 'not for "mqtt"'),
+        (["--port", "http"], "is no port"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes(read: Reader, options: list[str], text: str) -> None:
+    done = read(*options)
+    assert (done.status, done.out) == (USAGE, "")
+    assert text in done.err
+
+
+# Input, good and bad
+
+
+def test_files_are_named_as_tshark_users_do(read: Reader) -> None:
+    assert run(read.capsys, "read", "-t", "u", "-r", read.path).out == LINES
+    done = run(read.capsys, "read")
+    assert (done.status, done.out) == (USAGE, "")
+    assert "no FILE was named; - is stdin" in done.err
+
+
+def test_several_files_are_one_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = talk(), talk(client=("10.0.0.9", 5))
+    both = [write(tmp_path / "b.pcap", second), write(tmp_path / "a.pcap", first)]
+    assert len(run(capsys, "read", *both).lines) == 8
+
+
+def test_a_capture_that_ends_in_the_middle_of_a_packet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(capture_bytes(talk())[:-10])
+    done = run(capsys, "read", str(path))
+    assert (done.status, len(done.lines)) == (OK, 4)
+    assert re.fullmatch(r"kdissect: warning: .*cut\.pcap: ends in the middle of packet \d+.*\n", done.err)
+
+
+def test_a_capture_that_is_damaged_in_the_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(capture_bytes(talk()) + b"\x7f" * 40)
+    done = run(capsys, "read", str(path))
+    assert (done.status, len(done.lines)) == (OK, 4)
+    assert done.err.startswith(f"kdissect: warning: {path}: packet ")
+    assert done.err.endswith("what follows was not read\n")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"not a capture", b"\xff" * 5000, gzipped(b"text"), b"PK\3\4" + bytes(99)]
+)
+def test_what_is_no_capture(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.pcap"
+    path.write_bytes(data)
+    done = run(capsys, "read", str(path))
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err.startswith(f"kdissect: {path}: ")
+    assert done.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", str(tmp_path / "none.pcap"))
+    assert (done.status, done.out) == (USAGE, "")
+    assert "none.pcap: no such file" in done.err
+
+
+def test_what_is_not_kafka_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    web = Talk(broker=("10.0.0.2", 9092)).handshake()
+    web.client_sends(b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n").broker_sends(
+        b"HTTP/1.1 200 OK\r\n\r\n"
+    ).finish()
+    done = run(capsys, "read", write(tmp_path / "web.pcap", web))
+    assert (done.status, done.out) == (OK, "")
+    assert re.search(
+        r"no Kafka traffic \(\d+ packets, connections: 1 HTTP\); -d tcp\.port==PORT,kafka", done.err
+    )
+
+
+def test_odd_bodies_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = talk()
+    good = request(FETCH, 13, {}, correlation_id=9)
+    odd.client_sends((len(good) - 4 + 3).to_bytes(4, "big") + good[4:] + b"\1\2\3")
+    odd.broker_sends(response(FETCH, 13, {}, correlation_id=9))
+    path = write(tmp_path / "odd.pcap", odd)
+    assert run(capsys, "read", "--api", "fetch", path).out.endswith("! left_over\n")
+    assert "! left_over (note) in request, 3 bytes" in run(capsys, "read", "-V", "--api", "fetch", path).out
+
+
+def test_credentials_are_withheld_unless_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    login = Talk().handshake()
+    login.client_sends(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0hunter2"}, correlation_id=1))
+    login.broker_sends(response(SASL_AUTHENTICATE, 2, {}, correlation_id=1))
+    path = write(tmp_path / "login.pcap", login)
+    assert "auth_bytes: withheld (14 bytes)" in run(capsys, "read", "-V", path).out
+    assert b"hunter2".hex(" ") in run(capsys, "read", "-V", "--show-secrets", path).out
+
+
+# Pipes and signals: how a process ends
+
+
+def test_stdin_is_a_capture() -> None:
+    process = spawn("read", "-t", "u", "-", stdin=-1)
+    out, err = process.communicate(capture_bytes(talk()), timeout=60)
+    assert (process.returncode, out.decode(), err) == (OK, LINES, b"")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("-V",)], ids=["lines", "json", "tree"])
+def test_a_reader_that_goes_away_is_no_error(options: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "long.pcap"
+    path.write_bytes(long_capture(3000))
+    process = spawn("read", *options, str(path))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == OK
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full is Linux")
+@pytest.mark.parametrize(
+    "options", [(), ("--json",), ("--csv",), ("-q",)], ids=["lines", "json", "csv", "count"]
+)
+def test_a_full_disk_is_an_error_of_one_line(options: tuple[str, ...], read: Reader) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123  (a device)
+        process = spawn("read", *options, read.path, stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (USAGE, b"kdissect: cannot write: No space left on device\n")
+
+
+def test_ctrl_c_tells_what_was_counted() -> None:
+    process = spawn("read", "-l", "-t", "u", "-", stdin=-1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(capture_bytes(talk()) + bytes(8))
+    process.stdin.flush()
+    shown = [process.stdout.readline() for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert (b"".join(shown).decode(), out) == (LINES[: LINES.index("\n", LINES.rindex("1.00ms")) + 1], b"")
+    assert re.fullmatch(rb"kdissect: interrupted after \d+ packets, 3 exchanges shown\n", err)

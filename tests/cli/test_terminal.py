@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import io
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.cli import terminal
+from kdissect.cli.main import main
+from tests.cli.running import talk, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Tty(io.StringIO):
+    """A terminal that remembers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "choice", "environment", "wanted"),
+    [
+        (Tty(), "auto", {}, True),
+        (Tty(), "auto", {"NO_COLOR": "1"}, False),
+        (Tty(), "auto", {"NO_COLOR": ""}, True),
+        (Tty(), "auto", {"TERM": "dumb"}, False),
+        (Tty(), "never", {}, False),
+        (io.StringIO(), "auto", {}, False),
+        (io.StringIO(), "always", {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colour(
+    stream: io.StringIO,
+    choice: str,
+    environment: dict[str, str],
+    wanted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.wants_colour(stream, choice) is wanted
+
+
+def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "93")
+    assert terminal.width(Tty()) == 93
+    assert terminal.width(io.StringIO()) is None
+    monkeypatch.setenv("COLUMNS", "7")
+    assert terminal.width(Tty()) == terminal.LEAST_WIDTH
+
+
+def test_warnings_are_safe_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.warn("\x1b[31m\nbelow")
+    assert capsys.readouterr().err == "kdissect: \\x1b[31m\nbelow\n"
+
+
+def test_warnings_that_nobody_can_see_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def writelines(self, _: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    for stream in (Full(), None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        terminal.warn("lost")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; name a")]
+)
+def test_where_no_capture_can_come_from(
+    stdin: io.StringIO | None, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["read", "-"]) == terminal.USAGE
+    assert capsys.readouterr().err.startswith(f"kdissect: {text}")
+
+
+def test_the_bar_has_its_line_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Tty()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, screen)
+    monkeypatch.setattr(terminal, "BAR_FROM_BYTES", 0)
+    assert main(["read", "-q", write(tmp_path / "capture.pcap", talk())]) == terminal.OK
+    assert "100%" in screen.getvalue()
+    assert screen.getvalue().splitlines()[-1].startswith("4 exchanges, 3 answered")
+
+
+class Failing(io.StringIO):
+    """A stream that cannot be written to."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def flush(self) -> None:
+        raise self.error
+
+
+def test_a_closed_pipe_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Failing(BrokenPipeError()))
+    with pytest.raises(click.exceptions.Exit) as end, terminal.output():
+        pass
+    assert end.value.exit_code == 0
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Failing(OSError(28, "No space left on device")))
+    with (
+        pytest.raises(click.ClickException, match="cannot write: No space left on device"),
+        terminal.output(),
+    ):
+        pass
+
+
+def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    with terminal.output() as out:
+        out.write("1 … 2")
+    assert raw.getvalue() == b"1 \\u2026 2"
+
+
+@pytest.mark.parametrize(
+    ("stream", "least", "wanted", "is_shown"),
+    [
+        (Tty(), 0, True, True),
+        (Tty(), 0, False, False),
+        (io.StringIO(), 0, True, False),
+        (Tty(), 10**9, True, False),
+    ],
+)
+def test_a_progress_bar_where_somebody_can_see_it(
+    stream: io.StringIO,
+    least: int,
+    wanted: bool,
+    is_shown: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream.truncate(0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(terminal, "BAR_FROM_BYTES", least)
+    conversation = talk()
+    path = write(tmp_path / "capture.pcap", conversation)
+    with open_capture(path) as capture, terminal.progress(capture, wanted=wanted) as packets:
+        assert len(list(packets)) == len(conversation.packets)
+    assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import io
+
+from kdissect.analysis.carried import carried, open_carried
+from kdissect.kafka.records import RecordData
+from kdissect.sinks.printable import columns_of
+from kdissect.sinks.recordtable import RecordTable
+from kdissect.sinks.times import Times
+from tests.exchanges import exchange
+from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+
+MARK = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")], flags=CONTROL)
+
+
+def lines(raw: bytes, *, width: int | None = None, topic: str = "orders", aborted: bool = False) -> list[str]:
+    partition = {"partition_index": 3, "records": RecordData(raw, 0, len(raw))}
+    if aborted:
+        partition["aborted_transactions"] = [{"producer_id": 9, "first_offset": 0}]
+    found = exchange("Fetch", 11, {}, {"responses": [{"topic": topic, "partitions": [partition]}]})
+    out = io.StringIO()
+    table = RecordTable(out, Times("u"), width=width)
+    for each in carried(found):
+        for _, records in open_carried(each):
+            for record in records:
+                table.feed(record)
+    table.close()
+    return out.getvalue().splitlines()
+
+
+def test_a_line() -> None:
+    raw = batch([Item(b"key", b"value"), Item(None, None), Item(b"", b"")], base_offset=7)
+    assert lines(raw) == [
+        "14:13:20.123456  Fetch    orders-3    7       key   value",
+        "14:13:20.123456  Fetch    orders-3    8       -     -",
+        '14:13:20.123456  Fetch    orders-3    9       ""    ""',
+    ]
+
+
+def test_a_terminal_has_headings_and_an_edge() -> None:
+    shown = lines(batch([Item(b"k" * 100, "世".encode() * 100), Item(b"k", b"v" * 5000)]), width=80)
+    assert shown[0] == "TIME             API      PARTITION   OFFSET  KEY   VALUE"
+    assert [columns_of(line) <= 80 and line.endswith("…") for line in shown[1:]] == [True, True]
+    assert "k…  世" in shown[1]
+
+
+def test_a_narrow_terminal() -> None:
+    assert all(columns_of(line) <= 60 for line in lines(batch([Item(b"k" * 90)]), width=60, topic="t" * 200))
+
+
+def test_elsewhere_nothing_is_cut() -> None:
+    assert lines(batch([Item(b"k" * 100, b"v" * 5000)]))[0].endswith("k" * 100 + "  " + "v" * 5000)
+
+
+def test_control_records_have_names() -> None:
+    assert lines(MARK)[0].endswith("  -     control COMMIT")
+
+
+def test_aborted_records_are_marked() -> None:
+    raw = batch([Item(b"k", b"v" * 100)], producer_id=9, flags=0x10)
+    assert lines(raw, aborted=True)[0].endswith("v  aborted")
+    assert lines(raw, aborted=True, width=80)[1].endswith("v…  aborted")
+
+
+def test_nothing_from_the_wire_moves_the_cursor() -> None:
+    raw = batch([Item(b"\x1b]0;x\x07", b"a\r\nb\x1b[2J\xc2\x9b\xff\xe2\x80\xae")])
+    for width in (None, 120):
+        line = lines(raw, width=width, topic="\x1b[31m")[-1]
+        assert line.isprintable()
+        assert "\\x1b]0;x\\x07" in line
+        assert "a\\r\\nb\\x1b[2J\\x9b\\xff\\u202e" in line
+
+
+def test_a_credential_is_withheld() -> None:
+    assert lines(batch([Item(None, b"secret")]), topic="__cluster_metadata")[0].endswith("withheld (6 bytes)")
+
+
+def test_an_internal_record_is_decoded() -> None:
+    raw = batch([Item(b"\0\2\0\2g1", None)])
+    line = lines(raw, topic="__consumer_offsets")[0]
+    assert line.endswith('{"_message":"GroupMetadataKey","_version":0,"group":"g1"}  -')
