@@ -1,0 +1,304 @@
+"""A release of Apache Kafka from Maven Central -> its brokers on loopback, their log, its own clients.
+
+Needs java (17 or later) and mvn. The jars, some 45 MB a release, stay in $KDISSECT_KAFKA_JARS, by default a
+folder among the system's temporary files. Each broker is a controller too (KRaft), has 400 MB of heap and
+keeps its data in DATA, which is emptied before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from watching import error_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from truth import Truth
+
+JAVA = Path(__file__).resolve().parent / "java"
+JARS = Path(os.environ.get("KDISSECT_KAFKA_JARS") or Path(tempfile.gettempdir()) / "kdissect-kafka-jars")
+# Brokers tell this path in DescribeLogDirs and DescribeConfigs: it must say nothing of the machine.
+DATA = Path("/tmp/kdissect-sample")
+CLUSTER_ID = "kdissect-sampleCluster"
+PLAIN, SASL, CONTROLLER = 19291, 19491, 19391
+ANSWERED = "Completed request:"
+BROKER_HEARTBEAT = 63
+
+# Few partitions, long waits, no heartbeats in the metadata log: little traffic that no client asked for.
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAIN",
+    "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "broker.heartbeat.interval.ms": "4000",
+    "metadata.max.idle.interval.ms": "0",
+    # Until there is a leader, controllers ask each other for it as fast as they can.
+    "controller.quorum.election.timeout.ms": "150",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "replica.fetch.wait.max.ms": "4000",
+}
+REPLICAS = (
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+)
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker and controller."""
+
+    number: int
+    properties: Path
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def port(self, first: int) -> int:
+        """Its port of a listener, given that of the first node."""
+        return first + 2 * (self.number - 1)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Brokers of one release."""
+
+    release: str
+    place: Path
+    nodes: list[Node] = field(default_factory=list)
+    sasl: bool = False
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients that do not log in."""
+        return ",".join(f"127.0.0.1:{node.port(PLAIN)}" for node in self.nodes)
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """For clients that log in."""
+        return ",".join(f"127.0.0.1:{node.port(SASL)}" for node in self.nodes)
+
+    @property
+    def ports(self) -> list[int]:
+        """All ports, the controllers' included."""
+        listeners = [PLAIN, CONTROLLER, *([SASL] if self.sasl else [])]
+        return [node.port(first) for first in listeners for node in self.nodes]
+
+    def java(self, *command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
+        """Run a class of Kafka's, or a source file of ours, with its arguments."""
+        options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
+        options += ["-cp", f"{jars(self.release)}/*"]
+        return subprocess.Popen(["java", *options, *command], stdout=log, stderr=None)
+
+    def format(self, node: Node, *users: str) -> None:
+        """Give a node its empty storage, and the quorum its users (SCRAM-SHA-256=[name=...,password=...])."""
+        command = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(node.properties)]
+        if len(self.nodes) == 1:
+            command += ["--standalone"]
+        else:
+            voters = (
+                f"{one.number}@127.0.0.1:{one.port(CONTROLLER)}:kdissect-voter-{one.number}-nodeA"
+                for one in self.nodes
+            )
+            command += ["--initial-controllers", ",".join(voters)]
+        for user in users:
+            command += ["--add-scram", user]
+        if self.java(*command, log=subprocess.DEVNULL).wait():
+            raise RuntimeError(f"no storage for node {node.number}")
+
+    def start(self, node: Node) -> None:
+        """Start a node; what it logs comes behind what it logged before."""
+        with node.log.open("ab") as log:
+            node.process = self.java("kafka.Kafka", str(node.properties), log=log)
+
+    def wait(self) -> None:
+        """Wait until every broker takes connections, which it does once the controller has let it."""
+        for node in self.nodes:
+            until = time.monotonic() + 60
+            while not listens(node.port(PLAIN)):
+                if time.monotonic() > until or (node.process and node.process.poll() is not None):
+                    raise RuntimeError(f"broker {node.number} does not start: {node.log.read_text()[-2000:]}")
+                time.sleep(0.2)
+
+    def forget(self, node: Node) -> None:
+        """Take a stopped node's data and give it an empty storage."""
+        shutil.rmtree(DATA / str(node.number))
+        self.format(node)
+
+    def stop(self, node: Node) -> None:
+        """Let a broker take its leave."""
+        if node.process:
+            node.process.terminate()
+            node.process.wait(30)
+            node.process = None
+
+    def end(self) -> None:
+        """End all: one takes its leave; of several the last could not, because it has lost its quorum."""
+        if len(self.nodes) == 1:
+            self.stop(self.nodes[0])
+        for node in self.nodes:
+            if node.process:
+                node.process.kill()
+                node.process.wait()
+                node.process = None
+
+    def clients(self, truth: Truth, *steps: dict[str, Any], where: str | None = None) -> None:
+        """Let Kafka's own clients take these steps (Clients.java tells which there are)."""
+        arguments = []
+        for step in steps:
+            config = {"bootstrap.servers": where or self.bootstrap, **step["config"]}
+            arguments.append(json.dumps({**step, "config": config}))
+        java = self.java(str(JAVA / "Clients.java"), *arguments, log=subprocess.PIPE)
+        for line in java.communicate()[0].splitlines():
+            if line.startswith(b"{"):  # else a complaint of the library's, in its log
+                known = json.loads(line)
+                getattr(truth, known.pop("kind")).append(known)
+        if java.returncode:
+            raise RuntimeError("Clients.java failed")
+
+    def answered(self, since: dict[int, int] | None = None) -> Iterator[dict[str, Any]]:
+        """What the brokers logged of each request they answered, behind the given positions of their logs."""
+        for node in self.nodes:
+            with node.log.open("rb") as log:
+                log.seek((since or {}).get(node.number, 0))
+                for line in log:
+                    _, found, told = line.decode().partition(ANSWERED)
+                    if found:
+                        yield json.loads(told, object_hook=spelled_as_ours)
+
+    def leader(self) -> Node:
+        """The controller that has answered most heartbeats: only their leader does without an error."""
+        beats = Counter(
+            ports(told)[0]
+            for told in self.answered()
+            if told["requestHeader"]["requestApiKey"] == BROKER_HEARTBEAT
+            and not told["response"]["error_code"]
+        )
+        return max(self.nodes, key=lambda node: beats[node.port(CONTROLLER)])
+
+    def positions(self) -> dict[int, int]:
+        """Where the logs end now."""
+        return {node.number: node.log.stat().st_size for node in self.nodes}
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def jars(release: str) -> Path:
+    """The folder with the jars of a release; Maven brings them once."""
+    folder = JARS / release
+    if not folder.exists():
+        command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
+        subprocess.run(
+            [*command, f"-Dkafka.version={release}", f"-DoutputDirectory={folder}.part"], check=True
+        )
+        Path(f"{folder}.part").rename(folder)
+    return folder
+
+
+@contextmanager
+def kafka(release: str, nodes: int = 1, users: tuple[str, ...] = (), **settings: str) -> Iterator[Cluster]:
+    """Storage for so many brokers, and their end; `start` and `wait` are the caller's, who may record before.
+
+    A setting a_b=1 means a.b = 1. With `sasl` (a JAAS configuration for PLAIN) brokers have one more
+    listener, for SASL/PLAIN and SCRAM-SHA-256.
+    """
+    jars(release)
+    shutil.rmtree(DATA, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as place:
+        cluster = Cluster(release, Path(place), sasl="sasl" in settings)
+        cluster.nodes = [
+            Node(n, Path(place) / f"node-{n}.properties", Path(place) / f"node-{n}.log")
+            for n in range(1, nodes + 1)
+        ]
+        for node in cluster.nodes:
+            lines = [f"{key}={value}" for key, value in properties(cluster, node, settings).items()]
+            node.properties.write_text("\n".join(lines) + "\n")
+            cluster.format(node, *users)
+        try:
+            yield cluster
+        finally:
+            cluster.end()
+            shutil.rmtree(DATA, ignore_errors=True)
+
+
+def properties(cluster: Cluster, node: Node, more: dict[str, str]) -> dict[str, str]:
+    plain, sasl, controller = (f"127.0.0.1:{node.port(first)}" for first in (PLAIN, SASL, CONTROLLER))
+    brokers = f"PLAIN://{plain}" + (f",SASL://{sasl}" if cluster.sasl else "")
+    chosen = {
+        **SETTINGS,
+        **dict.fromkeys(REPLICAS, str(len(cluster.nodes))),
+        "node.id": str(node.number),
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"127.0.0.1:{one.port(CONTROLLER)}" for one in cluster.nodes
+        ),
+        "listeners": f"{brokers},CONTROLLER://{controller}",
+        "advertised.listeners": f"{brokers},CONTROLLER://{controller}",
+        "log.dirs": f"{DATA}/{node.number}",
+    }
+    more = {key.replace("_", "."): value for key, value in more.items()}
+    if cluster.sasl:
+        chosen["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
+        chosen["listener.name.sasl.plain.sasl.jaas.config"] = more.pop("sasl")
+        chosen["listener.name.sasl.scram-sha-256.sasl.jaas.config"] = (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        )
+    return chosen | more
+
+
+def tell_answered(truth: Truth, answered: Iterator[dict[str, Any]], names: dict[int, str]) -> None:
+    """Count what the brokers answered, and name the requests of clients that do not tell of them themselves.
+
+    A request that one broker forwards to another is on the wire inside an Envelope, of which the log says
+    only that there was one.
+    """
+    telling = {request.client_id for request in truth.requests}
+    for told in answered:
+        header = told["requestHeader"]
+        broker_port, client_port = ports(told)
+        api = "Envelope" if told["isForwarded"] else names[header["requestApiKey"]]
+        counts = truth.broker_requests.setdefault(str(broker_port), {})
+        counts[api] = counts.get(api, 0) + 1
+        if header["clientId"] not in telling and not told["isForwarded"]:
+            truth.answered.append(
+                {
+                    "client_id": header["clientId"],
+                    "client_port": client_port,
+                    "broker_port": broker_port,
+                    "api": api,
+                    "version": header["requestApiVersion"],
+                    "correlation_id": header["correlationId"],
+                    "errors": error_codes(told.get("response")),
+                }
+            )
+
+
+def ports(told: dict[str, Any]) -> tuple[int, int]:
+    """The broker's and the client's port: both addresses are the first of what names a connection."""
+    broker, client, *_ = told["connection"].split("-")
+    return int(broker.rpartition(":")[2]), int(client.rpartition(":")[2])
+
+
+def spelled_as_ours(found: dict[str, Any]) -> dict[str, Any]:
+    """The name by which error_codes() looks for an error code."""
+    return {"error_code" if name == "errorCode" else name: value for name, value in found.items()}
