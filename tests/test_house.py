@@ -1,0 +1,217 @@
+"""What the house rules promise about the tree itself: its documents, its tests, the size of its files."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import kdissect
+from kdissect.cli.main import kdissect as command_line
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_LINES = 500
+README_SHOWS_WITHIN = 25  # lines
+
+# Modules without a test file of their own, and which tests look at them instead.
+TESTED_ELSEWHERE: dict[str, str] = {
+    "kdissect/__main__.py": "tests/cli runs the function it calls",
+    "kdissect/analysis/truth.py": "tests/analysis/test_where.py compares through expressions, as people do",
+    "kdissect/anomalies.py": "a table: each kind is raised by the tests of the stage that finds it",
+    "kdissect/errors.py": "exceptions without logic",
+    "kdissect/kafka/decoder.py": "tests/kafka/test_compiler.py runs what it writes",
+    "kdissect/kafka/resync.py": "tests of recognition.py and framing.py, which search with it",
+    "kdissect/kafka/secrets.py": "tests/test_secrets.py looks for each credential in each output",
+    "kdissect/limits.py": "numbers: each is tested by the stage that obeys it",
+    "kdissect/model.py": "nouns without behaviour",
+}
+
+
+def modules() -> list[Path]:
+    """Every module of the package; those that only name their folder are none."""
+    return [path for path in sorted(ROOT.glob("kdissect/**/*.py")) if path.name != "__init__.py"]
+
+
+def mirror(path: Path) -> Path:
+    """Where the tests of a module stand."""
+    return ROOT / "tests" / path.relative_to(ROOT / "kdissect").with_name(f"test_{path.name}")
+
+
+def code_files() -> list[Path]:
+    """Every file of Python in the tree."""
+    folders = ("kdissect", "tests", "samples", "benchmarks", "docs")
+    return [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
+
+
+def documents() -> list[Path]:
+    """Every page that people read."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *(
+            path
+            for folder in ("docs", "samples", "benchmarks", "tests")
+            for path in ROOT.glob(f"{folder}/**/*.md")
+        ),
+    ]
+    return sorted(pages)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+# --- code ---------------------------------------------------------------------------------------------------
+
+
+def test_every_module_has_a_test_file_in_the_same_place() -> None:
+    assert [
+        name_of(path)
+        for path in modules()
+        if not mirror(path).exists() and name_of(path) not in TESTED_ELSEWHERE
+    ] == []
+
+
+def test_only_modules_without_a_test_file_are_said_to_be_tested_elsewhere() -> None:
+    without = {name_of(path) for path in modules() if not mirror(path).exists()}
+    assert set(TESTED_ELSEWHERE) - without == set()
+
+
+def test_every_module_begins_with_what_it_is() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("kdissect/**/*.py")}
+    assert [name_of(path) for path, text in texts.items() if not ast.get_docstring(ast.parse(text))] == []
+
+
+def test_every_file_is_short_enough_to_be_read() -> None:
+    lengths = {name_of(path): path.read_bytes().count(b"\n") for path in code_files()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_the_version_is_the_same_wherever_it_is_told() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert kdissect.__version__ == project["version"]
+
+
+# --- documents ----------------------------------------------------------------------------------------------
+
+
+def test_generated_documents_are_up_to_date() -> None:
+    assert "\n".join(_generator().differences()) == "", "run: python docs/generate.py"
+
+
+def test_every_command_is_documented() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    context = click.Context(command_line, info_name="kdissect")
+    for name in command_line.list_commands(context):
+        command = command_line.get_command(context, name)
+        assert command is not None
+        assert command.help, f"{name} has no help"
+        assert f"## kdissect {name}\n" in page
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.help, f"{name} {option.name} has no help"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = [
+        f"{name_of(path)}: {target}"
+        for path in documents()
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_every_benchmark_says_what_it_answers() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    files = [path.name for path in ROOT.glob("benchmarks/*.py")]
+    assert [name for name in files if f"`python benchmarks/{name}" not in page] == []
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    assert [name for name in pages if f"]({name})" not in page] == []
+
+
+def test_every_room_is_on_the_map() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in ROOT.glob("kdissect/*/__init__.py")}
+    assert [room for room in rooms if f"`{room}/`" not in page] == []
+
+
+# --- README -------------------------------------------------------------------------------------------------
+
+
+def test_readme_shows_first_what_kdissect_prints() -> None:
+    """Its rows are those of a terminal: a shorter time and fewer columns than in a pipe, but the same
+    words."""
+    head = "\n".join(_readme().splitlines()[:README_SHOWS_WITHIN]) + "\n"
+    shown = re.search(r"^```\w*\n\$ kdissect (.+)\n([\s\S]+?)^```$", head, re.MULTILINE)
+    assert shown, f"no fenced block with '$ kdissect ...' ends within {README_SHOWS_WITHIN} lines"
+    printed = [" ".join(line.split()) for line in _kdissect(shown[1].split()).splitlines()]
+    rows = [line.split(maxsplit=1) for line in shown[2].splitlines() if line[:1].isdigit()]
+    assert rows
+    for time, text in rows:
+        words = " " + " ".join(text.split())
+        assert any(time in line and line.endswith(words) for line in printed), f"not printed: {time}{words}"
+
+
+def test_readme_has_one_command_to_read_a_sample_and_one_to_test() -> None:
+    blocks = re.findall(r"^```\w*\n([\s\S]+?)^```$", _readme(), re.MULTILINE)
+    commands = [line for block in blocks for line in block.splitlines() if line.startswith("python3 -m venv")]
+    assert len(commands) == 2
+    assert re.search(r"&& \.venv/bin/kdissect read samples/\S+$", commands[0])
+    assert re.search(r"&& \.venv/bin/python -m pytest\b", commands[1])
+
+
+def test_readme_example_in_python_is_short_and_works() -> None:
+    example = re.search(r"^```python\n([\s\S]+?)^```$", _readme(), re.MULTILINE)
+    assert example, "no Python example"
+    assert len(example[1].splitlines()) <= 5
+    assert _run([sys.executable, "-c", example[1]])
+
+
+def _readme() -> str:
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _kdissect(arguments: list[str]) -> str:
+    return _run([sys.executable, "-m", "kdissect", *arguments])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=60,
+        env=_plain_environment(),
+    )
+    return done.stdout
+
+
+def _plain_environment() -> dict[str, str]:
+    """What README is written for: no terminal, times in UTC, text in UTF-8."""
+    return {**os.environ, "TZ": "UTC", "PYTHONUTF8": "1", "NO_COLOR": "1"}
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
