@@ -165,6 +165,8 @@ def packets_of(source: Source) -> Generator[Packet, None, None]:
         if method is not None:
             window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
             window.more(0, _MAGIC_BYTES)
+            if not window.data and source.warnings:
+                raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
             if file_format.recognised(window.data):
                 yield from file_format.packets(window, source)

@@ -103,7 +103,10 @@ def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning(name: str) -> Non
         seen = read(packed[:cut])
         assert seen.timed == list(EXAMPLE[: len(seen.timed)])
         assert f"stream: its {name} data ends early" in seen.warnings
-        assert seen.fault is None or "neither pcap nor pcapng" in seen.fault
+        # A few bytes of a header can come out and still be no capture.
+        nothing = f"stream: its {name} data ends before the first packet"
+        assert seen.fault in (None, nothing) or "neither pcap nor pcapng" in seen.fault
+        assert seen.fault is None or "empty" not in seen.fault
 
 
 def stored(data: bytes) -> bytes:

@@ -49,6 +49,7 @@ def test_find_takes_every_name_and_former_name() -> None:
         ("fethc", "no api 'fethc', did you mean Fetch?"),
         ("TopicMetadta", "no api 'TopicMetadta', did you mean Metadata?"),
         ("95", "no api '95'; keys are 0 to 94"),
+        ("-1", "no api '-1'; keys are 0 to 94"),
         ("", "no api ''; keys are 0 to 94"),
     ],
 )
