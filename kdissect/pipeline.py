@@ -145,10 +145,8 @@ class Dissection:
         return exchanges
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
-        exchanges.reverse()
-        while (
-            exchanges
-        ):  # at the end of a capture they are many, and their bodies need not wait for each other
+        exchanges.reverse()  # to let go of each as it leaves: at the end of a capture they are many
+        while exchanges:
             exchange = exchanges.pop()
             decode_exchange(exchange, show_secrets=self._show_secrets)
             exchange.anomalies += open_payloads(exchange, self._group_protocols, self._limits)
