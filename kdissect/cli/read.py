@@ -20,6 +20,7 @@ from kdissect.cli.options import (
     to_exchange_id,
 )
 from kdissect.cli.readable import Readable
+from kdissect.cli.showing import show
 from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, wants_colour, warn, width
 from kdissect.pipeline import dissect
 from kdissect.sinks import columns
@@ -32,7 +33,7 @@ from kdissect.sinks.times import FORMATS, Times
 from kdissect.sinks.tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Protocol, TextIO
 
     from kdissect.model import Exchange
@@ -180,7 +181,7 @@ def read(
             )
             sink = _sink(look, out, times, show_secrets=show_secrets)
             selected = _select(dissection, wanted, frozenset(exchanges), times)
-            shown, is_interrupted = _show(selected, sink, count, out.flush if look.flush else None)
+            shown, is_interrupted = show(selected, sink.feed, count, out.flush if look.flush else None)
         sink.close()  # behind the bar's own line
     if readable.fault is not None:
         warn(f"warning: {readable.fault}; what follows was not read")
@@ -228,22 +229,3 @@ def _select(
         times.pass_over(exchange.time_ns)
         if is_first:
             wanted.pass_over(exchange)
-
-
-def _show(
-    selected: Iterable[Exchange], sink: Sink, count: int | None, flush: Callable[[], object] | None
-) -> tuple[int, bool]:
-    """Feed the sink; how many exchanges it got, and whether Ctrl-C ended it."""
-    shown = 0
-    is_interrupted = False
-    try:
-        for exchange in selected:
-            shown += 1
-            sink.feed(exchange)
-            if flush is not None:
-                flush()
-            if shown == count:
-                break
-    except KeyboardInterrupt:
-        is_interrupted = True
-    return shown, is_interrupted

@@ -21,6 +21,7 @@ from kdissect.cli.options import (
     to_exchange_id,
 )
 from kdissect.cli.readable import Readable
+from kdissect.cli.showing import show
 from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn, width
 from kdissect.pipeline import dissect
 from kdissect.sinks import columns
@@ -30,7 +31,7 @@ from kdissect.sinks.recordtable import RecordTable
 from kdissect.sinks.times import FORMATS, Times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from kdissect.analysis.carried import CarriedRecord
     from kdissect.analysis.recordfilters import RecordFilter
@@ -149,7 +150,7 @@ def records(
                 usual = "ud" if columns_of_terminal is None else "u"
                 first_ns = None if first is None else first.time_ns
                 sink = RecordTable(out, Times(times or usual, first_ns=first_ns), width=columns_of_terminal)
-            shown, is_interrupted = _show(found.of(dissection), sink, count, out.flush if flush else None)
+            shown, is_interrupted = show(found.of(dissection), sink.feed, count, out.flush if flush else None)
         sink.close()  # behind the bar's own line
     if readable.fault is not None:
         warn(f"warning: {readable.fault}; what follows was not read")
@@ -199,28 +200,6 @@ class _Records:
                 for batch, opened in open_carried(each, show_secrets=self._show_secrets):
                     self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
                     yield from filter(are_meant.matches, opened)
-
-
-def _show(
-    found: Iterable[CarriedRecord],
-    sink: JsonLines | RecordTable,
-    count: int | None,
-    flush: Callable[[], object] | None,
-) -> tuple[int, bool]:
-    """Feed the sink; how many records it got, and whether Ctrl-C ended it."""
-    shown = 0
-    is_interrupted = False
-    try:
-        for record in found:
-            shown += 1
-            sink.feed(record)
-            if flush is not None:
-                flush()
-            if shown == count:
-                break
-    except KeyboardInterrupt:
-        is_interrupted = True
-    return shown, is_interrupted
 
 
 def _tell(found: _Records, shown: int, *, complete: bool) -> None:

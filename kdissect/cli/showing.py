@@ -1,0 +1,42 @@
+"""Rows -> a sink, until there are enough of them or the person presses Ctrl-C. Holds nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Row = TypeVar("Row")
+
+
+def show(
+    rows: Iterable[Row],
+    feed: Callable[[Row], object],
+    most: int | None,
+    flush: Callable[[], object] | None,
+) -> tuple[int, bool]:
+    """Feed the sink.
+
+    Args:
+        rows: exchanges or records.
+        feed: the sink's.
+        most: after how many to stop, None: never.
+        flush: called after each row that somebody watches.
+
+    Returns:
+        How many rows the sink got, and whether Ctrl-C ended it.
+    """
+    shown = 0
+    is_interrupted = False
+    try:
+        for row in rows:
+            shown += 1
+            feed(row)
+            if flush is not None:
+                flush()
+            if shown == most:
+                break
+    except KeyboardInterrupt:
+        is_interrupted = True
+    return shown, is_interrupted
