@@ -44,8 +44,6 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "other_version": AnomalyKind(
         NOTE, "The response is in another version than the request (ApiVersions after error 35)."
     ),
-    "unknown_tag": AnomalyKind(NOTE, "A tagged field that no known version has; kept as bytes."),
-    "invalid_utf8": AnomalyKind(NOTE, "A string is not UTF-8; the odd bytes are shown by backslash escapes."),
     "uncaptured_body": AnomalyKind(
         WARNING, "A part of the frame was not captured or is larger than the bound."
     ),
@@ -84,5 +82,4 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "name_not_waited_for": AnomalyKind(
         NOTE, "Too many rows waited for a topic's name; this one went on without it."
     ),
-    "tls": AnomalyKind(NOTE, "The connection is encrypted."),
 }

@@ -57,8 +57,6 @@ class Limits:
     frame_max_bytes: int = 1024 * MIB
     frame_bytes: int = 16 * MIB
 
-    # kafka, bodies: nesting of messages inside messages (Envelope) and of structs; real schemas nest 6 deep.
-    nesting: int = 32
     # kafka, walker: fields of one message that get a name each; 200,000 partitions in one Metadata answer
     # have 2 million.
     walk_spans: int = 1_000_000
