@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.analysis import filters
-from kdissect.analysis.where import compile_where
-from kdissect.capture.reader import open_capture
-from kdissect.cli import closing
-from kdissect.cli.options import (
-    CRITERIA,
-    ExchangeId,
-    all_ports,
-    filter_options,
-    input_options,
-    to_exchange_id,
-)
-from kdissect.cli.readable import Readable
-from kdissect.cli.showing import show
-from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, wants_colour, warn, width
-from kdissect.pipeline import dissect
-from kdissect.sinks import columns
+from kdissect.cli.options import filter_options, input_options, to_exchange_id
+from kdissect.cli.running import Asked, running
+from kdissect.cli.terminal import wants_colour, width
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.phrases import many
 from kdissect.sinks.table import Table, is_narrow
 from kdissect.sinks.tally import Tally
 from kdissect.sinks.times import FORMATS, Times
 from kdissect.sinks.tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from typing import Protocol, TextIO
 
     from kdissect.model import Exchange
@@ -138,67 +121,32 @@ class Look(NamedTuple):
     show_default=True,
     help="auto: on a terminal, unless NO_COLOR is set.",
 )
-def read(
-    files: tuple[str, ...],
-    also_files: tuple[str, ...],
-    decode_as: tuple[frozenset[int], ...],
-    ports: tuple[frozenset[int], ...],
-    show_secrets: bool,
-    no_progress: bool,
-    where: str | None,
-    exchanges: tuple[ExchangeId, ...],
-    count: int | None,
-    **options: Any,
-) -> None:
+def read(count: int | None, **options: Any) -> None:
     """Show what Kafka clients and brokers said in a capture.
 
     FILE is pcap or pcapng, plain or compressed by gzip, zstd or lz4; - is stdin. Several files are one
     capture, merged by time. Kafka is recognised on any port.
     """
-    paths = (*also_files, *files)
-    if not paths:
-        raise click.UsageError("no FILE was named; - is stdin")
-    if "-" in paths:
-        check_stdin()
-    criteria = {name: options.pop(name) for name in CRITERIA}
-    wanted = filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None)
+    asked = Asked.take(options)
     look = Look(**options)
     look.check()
-    with open_capture(*paths) as capture, output() as out:
-        shows_bar = not no_progress and (look.quiet or not out.isatty())
-        with progress(capture, wanted=shows_bar) as packets:
-            readable = Readable(packets)
-            first = next(readable, None)
-            times = _times(look, out)
-            if first is not None:
-                times.first_ns = first.time_ns
-                wanted.begin(first.time_ns)
-            dissection = dissect(
-                chain(() if first is None else (first,), readable),
-                ports=all_ports(ports),
-                kafka_ports=all_ports(decode_as),
-                show_secrets=show_secrets,
-            )
-            sink = _sink(look, out, times, show_secrets=show_secrets)
-            selected = _select(dissection, wanted, frozenset(exchanges), times)
-            shown, is_interrupted = show(selected, sink.feed, count, out.flush if look.flush else None)
-        sink.close()  # behind the bar's own line
-    if readable.fault is not None:
-        warn(f"warning: {readable.fault}; what follows was not read")
-    is_complete = not is_interrupted and shown != count
-    closing.close(capture, dissection, shown=shown, complete=is_complete, unmet=wanted.unmet)
-    if is_interrupted:
-        packets_read = many(dissection.counts["packets"], "packet")
-        warn(f"interrupted after {packets_read}, {many(shown, 'exchange')} shown")
-        raise click.exceptions.Exit(INTERRUPTED)
+    with running(asked, bar=lambda out: look.quiet or not out.isatty()) as run:
+        times = _times(look, run.out, run.first_ns)
+        sink = _sink(look, run.out, times, show_secrets=asked.show_secrets)
+        selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
+        run.show(selected, sink.feed, count, flush=look.flush)
+        sink.close()
+    run.tell(run.shown)
+    run.end("exchange")
 
 
-def _times(look: Look, out: TextIO) -> Times:
+def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
     """The time format asked for; else what fits: a terminal gets no date, a narrow one no microseconds."""
     columns_of_terminal = width(out)
     is_line = not (look.tree or look.show_bytes)
     usual = "u" if is_line and columns_of_terminal is not None else "ud"
-    return Times(look.times or usual, digits=3 if is_line and is_narrow(columns_of_terminal) else 6)
+    digits = 3 if is_line and is_narrow(columns_of_terminal) else 6
+    return Times(look.times or usual, first_ns=first_ns, digits=digits)
 
 
 def _sink(look: Look, out: TextIO, times: Times, *, show_secrets: bool) -> Sink:
@@ -214,18 +162,3 @@ def _sink(look: Look, out: TextIO, times: Times, *, show_secrets: bool) -> Sink:
             out, times, colour=colour, show_bytes=look.show_bytes, whole=look.full, show_secrets=show_secrets
         )
     return Table(out, times, width=width(out), colour=colour)
-
-
-def _select(
-    found: Iterable[Exchange], wanted: filters.Filter, ids: frozenset[ExchangeId], times: Times
-) -> Iterator[Exchange]:
-    is_first = True
-    for exchange in found:
-        is_meant = not ids or (exchange.connection.id, exchange.number) in ids
-        if is_meant and wanted.matches(exchange):
-            is_first = False
-            yield exchange
-            continue
-        times.pass_over(exchange.time_ns)
-        if is_first:
-            wanted.pass_over(exchange)

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.analysis import filters
-from kdissect.analysis.where import compile_where
-from kdissect.capture.reader import open_capture
-from kdissect.cli import closing
-from kdissect.cli.options import (
-    CRITERIA,
-    ExchangeId,
-    all_ports,
-    filter_options,
-    input_options,
-    to_exchange_id,
-)
-from kdissect.cli.readable import Readable
-from kdissect.cli.showing import show
-from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn, width
-from kdissect.pipeline import dissect
+from kdissect.cli.options import filter_options, input_options, to_exchange_id
+from kdissect.cli.running import Asked, running
+from kdissect.cli.terminal import warn, width
 from kdissect.sinks import columns
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.phrases import many
@@ -99,21 +85,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
 )
-def records(
-    files: tuple[str, ...],
-    also_files: tuple[str, ...],
-    decode_as: tuple[frozenset[int], ...],
-    ports: tuple[frozenset[int], ...],
-    show_secrets: bool,
-    no_progress: bool,
-    where: str | None,
-    exchanges: tuple[ExchangeId, ...],
-    count: int | None,
-    as_json: bool,
-    times: str | None,
-    flush: bool,
-    **options: Any,
-) -> None:
+def records(count: int | None, as_json: bool, times: str | None, flush: bool, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
     Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
@@ -121,78 +93,42 @@ def records(
     """
     from kdissect.analysis.recordfilters import RecordFilter, Wanted
 
-    paths = (*also_files, *files)
-    if not paths:
-        raise click.UsageError("no FILE was named; - is stdin")
-    if "-" in paths:
-        check_stdin()
-    criteria = {name: options.pop(name) for name in CRITERIA}
-    wanted = filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None)
-    are_meant = RecordFilter(Wanted(topics=criteria["topic"], partitions=criteria["partition"], **options))
-    with open_capture(*paths) as capture, output() as out:
-        with progress(capture, wanted=not no_progress and not out.isatty()) as packets:
-            readable = Readable(packets)
-            first = next(readable, None)
-            if first is not None:
-                wanted.begin(first.time_ns)
-            dissection = dissect(
-                chain(() if first is None else (first,), readable),
-                ports=all_ports(ports),
-                kafka_ports=all_ports(decode_as),
-                show_secrets=show_secrets,
-            )
-            found = _Records(wanted, frozenset(exchanges), are_meant, show_secrets=show_secrets)
-            sink: JsonLines | RecordTable
-            if as_json:
-                sink = JsonLines(out.buffer.write, columns=columns.RECORD, flush_each=flush)
-            else:
-                columns_of_terminal = width(out)
-                usual = "ud" if columns_of_terminal is None else "u"
-                first_ns = None if first is None else first.time_ns
-                sink = RecordTable(out, Times(times or usual, first_ns=first_ns), width=columns_of_terminal)
-            shown, is_interrupted = show(found.of(dissection), sink.feed, count, out.flush if flush else None)
-        sink.close()  # behind the bar's own line
-    if readable.fault is not None:
-        warn(f"warning: {readable.fault}; what follows was not read")
-    is_complete = not is_interrupted and shown != count
-    closing.close(capture, dissection, shown=found.exchanges, complete=is_complete, unmet=wanted.unmet)
-    _tell(found, shown, complete=is_complete)
-    if is_interrupted:
-        warn(
-            f"interrupted after {many(dissection.counts['packets'], 'packet')}, {many(shown, 'record')} shown"
-        )
-        raise click.exceptions.Exit(INTERRUPTED)
+    asked = Asked.take(options)
+    topics, partitions = asked.criteria["topic"], asked.criteria["partition"]
+    found = _Records(
+        RecordFilter(Wanted(topics=topics, partitions=partitions, **options)), show_secrets=asked.show_secrets
+    )
+    with running(asked, bar=lambda out: not out.isatty()) as run:
+        sink: JsonLines | RecordTable
+        if as_json:
+            sink = JsonLines(run.out.buffer.write, columns=columns.RECORD, flush_each=flush)
+        else:
+            columns_of_terminal = width(run.out)
+            usual = "ud" if columns_of_terminal is None else "u"
+            how = Times(times or usual, first_ns=run.first_ns)
+            sink = RecordTable(run.out, how, width=columns_of_terminal)
+        run.show(found.of(run.selected()), sink.feed, count, flush=flush)
+        sink.close()
+    run.tell(found.exchanges)
+    _tell(found, run.shown, complete=run.complete)
+    run.end("record")
 
 
 class _Records:
     """The records that are wanted. Counts the exchanges that were looked into, and what was wrong there."""
 
-    def __init__(
-        self,
-        wanted: filters.Filter,
-        ids: frozenset[ExchangeId],
-        are_meant: RecordFilter,
-        *,
-        show_secrets: bool,
-    ) -> None:
+    def __init__(self, are_meant: RecordFilter, *, show_secrets: bool) -> None:
         self.exchanges = 0
         self.anomalies: Counter[str] = Counter()
-        self._wanted = wanted
-        self._ids = ids
         self._are_meant = are_meant
         self._show_secrets = show_secrets
 
-    def of(self, dissection: Iterable[Exchange]) -> Iterator[CarriedRecord]:
+    def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
         """Yield them in the order of their exchanges."""
         from kdissect.analysis.carried import carried, open_carried
 
-        are_meant, ids = self._are_meant, self._ids
-        for exchange in dissection:
-            is_meant = not ids or (exchange.connection.id, exchange.number) in ids
-            if not (is_meant and self._wanted.matches(exchange)):
-                if not self.exchanges:
-                    self._wanted.pass_over(exchange)
-                continue
+        are_meant = self._are_meant
+        for exchange in exchanges:
             self.exchanges += 1
             for each in carried(exchange):
                 if not are_meant.matches_partition(each):

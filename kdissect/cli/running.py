@@ -1,0 +1,183 @@
+"""Options of a command that reads captures -> its dissection, rows for its sink, and what is said at the end.
+
+    asked = Asked.take(options)
+    with running(asked) as run:
+        run.show(run.selected(), sink.feed)
+        sink.close()
+    run.tell(...)
+
+Holds the one packet that was read ahead, for filters that count from a capture's first.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kdissect.analysis import filters
+from kdissect.analysis.where import compile_where
+from kdissect.capture.reader import open_capture
+from kdissect.cli import closing
+from kdissect.cli.options import CRITERIA, ExchangeId, all_ports
+from kdissect.cli.readable import Readable
+from kdissect.cli.showing import show
+from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn
+from kdissect.limits import DEFAULT, Limits
+from kdissect.pipeline import Dissection, dissect
+from kdissect.sinks import columns
+from kdissect.sinks.phrases import many
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TextIO
+
+    from kdissect.capture.reader import Capture
+    from kdissect.model import Exchange
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What ``input_options`` and ``filter_options`` were given, as values.
+
+    Attributes:
+        paths: at least one.
+        wanted: the filters, as one.
+        criteria: the same as texts, for filters of other rows.
+        ids: exchanges that were asked for by name; empty: all.
+    """
+
+    paths: tuple[str, ...]
+    ports: frozenset[int]
+    kafka_ports: frozenset[int]
+    show_secrets: bool
+    no_progress: bool
+    wanted: filters.Filter
+    criteria: dict[str, tuple[str, ...]]
+    ids: frozenset[ExchangeId]
+    limits: Limits
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Asked:
+        """Take its own out of a command's options, and leave those of the command.
+
+        Raises:
+            UsageError: no file was named, or a filter is none.
+        """
+        paths = (*options.pop("also_files"), *options.pop("files"))
+        if not paths:
+            raise click.UsageError("no FILE was named; - is stdin")
+        if "-" in paths:
+            check_stdin()
+        criteria = {name: options.pop(name, ()) for name in CRITERIA}
+        where = options.pop("where", None)
+        return cls(
+            paths=paths,
+            ports=all_ports(options.pop("ports")),
+            kafka_ports=all_ports(options.pop("decode_as")),
+            show_secrets=options.pop("show_secrets"),
+            no_progress=options.pop("no_progress"),
+            wanted=filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None),
+            criteria=criteria,
+            ids=frozenset(options.pop("exchanges", ())),
+            limits=options.pop("limits", DEFAULT),
+        )
+
+
+class Run:
+    """A capture that is being dissected.
+
+    Attributes:
+        out: for the command's data.
+        capture, dissection: what is read, and what becomes of it.
+        first_ns: time of the first packet, None where there is none.
+        shown: rows that the sink got.
+        interrupted: whether Ctrl-C ended it.
+        complete: whether the capture was read to its end.
+    """
+
+    def __init__(
+        self, asked: Asked, capture: Capture, out: TextIO, bar: ExitStack, *, wants_bar: bool
+    ) -> None:
+        self.out = out
+        self.capture = capture
+        self.shown = 0
+        self.interrupted = False
+        self.complete = False
+        self._asked = asked
+        self._bar = bar
+        self._readable = Readable(bar.enter_context(progress(capture, wanted=wants_bar)))
+        first = next(self._readable, None)
+        self.first_ns = None if first is None else first.time_ns
+        if first is not None:
+            asked.wanted.begin(first.time_ns)
+        self.dissection: Dissection = dissect(
+            chain(() if first is None else (first,), self._readable),
+            limits=asked.limits,
+            ports=asked.ports,
+            kafka_ports=asked.kafka_ports,
+            show_secrets=asked.show_secrets,
+        )
+
+    def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
+        """Yield the exchanges that are asked for; tell of each of the others."""
+        wanted, ids = self._asked.wanted, self._asked.ids
+        is_first = True
+        for exchange in self.dissection:
+            is_meant = not ids or (exchange.connection.id, exchange.number) in ids
+            if is_meant and wanted.matches(exchange):
+                is_first = False
+                yield exchange
+                continue
+            if passed_over is not None:
+                passed_over(exchange)
+            if is_first:  # until one is what was asked for, it may be of use to know what there was instead
+                wanted.pass_over(exchange)
+
+    def show(
+        self,
+        rows: Iterable[Row],
+        feed: Callable[[Row], object],
+        most: int | None = None,
+        *,
+        flush: bool = False,
+    ) -> None:
+        """Feed a sink, and end the progress bar's line."""
+        self.shown, self.interrupted = show(rows, feed, most, self.out.flush if flush else None)
+        self.complete = not self.interrupted and (most is None or self.shown < most)
+        self._bar.close()
+
+    def tell(self, exchanges: int) -> None:
+        """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
+        if self._readable.fault is not None:
+            warn(f"warning: {self._readable.fault}; what follows was not read")
+        closing.close(
+            self.capture,
+            self.dissection,
+            shown=exchanges,
+            complete=self.complete,
+            unmet=self._asked.wanted.unmet,
+        )
+
+    def end(self, noun: str) -> None:
+        """End the command as Ctrl-C wants it, if it was pressed.
+
+        Raises:
+            Exit: it was.
+        """
+        if self.interrupted:
+            packets = many(self.dissection.counts["packets"], "packet")
+            warn(f"interrupted after {packets}, {many(self.shown, noun)} shown")
+            raise click.exceptions.Exit(INTERRUPTED)
+
+
+@contextmanager
+def running(asked: Asked, *, bar: Callable[[TextIO], bool]) -> Iterator[Run]:
+    """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr."""
+    with open_capture(*asked.paths) as capture, output() as out, ExitStack() as stack:
+        yield Run(asked, capture, out, stack, wants_bar=not asked.no_progress and bar(out))

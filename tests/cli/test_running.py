@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from kdissect.cli.options import ExchangeId
+from kdissect.cli.running import Asked, Run, running
+from tests.cli.running import capture_bytes, talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def never(_: object) -> bool:
+    return False
+
+
+def options(**given: Any) -> dict[str, Any]:
+    usual = {"files": (), "also_files": (), "decode_as": (), "ports": ()}
+    return {**usual, "show_secrets": False, "no_progress": True, **given}
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> str:
+    path = tmp_path / "talk.pcap"
+    path.write_bytes(capture_bytes(talk()))
+    return str(path)
+
+
+def apis(run: Run, **how: Any) -> list[str]:
+    seen: list[str] = []
+    run.show(run.selected(), lambda exchange: seen.append(exchange.api or "?"), **how)
+    return seen
+
+
+def test_takes_its_own_options_and_leaves_the_others(capture: str) -> None:
+    given = options(files=(capture,), also_files=("first.pcap",), api=("Heartbeat",), count=3)
+    asked = Asked.take(given)
+    assert given == {"count": 3}
+    assert asked.paths == ("first.pcap", capture)
+    assert asked.criteria["api"] == ("Heartbeat",)
+
+
+def test_no_file_is_a_usage_error() -> None:
+    with pytest.raises(click.UsageError, match="no FILE was named"):
+        Asked.take(options())
+
+
+def test_all_or_what_is_asked_for(capture: str) -> None:
+    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+        assert apis(run) == ["Metadata", "Heartbeat", "Heartbeat", "Heartbeat"]
+        assert run.complete
+    with running(Asked.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
+        passed_over: list[int | None] = []
+        run.show(run.selected(lambda exchange: passed_over.append(exchange.api_key)), [].append)
+        assert (run.shown, passed_over) == (1, [12, 12, 12])
+
+
+def test_one_exchange_by_name(capture: str) -> None:
+    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+        connection = next(run.selected()).connection.id
+    asked = Asked.take(options(files=(capture,), exchanges=(ExchangeId(connection, 1),)))
+    with running(asked, bar=never) as run:
+        assert apis(run) == ["Metadata"]
+
+
+def test_enough_is_not_the_whole(capture: str) -> None:
+    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+        assert apis(run, most=2) == ["Metadata", "Heartbeat"]
+        assert not run.complete
+        run.end("exchange")  # nobody interrupted it
+
+
+def test_interrupted(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows() -> Iterator[int]:
+        yield 1
+        raise KeyboardInterrupt
+
+    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+        run.show(rows(), [].append)
+        assert not run.complete
+        with pytest.raises(click.exceptions.Exit) as stop:
+            run.end("row")
+    assert stop.value.exit_code == 130
+    assert "1 row shown" in capsys.readouterr().err
