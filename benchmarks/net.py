@@ -17,9 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from kdissect.model import Packet  # noqa: TC001  (its neighbours are needed at run time)
 from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments
-from tests.segments import COOKED, Talk
+from tests.segments import COOKED, Talk, ipv4, link
 
 EXCHANGES = 10_000
+
+# UDP ports, length and checksum, and a network's number; an ethertype; a label and the bottom of the stack.
+VXLAN = bytes.fromhex("c93b12b5 00000000 08000000 00000700")
+GRE = bytes.fromhex("00000800")
+MPLS = bytes.fromhex("00010140")
 
 
 def chatty(**options: object) -> list[Packet]:
@@ -50,6 +55,16 @@ def reordered(packets: list[Packet]) -> list[Packet]:
     return [packets[place] for place in order]
 
 
+def tunnelled(packets: list[Packet], protocol: int, header: bytes, *, ethernet: bool) -> list[Packet]:
+    """Each packet behind the header of a tunnel."""
+    found = []
+    for packet in packets:
+        inside = header + (packet.data if ethernet else packet.data[14:])
+        data = link(ipv4("192.0.2.1", "192.0.2.2", inside, protocol=protocol))
+        found.append(packet._replace(data=data, length=len(data)))
+    return found
+
+
 def measure(packets: list[Packet]) -> tuple[float, float]:
     """Seconds to find the segments, and to put them in order."""
     finding = ordering = float("inf")
@@ -77,6 +92,9 @@ def main() -> None:
         "chatty, snaplen 96": chatty(snaplen=96),
         "chatty, reordered": reordered(usual),
         "chatty, 1 % lost": [packet for packet in usual if packet.number % 100],
+        "chatty, in VXLAN": tunnelled(usual, 17, VXLAN, ethernet=True),
+        "chatty, in GRE": tunnelled(usual, 47, GRE, ethernet=False),
+        "chatty, in MPLS, which scapy reads": tunnelled(usual[:3000], 137, MPLS, ethernet=False),
         "chatty, one direction": [
             packet for packet in usual if packet.data[36:38] == (9092).to_bytes(2, "big")
         ],

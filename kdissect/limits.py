@@ -1,112 +1,286 @@
 """Every bound of the program in one place, each with its reason.
 
 kdissect promises that memory does not grow with the length of a capture. What is dropped past a bound is
-counted, and reported as an anomaly of the exchange or connection that it cost.
+counted, and reported as an anomaly of the exchange or connection that it cost. ``--limits`` prints this table
+and sets its numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 KIB = 1024
 MIB = 1024 * KIB
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1000 * MILLISECOND_NS
+MINUTE_NS = 60 * SECOND_NS
+
+
+def _bound(default: int, stage: str, reason: str) -> Any:
+    """Declare a bound: whose it is, and why it is what it is."""
+    return field(default=default, metadata={"stage": stage, "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one run. Sizes in bytes, times in nanoseconds of packet time."""
+    """Bounds of one run. Sizes (``_bytes`` in the name) in bytes, times (``_ns``) in nanoseconds of packet
+    time, the others counts.
+    """
 
-    # capture: a block length field in a damaged file must not make us allocate gigabytes; the largest snaplen
-    # in use is 256 KiB, and offloaded loopback packets reach 64 KiB + headers.
-    packet_bytes: int = 16 * MIB
-    # capture: interfaces of one pcapng section, and interfaces whose drop counters are kept.
-    interfaces: int = 4096
-    # capture: files merged with more others than this are open only while a block of theirs is read; a
-    # process may usually have 1024 files open, and others need some.
-    open_files: int = 128
+    packet_bytes: int = _bound(
+        16 * MIB,
+        "capture",
+        "A length field in a damaged file must not make us allocate gigabytes; the largest snaplen in use is "
+        "256 KiB, and offloaded loopback packets reach 64 KiB and headers.",
+    )
+    interfaces: int = _bound(
+        4096,
+        "capture",
+        "Interfaces of one pcapng section, and interfaces whose drop counters are kept.",
+    )
+    open_files: int = _bound(
+        128,
+        "capture",
+        "Files merged with more others than this are open only while a block of theirs is read: a process "
+        "may usually have 1024 files open, and others need some.",
+    )
 
-    # net, fragments: what a router keeps; more means an attack or a broken capture.
-    fragment_datagrams: int = 1024
-    fragment_bytes: int = 4 * MIB
-    fragment_age_ns: int = 30_000_000_000
+    fragment_datagrams: int = _bound(
+        1024,
+        "net, fragments",
+        "Datagrams of which fragments are missing: what a router keeps; more means an attack or a broken "
+        "capture.",
+    )
+    fragment_bytes: int = _bound(4 * MIB, "net, fragments", "All of them together.")
+    fragment_age_ns: int = _bound(
+        30 * SECOND_NS, "net, fragments", "As long as Linux waits for the rest (net.ipv4.ipfrag_time)."
+    )
 
-    # net, streams: a receive window rarely passes 6 MiB; behind a hole no more than that can be in flight.
-    stream_holes: int = 64
-    stream_bytes: int = 8 * MIB
-    stream_bytes_in_all: int = 64 * MIB
-    # net, patience: how late a segment may stand in a capture. Queues of a network card and of `-i any` mix
-    # packets that are some tens apart and milliseconds old; a first retransmission comes after 200 ms at the
-    # least. Both numbers must have passed.
-    patience_segments: int = 64
-    patience_ns: int = 250_000_000
-    # a hole that nobody acknowledged may still fill: a sender tries again for some seconds.
-    hole_age_ns: int = 10_000_000_000
+    tunnels: int = _bound(
+        8, "net, tunnels", "Tunnels and rare link layers around one packet: clouds use two or three."
+    )
+    skip_reasons: int = _bound(
+        1000, "net, tunnels", "Reasons why packets were not looked at, counted apart; noise has any number."
+    )
 
-    # net, connections: a broker keeps thousands; each costs some KB even when idle. One idle for longer than
-    # connections.max.idle.ms (10 minutes) has been closed by the broker even if the capture missed it.
-    connections: int = 20_000
-    connection_idle_ns: int = 15 * 60 * 1_000_000_000
+    stream_holes: int = _bound(
+        64, "net, streams", "Missing segments of one direction: fast retransmission fills a few at a time."
+    )
+    stream_bytes: int = _bound(
+        8 * MIB,
+        "net, streams",
+        "Behind a missing segment: a receive window rarely passes 6 MiB, and no more than that can be in "
+        "flight.",
+    )
+    stream_bytes_in_all: int = _bound(
+        64 * MIB, "net, streams", "The same in all connections together; the longest waiting goes first."
+    )
+    patience_segments: int = _bound(
+        64,
+        "net, patience",
+        "How late a segment may stand in a capture, in segments and in time: queues of a network card and of "
+        "`-i any` mix packets that are some tens apart. Both must have passed.",
+    )
+    patience_ns: int = _bound(
+        250 * MILLISECOND_NS,
+        "net, patience",
+        "Those packets are milliseconds old; a first retransmission comes after 200 ms at the least.",
+    )
+    hole_age_ns: int = _bound(
+        10 * SECOND_NS,
+        "net, patience",
+        "A missing segment that nobody acknowledged may still come: a sender tries again for some seconds.",
+    )
 
-    # kafka, search for a frame boundary: bytes held until they are given up as part of the gap, and bytes of
-    # which each is looked at; behind those, only the first bytes of packets are: most of what is searched in
-    # vain for so long is not Kafka.
-    resync_bytes: int = 1 * MIB
-    search_bytes: int = 1 * MIB
-    # kafka, framing: socket.request.max.bytes is 100 MiB by default; a frame that announces more than
-    # frame_max_bytes is not a frame, and of one larger than frame_bytes only that prefix is kept.
-    frame_max_bytes: int = 1024 * MIB
-    frame_bytes: int = 16 * MIB
+    connections: int = _bound(
+        20_000,
+        "net, connections",
+        "A broker keeps thousands, and each costs some KB even when idle. The least recently used goes.",
+    )
+    connection_idle_ns: int = _bound(
+        15 * MINUTE_NS,
+        "net, connections",
+        "One that was idle for longer than connections.max.idle.ms (10 minutes) was closed by the broker, "
+        "even if the capture missed it.",
+    )
+    ended_connections: int = _bound(
+        10_000,
+        "net, connections",
+        "Those that are over and remembered, some 500 bytes each, so that their packets may come again.",
+    )
+    ended_age_ns: int = _bound(
+        1 * MINUTE_NS,
+        "net, connections",
+        "How long: as far as the clocks of two merged captures may differ. TIME_WAIT lasts as long on Linux.",
+    )
 
-    # kafka, walker: fields of one message that get a name each; 200,000 partitions in one Metadata answer
-    # have 2 million.
-    walk_spans: int = 1_000_000
+    resync_bytes: int = _bound(
+        1 * MIB,
+        "kafka, search for frames",
+        "Held of a direction whose frame boundaries are unknown, until it is given up as part of the gap.",
+    )
+    search_bytes: int = _bound(
+        1 * MIB,
+        "kafka, search for frames",
+        "Bytes of which each is looked at; behind those, only the first of each packet are: most of what is "
+        "searched in vain for so long is not Kafka.",
+    )
+    frame_max_bytes: int = _bound(
+        1024 * MIB,
+        "kafka, framing",
+        "What announces more is not a frame: socket.request.max.bytes is 100 MiB by default.",
+    )
+    frame_bytes: int = _bound(16 * MIB, "kafka, framing", "Of a larger frame only so many bytes are kept.")
 
-    # kafka, records: what the compressed records of one batch may become. Producers keep a batch below
-    # max.request.size before they compress it, 1 MiB by default, and raise that to tens of MiB at most. Text
-    # shrinks to a tenth, a test's constant payload to a thousandth and less: past inflated_always_bytes, what
-    # becomes more than inflated_ratio times as long is a bomb. All batches of a field together obey the ratio
-    # too.
-    inflated_bytes: int = 128 * MIB
-    inflated_always_bytes: int = 2 * MIB
-    inflated_ratio: int = 250
-    # kafka, records: records and headers of one batch, which take 200 bytes each and more when decoded. 1 MiB
-    # holds 150,000 of the shortest.
-    batch_items: int = 1_000_000
+    walk_spans: int = _bound(
+        1_000_000,
+        "kafka, walker",
+        "Fields of one message that get a name each; 200,000 partitions in a Metadata answer have 2 million.",
+    )
 
-    # analysis, records shown once: a record is fetched soon after it was produced as a rule; some 250 bytes
-    # are kept of each.
-    unique_records: int = 200_000
+    inflated_bytes: int = _bound(
+        128 * MIB,
+        "kafka, records",
+        "What the compressed records of one batch may become. Producers keep a batch below max.request.size "
+        "before they compress it, 1 MiB by default, and raise that to tens of MiB at most.",
+    )
+    inflated_always_bytes: int = _bound(2 * MIB, "kafka, records", "What is no bomb at any ratio.")
+    inflated_ratio: int = _bound(
+        250,
+        "kafka, records",
+        "What becomes more times as long is a bomb: text shrinks to a tenth, a test's constant payload to a "
+        "thousandth and less. All batches of a frame together obey it too.",
+    )
+    batch_items: int = _bound(
+        1_000_000,
+        "kafka, records",
+        "Records and headers of one batch, which take 200 bytes each and more when decoded. 1 MiB holds "
+        "150,000 of the shortest.",
+    )
 
-    # kafka, payloads: groups whose protocol is remembered; a coordinator has some thousands.
-    group_protocols: int = 10_000
-    # kafka, payloads: metrics of one push, decompressed; brokers take 1 MiB compressed (telemetry.max.bytes),
-    # clients push some 100 KiB, and two bytes can stand for a value that takes a hundred here.
-    telemetry_bytes: int = 4 * MIB
+    group_protocols: int = _bound(
+        10_000,
+        "kafka, payloads",
+        "Groups whose protocol is remembered; a coordinator has some thousands.",
+    )
+    telemetry_bytes: int = _bound(
+        4 * MIB,
+        "kafka, payloads",
+        "Metrics of one push, decompressed: brokers take 1 MiB compressed (telemetry.max.bytes), clients "
+        "push some 100 KiB, and two bytes can stand for a value that takes a hundred here.",
+    )
 
-    # analysis, pairing: max.in.flight.requests.per.connection is 5 by default and rarely above 1000; a
-    # request that waited ten minutes has been given up by every client (delivery.timeout.ms is 2 minutes).
-    pending_requests: int = 4096
-    pending_bytes: int = 64 * MIB
-    pending_age_ns: int = 10 * 60 * 1_000_000_000
+    pending_requests: int = _bound(
+        4096,
+        "analysis, pairing",
+        "Requests of one connection that wait: max.in.flight.requests.per.connection is 5 by default and "
+        "rarely above 1000.",
+    )
+    pending_bytes: int = _bound(
+        24 * MIB,
+        "analysis, pairing",
+        "Their frames. Past it the oldest lose their bodies, and wait on: five of max.request.size (1 MiB by "
+        "default) are in flight as a rule.",
+    )
+    pending_age_ns: int = _bound(
+        10 * MINUTE_NS,
+        "analysis, pairing",
+        "A request that waited longer has been given up by every client (delivery.timeout.ms is 2 minutes).",
+    )
+    held_bytes_in_all: int = _bound(
+        32 * MIB,
+        "analysis, pairing",
+        "All connections together: incomplete frames, searches, requests that wait. Past it, the connection "
+        "that was silent for longest lets go of bodies, then of what waits.",
+    )
 
-    # all connections together: incomplete frames, searches, requests that wait. Past it, the connection that
-    # was silent for longest lets go of its own.
-    held_bytes_in_all: int = 64 * MIB
+    order_rows: int = _bound(
+        20_000,
+        "analysis, ordering",
+        "Exchanges held back while a connection waits for a late segment, a quarter of a second as a rule.",
+    )
+    order_bytes: int = _bound(16 * MIB, "analysis, ordering", "Their frames.")
 
-    # analysis, naming: topics a cluster has (200,000 partitions was the ZooKeeper ceiling); how long a row
-    # waits for its name.
-    topic_names: int = 200_000
-    naming_window_ns: int = 2_000_000_000
-    naming_rows: int = 10_000
-    naming_bytes: int = 16 * MIB
+    topic_names: int = _bound(
+        200_000,
+        "analysis, naming",
+        "Topics of a cluster: 200,000 partitions was the ZooKeeper ceiling.",
+    )
+    naming_window_ns: int = _bound(2 * SECOND_NS, "analysis, naming", "How long a row waits for a name.")
+    naming_rows: int = _bound(10_000, "analysis, naming", "Rows that wait.")
+    naming_bytes: int = _bound(16 * MIB, "analysis, naming", "Their frames.")
 
-    # analysis, ordering: exchanges held back while a connection waits for a late segment, a quarter of a
-    # second as a rule.
-    order_rows: int = 20_000
-    order_bytes: int = 16 * MIB
+    unique_records: int = _bound(
+        200_000,
+        "analysis, records shown once",
+        "A record is fetched soon after it was produced as a rule; some 250 bytes are kept of each.",
+    )
+    snapshots: int = _bound(
+        100,
+        "analysis, snapshots",
+        "Snapshots of the metadata log of which a slice is missing yet: a broker fetches one at a time.",
+    )
+    snapshot_bytes: int = _bound(
+        32 * MIB,
+        "analysis, snapshots",
+        "Bytes behind the last whole batch of their slices: a batch of that log has 8 MiB at most.",
+    )
 
-    # notices kept for the end of a run; the rest is counted.
-    notices: int = 1000
+    summary_rows: int = _bound(
+        2000,
+        "analysis, summary",
+        "Rows of each of its tables; what comes later is counted together. A busy one takes 10 to 30 KB.",
+    )
+    fetch_session_partitions: int = _bound(
+        200_000,
+        "analysis, summary",
+        "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000, of a few to thousands each.",
+    )
+    summary_group_events: int = _bound(
+        5000,
+        "analysis, summary",
+        "Of one group: a rebalance has two for each member, a heartbeat that is answered as usual has none.",
+    )
+    summary_group_events_in_all: int = _bound(
+        100_000, "analysis, summary", "Of all groups together, some 500 bytes each."
+    )
+    summary_group_members: int = _bound(
+        20_000, "analysis, summary", "Member ids of all groups together; each client that starts makes one."
+    )
+    summary_group_partitions: int = _bound(
+        100_000, "analysis, summary", "Partitions for which groups commit offsets, some 300 bytes each."
+    )
+    summary_transaction_events: int = _bound(
+        5000,
+        "analysis, summary",
+        "Of one transactional id, some 400 bytes each: past it the older half is added up.",
+    )
+    summary_intervals: int = _bound(10_000, "analysis, summary", "Pieces of time: a week in minutes.")
+
+    surveyed_ends: int = _bound(
+        1000,
+        "analysis, check",
+        "Ends of connections that are not Kafka's, and unknown versions: whoever reads the list needs a few.",
+    )
+    export_rows: int = _bound(
+        20_000,
+        "sinks, export",
+        "Rows of a Parquet row group: readers skip and share them, and each takes some hundred bytes to MB.",
+    )
+    export_bytes: int = _bound(
+        16 * MIB,
+        "sinks, export",
+        "Rows of one table that are held for Parquet; past it they are written as smaller row groups.",
+    )
+    export_files: int = _bound(
+        32,
+        "sinks, export",
+        "Files of one table that are open at once: partitions by day and api. The one that was idle for "
+        "longest is finished, and another one begun if it must.",
+    )
+
+    notices: int = _bound(1000, "everywhere", "Notices kept for the end of a run; the rest is counted.")
 
 
 DEFAULT = Limits()

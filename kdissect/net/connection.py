@@ -3,14 +3,17 @@
 A connection comes into being by a SYN or by payload, never by a bare acknowledgment, FIN or RST, and is
 told as over when
 
-* both sides have sent their FIN and all before it was passed on (``fin``). It is remembered for a while, so
-  that a late retransmission is not taken for another connection;
+* both sides have sent their FIN and all before it was passed on (``fin``);
 * a RST came, after a while for what the capture recorded late (``reset``);
 * a SYN with another sequence number begins the next connection of the same ends (``reused``);
 * it is too many: the least recently used goes (``evicted``), or it was silent for too long (``idle``);
 * the capture is over (``end``).
 
-"A while" is the patience of limits.py, counted in segments of the whole capture and in packet time.
+"A while" is the patience of limits.py, counted in segments of the whole capture and in packet time. What is
+over stays known for that long, and its numbers for longer (ended.py): segments that come again, because a
+capture has them from several interfaces, from inside and outside a tunnel, or from both ends, are no other
+connection. The first one captured counts. Addresses make a connection: behind NAT it is another one.
+
 Holds, for each connection, what duplex.py holds; at most ``Limits.connections`` of them,
 ``stream_bytes_in_all`` together.
 """
@@ -23,8 +26,9 @@ from typing import NamedTuple
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Segment
 from kdissect.net.duplex import Connection, Duplex, Event
+from kdissect.net.ended import Ended
 from kdissect.net.stream import Stream, advance, distance
-from kdissect.net.tcp import ACK, CONTROL, RST, SYN, reversed_ends
+from kdissect.net.tcp import ACK, CONTROL, FIN, RST, SYN, reversed_ends
 
 __all__ = ["Connection", "Connections", "Event"]
 
@@ -51,8 +55,9 @@ class Connections:
         counts: what was seen and what it cost: ``connections``, ``retransmitted_bytes``,
             ``overlapping_bytes`` and ``conflicting_bytes`` (of those, what differs from what was captured
             first), ``out_of_order`` segments, ``gaps``, ``lost_bytes``, ``cut_bytes``, ``stray_segments``
-            (from too far ahead), ``segments_without_connection``, ``segments_after_close``, and ``closed_``
-            with each reason.
+            (from too far ahead), ``bytes_after_fin``, ``repeated_segments`` (a SYN, FIN or RST again, or
+            payload of which every byte had come), ``keep_alive_probes``, ``segments_without_connection``,
+            ``segments_after_close``, and ``closed_`` with each reason.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -62,6 +67,7 @@ class Connections:
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
         self._held: dict[Duplex, int] = {}  # those that hold something, longest first
         self._held_in_all = 0
+        self._ended = Ended(limits)
         self._patient: OrderedDict[Duplex, tuple[int, int]] = OrderedDict()  # since which segment and time
         self._arrivals = 0
         self._due = _SWEEP  # count of segments at which to look at the clock
@@ -78,6 +84,11 @@ class Connections:
         for duplex in self._held:
             return duplex.holds_since_ns
         return None
+
+    def ordinal(self, ends: bytes) -> int:
+        """Which connection (``Connection.ordinal``) segments with these ends belong to now; 0: none."""
+        way = self._ways.get(ends)
+        return 0 if way is None else way.duplex.ordinal
 
     def feed(self, segment: Segment) -> list[Event]:
         """Take a segment."""
@@ -118,6 +129,9 @@ class Connections:
             self._look_at_clock(segment, out)
             way = self._ways.get(segment.ends)
         begins = segment.flags & (SYN | RST) == SYN
+        if self._came_again(segment, way):
+            self.counts["segments_after_close"] += 1
+            return out
         if begins and way is not None and way.duplex.is_new(way.side, segment):
             self._close(way.duplex, "reused", segment, out)
             way = None
@@ -139,6 +153,14 @@ class Connections:
         self._keep_bound(segment, out)
         return out
 
+    def _came_again(self, segment: Segment, way: _Way | None) -> bool:
+        """Whether a segment is of a connection that is over. Where another one has their ends by now, that
+        is asked only of those that would begin or end it, and are not what it waits for.
+        """
+        if way is not None and (not segment.flags & (SYN | FIN | RST) or segment.sequence == way.stream.next):
+            return False
+        return self._ended.knows(segment)
+
     def _open(self, segment: Segment, out: list[Event]) -> _Way:
         while len(self._order) >= max(1, self._limits.connections):
             self._close(next(iter(self._order)), "evicted", segment, out)
@@ -157,6 +179,8 @@ class Connections:
             reason = "fin"
         elif duplex.reset_ns is not None:
             reason = "reset"
+        if reason in ("fin", "reset", "reused"):
+            self._ended.add(duplex, cause.time_ns)
         self._tell_closed(duplex, reason, out)
         self._ways.pop(duplex.ends, None)
         self._ways.pop(reversed_ends(duplex.ends), None)

@@ -50,6 +50,7 @@ class Connection:
         initiator: the side that sent a SYN, or got a SYN with ACK; None where no SYN was captured.
         from_start: by side, whether a SYN or its acknowledgment tells where the stream begins.
         first_packet, first_time_ns, interface: of the earliest packet.
+        ordinal: place among the connections of the run, from 1, in the order in which they were met.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Connection:
     first_packet: int
     first_time_ns: int
     interface: Interface
+    ordinal: int = 0
 
 
 Event = tuple[Connection, int, "Data | Gap | Closed"]
@@ -70,6 +72,7 @@ class Duplex:
 
     Attributes:
         ends: of the first segment, as in ``Segment.ends``.
+        ordinal: as in ``Connection.ordinal``.
         connection: None until the beginning is known.
         streams: by side.
         plain: begun, alive, nothing held: the next segment in order can be passed on as it is.
@@ -83,11 +86,12 @@ class Duplex:
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
         "_reach",
-        "connection", "ends", "last_ns", "over", "patient", "plain", "reset_ns", "streams", "told",
+        "connection", "ends", "last_ns", "ordinal", "over", "patient", "plain", "reset_ns", "streams", "told",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, limits: Limits, counts: Counter[str]) -> None:
         self.ends = ends
+        self.ordinal = counts["connections"]
         self.connection: Connection | None = None
         self.streams = (Stream(), Stream())
         self.plain = self.over = self.patient = self.told = False
@@ -117,12 +121,22 @@ class Duplex:
             (stream.pieces[0].time_ns for stream in self.streams if stream.pieces), default=self.last_ns
         )
 
+    @property
+    def established(self) -> bool:
+        """Whether both sides agreed to the connection, or one of them said something."""
+        return all(stream.syn for stream in self.streams) or any(
+            stream.first is not None and stream.next != stream.first for stream in self.streams
+        )
+
     def is_new(self, side: int, segment: Segment) -> bool:
         """Whether a SYN begins another connection with the same ends; else it came again, or late."""
         first = advance(segment.sequence, 1)
         stream = self.streams[side]
-        if self.reset_ns is not None and not segment.flags & ACK and segment.time_ns > self.reset_ns:
-            return True
+        if self.reset_ns is not None and segment.time_ns > self.reset_ns:
+            if segment.flags & ACK and not self.established:
+                return True  # refused before; some clients then try again with the same number
+            if not segment.flags & ACK:
+                return not stream.exact or first != stream.first
         if stream.first is not None:
             return not 0 <= distance(first, stream.first) <= (0 if stream.exact else self._reach)
         return any(
@@ -133,8 +147,10 @@ class Duplex:
 
     def feed(self, side: int, segment: Segment, arrival: int, out: list[Event]) -> None:
         """Take a segment that ``side`` sent; ``arrival`` counts all segments of the capture."""
-        if segment.flags & RST and self.reset_ns is None:
-            self.reset_ns = segment.time_ns
+        if segment.flags & RST:
+            self._reset(side, segment)
+        if segment.flags & SYN and self.streams[side].syn:
+            self._counts["repeated_segments"] += 1
         if self._early is not None:
             self._early.append((side, segment, arrival))
             self._early_held += PIECE_COST + len(segment.payload)
@@ -212,6 +228,21 @@ class Duplex:
             if stream.missing and stream.acked is not None and not self.over:
                 self._skip(side, stream.acked, cause, out)
 
+    def _reset(self, side: int, segment: Segment) -> None:
+        """Believe a RST that is of this connection: its numbers are near what was sent or acknowledged."""
+        near = self._early is not None or self._near(self.streams[side], segment.sequence)
+        if not near and segment.flags & ACK:
+            near = self._near(self.streams[1 - side], segment.acknowledgment)
+        if not near:
+            self._counts["stray_segments"] += 1
+        elif self.reset_ns is None:
+            self.reset_ns = segment.time_ns
+        else:
+            self._counts["repeated_segments"] += 1
+
+    def _near(self, stream: Stream, sequence: int) -> bool:
+        return stream.first is None or abs(distance(stream.next, sequence)) <= self._reach
+
     def _learn_beginning(self, side: int, segment: Segment) -> None:
         answers = bool(segment.flags & ACK)
         if self._initiator is None:
@@ -238,6 +269,7 @@ class Duplex:
             first.packet,
             first.time_ns,
             first.interface,
+            self.ordinal,
         )
 
     def _take(self, side: int, segment: Segment, arrival: int) -> None:
@@ -258,8 +290,17 @@ class Duplex:
             self._counts["stray_segments"] += 1
             return
         needs = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
-        if flags & FIN and stream.fin is None and distance(stream.next, end) >= 0:
-            stream.fin = end
+        if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
+            self._counts["bytes_after_fin"] += segment.length  # which a receiver ignores: RFC 9293, 3.10.7.4
+            return
+        if flags & FIN:
+            if stream.fin is None and distance(stream.next, end) >= 0:
+                stream.fin = end
+            elif not segment.length:
+                self._counts["repeated_segments"] += 1
+        elif segment.length <= 1 and advance(start, 1) == stream.top and not (flags & SYN or stream.ended):
+            self._counts["keep_alive_probes"] += 1  # RFC 9293, 3.8.4; those of a closed window look alike
+            return
         if segment.length:
             piece = Piece(
                 start,
@@ -275,6 +316,8 @@ class Duplex:
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
         """The other side has received ``stream`` up to ``sequence``: return that if it must be waited for."""
+        if stream.fin is not None and distance(stream.fin, sequence) > 1:
+            sequence = advance(stream.fin, 1)
         if distance(stream.next, sequence) <= 0:
             return None
         if not stream.seen:

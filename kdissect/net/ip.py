@@ -6,7 +6,8 @@ Everything behind the datagram is Ethernet padding and left out.
 
 Holds the datagrams of which fragments are missing, at most ``Limits.fragment_datagrams`` and
 ``fragment_bytes``, none older than ``fragment_age_ns`` of packet time. Of bytes that come twice the first
-captured win, and the overlap is counted.
+captured win, and the overlap is counted. As many datagrams that were completed are remembered: a fragment
+that comes again at once, as captures by ``-i any`` have it, begins none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kdissect.net.stream import Piece, Stream
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.model import Packet
+    from kdissect.model import Interface, Packet
 
 TCP = 6
 
@@ -33,19 +34,13 @@ _EXTENSIONS = frozenset(
 _NOT_TCP = {
     1: "ICMP",
     2: "IGMP",
-    4: "IP in IP tunnel",
     17: "UDP",
-    41: "IPv6 in IP tunnel",
-    47: "GRE tunnel",
     50: "ESP",
     58: "ICMPv6",
     59: "IPv6 without payload",
     89: "OSPF",
     132: "SCTP",
-    137: "MPLS in IP tunnel",
 }
-_UDP = 17
-_UDP_TUNNELS = {4789: "VXLAN tunnel", 6081: "Geneve tunnel", 8472: "VXLAN tunnel"}
 
 # version and header length, -, total length, identification, flags and fragment offset, -, protocol, -,
 # addresses
@@ -54,7 +49,6 @@ _IPV4 = Struct(">BxHHHxBxx8s")
 _IPV6 = Struct(">IHBx32s")
 # next header, -, offset and flags, identification
 _FRAGMENT_HEADER = Struct(">BxHI")
-_PORTS = Struct(">HH")
 
 
 class Datagram(NamedTuple):
@@ -88,13 +82,9 @@ def internet_layer(ethertype: int, packet: Packet, pos: int) -> Datagram | Fragm
     return _ipv4(packet.data, pos, wire) if ethertype == IPV4 else _ipv6(packet.data, pos, wire)
 
 
-def not_tcp(datagram: Datagram) -> str:
+def not_tcp(protocol: int) -> str:
     """What a datagram carries that is not TCP, in words."""
-    if datagram.protocol == _UDP and len(datagram.payload) >= _PORTS.size:
-        source, destination = _PORTS.unpack_from(datagram.payload)
-        tunnel = _UDP_TUNNELS.get(destination) or (_UDP_TUNNELS.get(source) if destination >= 1024 else None)
-        return tunnel or "UDP"
-    return _NOT_TCP.get(datagram.protocol, f"IP protocol {datagram.protocol}")
+    return _NOT_TCP.get(protocol, f"IP protocol {protocol}")
 
 
 def _ipv4(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
@@ -169,13 +159,19 @@ class _Partial:
 
 
 class Fragments:
-    """Puts datagrams together again; counts in ``skipped`` what came of no use."""
+    """Puts datagrams together again; counts in ``skipped`` what came of no use.
+
+    Attributes:
+        joined: the packets that carried the datagram completed last: where captured, and number.
+    """
 
     def __init__(self, limits: Limits, skipped: Counter[str]) -> None:
         self._limits = limits
         self._skipped = skipped
         self._partials: OrderedDict[tuple[bytes, int, int], _Partial] = OrderedDict()
         self._held = 0
+        self._completed_ns: OrderedDict[tuple[bytes, int, int], int] = OrderedDict()
+        self.joined: list[tuple[Interface, int]] = []
 
     def feed(self, fragment: Fragment, packet: Packet) -> Datagram | str | None:
         """Take a fragment; the datagram once it is complete, until then None."""
@@ -185,6 +181,9 @@ class Fragments:
             return "malformed IP fragment"
         partial = self._partials.get(key)
         if partial is None:
+            completed_ns = self._completed_ns.get(key)
+            if completed_ns is not None and abs(packet.time_ns - completed_ns) <= self._limits.patience_ns:
+                return "repeated IP fragment"
             partial = self._partials[key] = _Partial(packet.time_ns)
         end = offset + part.length
         piece = Piece(offset, end, part.payload, None, 0, packet.number, packet.time_ns, packet.interface)
@@ -197,6 +196,11 @@ class Fragments:
             self._keep_bounds()
             return None
         self._forget(key)
+        self._completed_ns[key] = packet.time_ns
+        self._completed_ns.move_to_end(key)
+        if len(self._completed_ns) > self._limits.fragment_datagrams:
+            self._completed_ns.popitem(last=False)
+        self.joined = [(held.interface, held.packet) for held in partial.stream.pieces]
         whole = _join(part.addresses, partial)
         inner = _inner(whole)
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
@@ -213,7 +217,8 @@ class Fragments:
         partial.count += 1
         self._held += partial.stream.held - before
         if counts["overlapping_bytes"]:
-            self._skipped["overlapping IP fragment"] += 1
+            new = partial.stream.held > before
+            self._skipped["overlapping IP fragment" if new else "repeated IP fragment"] += 1
 
     def _keep_bounds(self) -> None:
         limits = self._limits

@@ -7,7 +7,8 @@
     raw        | IP header
 
 Numbers and headers of link types: https://www.tcpdump.org/linktypes.html. A tag is a VLAN tag: 802.1Q, or
-802.1ad and its forerunner, which put a second tag in front of the first.
+802.1ad and its forerunner, which put a second tag in front of the first. Where a length stands instead of an
+ethertype, one may follow in a SNAP header (IEEE 802), and one ethertype announces another Ethernet header.
 """
 
 from __future__ import annotations
@@ -21,17 +22,16 @@ NULL, ETHERNET, RAW_BSD, RAW_OPENBSD, RAW, LOOP = 0, 1, 12, 14, 101, 108
 COOKED, IPV4_ONLY, IPV6_ONLY, COOKED_V2 = 113, 228, 229, 276
 
 IPV4, IPV6 = 0x0800, 0x86DD
+BRIDGED = 0x6558  # Ethernet follows, which tunnels call "transparent Ethernet bridging"
 _VLAN_TAGS = frozenset((0x8100, 0x88A8, 0x9100))
 _SMALLEST_ETHERTYPE = 0x0600  # what is less is a length: an 802.3 frame
+_SNAP = b"\xaa\xaa\x03\0\0\0"
 
 _NOT_IP = {
     0x0806: "ARP",
     0x8035: "RARP",
     0x8809: "Ethernet slow protocols",
-    0x8847: "MPLS",
-    0x8848: "MPLS",
-    0x8863: "PPPoE",
-    0x8864: "PPPoE",
+    0x8863: "PPPoE discovery",
     0x888E: "802.1X",
     0x88CC: "LLDP",
     0x88E5: "MACsec",
@@ -41,42 +41,53 @@ _FAMILIES = {2: IPV4, 24: IPV6, 28: IPV6, 30: IPV6}
 _NOT_CAPTURED = "link header not captured"
 
 Place = tuple[int, int]
-"""Ethertype (``IPV4`` or ``IPV6``) and position of the header that it announces."""
+"""Ethertype and position of the header that it announces."""
 
 
 def network_layer(link_type: int, data: bytes) -> Place | str:
-    """Find the IP header of a packet; where there is none, say what there is instead."""
+    """Find what a packet carries; a text says why nothing was found."""
     find = _FINDERS.get(link_type)
     return find(data) if find else f"link type {link_type}"
 
 
-def _ethernet(data: bytes) -> Place | str:
-    return _ethertype(data, 12)
+def not_ip(ethertype: int) -> str:
+    """What an ethertype announces that is not IP, in words."""
+    if ethertype < _SMALLEST_ETHERTYPE:
+        return "802.3 frame"
+    return _NOT_IP.get(ethertype, f"ethertype 0x{ethertype:04x}")
 
 
-def _cooked(data: bytes) -> Place | str:
-    return _ethertype(data, 14)
+def ethernet(data: bytes, pos: int = 0) -> Place | str:
+    """Step over the Ethernet header at ``pos``."""
+    return follow(data, pos + 12)
 
 
-def _cooked_v2(data: bytes) -> Place | str:
-    return _ethertype(data, 0, header=18)
-
-
-def _ethertype(data: bytes, pos: int, *, header: int = 0) -> Place | str:
-    """Read the protocol at ``pos``; ``header`` more bytes stand between it and what it announces."""
+def follow(data: bytes, pos: int, *, header: int = 0) -> Place | str:
+    """Read the ethertype at ``pos``, and step over all that is Ethernet behind it; ``header`` more bytes
+    stand between it and what it announces.
+    """
     while True:
         if len(data) < pos + 2 + header:
             return _NOT_CAPTURED
         ethertype = data[pos] << 8 | data[pos + 1]
         pos += 2 + header
-        if ethertype not in _VLAN_TAGS:
-            break
-        pos, header = pos + 2, 0  # behind the tag's priority and number stands the next ethertype
-    if ethertype in (IPV4, IPV6):
-        return ethertype, pos
-    if ethertype < _SMALLEST_ETHERTYPE:
-        return "802.3 frame"
-    return _NOT_IP.get(ethertype, f"ethertype 0x{ethertype:04x}")
+        header = 0
+        if ethertype in _VLAN_TAGS:
+            pos += 2  # behind the tag's priority and number stands the next ethertype
+        elif ethertype == BRIDGED:
+            pos += 12
+        elif ethertype < _SMALLEST_ETHERTYPE and data.startswith(_SNAP, pos):
+            pos += len(_SNAP)
+        else:
+            return ethertype, pos
+
+
+def _cooked(data: bytes) -> Place | str:
+    return follow(data, 14)
+
+
+def _cooked_v2(data: bytes) -> Place | str:
+    return follow(data, 0, header=18)
 
 
 def _null(data: bytes) -> Place | str:
@@ -100,7 +111,7 @@ def _raw(data: bytes) -> Place | str:
 _FINDERS: dict[int, Callable[[bytes], Place | str]] = {
     NULL: _null,
     LOOP: _null,
-    ETHERNET: _ethernet,
+    ETHERNET: ethernet,
     COOKED: _cooked,
     COOKED_V2: _cooked_v2,
     RAW: _raw,

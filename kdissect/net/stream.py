@@ -153,6 +153,7 @@ class Stream:
         elif low > 0 and piece.start != self.top:
             counts["out_of_order"] += 1
         index = bisect_right(self.pieces, low, key=lambda held: distance(base, held.end))
+        before = self.held
         while low < high:
             held = self.pieces[index] if index < len(self.pieces) else None
             until = high if held is None else min(high, distance(base, held.start))
@@ -163,6 +164,8 @@ class Stream:
                 self._overlap(index, held, _part(piece, advance(base, low), advance(base, until)), counts)
             index += 1
             low = until
+        if self.held == before:
+            counts["repeated_segments"] += 1
 
     def release(self, other: Stream) -> list[Data | Gap]:
         """Pass on what is in order and acknowledges nothing that ``other`` has yet to pass on."""

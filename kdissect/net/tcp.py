@@ -4,19 +4,25 @@
      | from |  to  | sequence | acknowledgment | size | flags | window, checksum, urgent | options | payload
 
 The usual packet, TCP over IPv4 over Ethernet without options, tags, fragments and cut ends, is read by one
-``unpack``; every other one by link.py and ip.py. What carries no TCP is counted by what it is, never
-dropped in silence. Holds fragments of IP datagrams (ip.py).
+``unpack``; every other one by link.py and ip.py, and as often as it is in a tunnel, by tunnel.py in between.
+What carries no TCP is counted by what it is, never dropped in silence. Holds fragments of IP datagrams
+(ip.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
 from kdissect.net.ip import TCP, Datagram, Fragment, Fragments, internet_layer, not_tcp
-from kdissect.net.link import ETHERNET, IPV4, network_layer
+from kdissect.net.link import ETHERNET, IPV4, IPV6, Place, network_layer, not_ip
+from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_tunnel
+
+if TYPE_CHECKING:
+    from kdissect.model import Interface
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
@@ -37,11 +43,13 @@ class Segments:
     """Finds the TCP segment in a packet.
 
     Attributes:
-        skipped: packets that were not looked into, by reason.
+        skipped: packets that were not looked into, by reason. What was found in a tunnel is told with its
+            name: "UDP in VXLAN".
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self.skipped: Counter[str] = Counter()
+        self._limits = limits
         self._fragments = Fragments(limits, self.skipped)
 
     def feed(self, packet: Packet) -> Segment | None:
@@ -70,26 +78,53 @@ class Segments:
                     data[start:end],
                     end - start,
                 )
-        found = self._find(packet)
+        found = self._find(network_layer(interface.link_type, data), packet, 0)
+        if not isinstance(found, Segment):
+            self._fragments.joined = []
         if isinstance(found, str):
+            if found not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
+                found = "other reasons"
             self.skipped[found] += 1
             return None
         return found
+
+    def take_parts(self) -> list[tuple[Interface, int]]:
+        """Forget which packets the datagram of the last segment came in, and return them: where each was
+        captured, and its number. None where every segment since the last call came whole.
+        """
+        parts, self._fragments.joined = self._fragments.joined, []
+        return parts
 
     def close(self) -> None:
         """No packet will follow: count the fragments that wait in vain."""
         self._fragments.close()
 
-    def _find(self, packet: Packet) -> Segment | str | None:
-        place = network_layer(packet.interface.link_type, packet.data)
+    def _find(self, place: Place | str, packet: Packet, depth: int) -> Segment | str | None:
+        """The segment behind ``depth`` tunnels, in what begins at ``place``."""
         if isinstance(place, str):
-            return place
-        found: Datagram | Fragment | str | None = internet_layer(place[0], packet, place[1])
+            tunnel = None if depth else link_tunnel(packet.interface.link_type)
+            return self._enter(tunnel, 0, packet, 1) if tunnel else place
+        ethertype, pos = place
+        if ethertype not in (IPV4, IPV6):
+            tunnel = ethertype_tunnel(ethertype)
+            return self._enter(tunnel, pos, packet, depth + 1) if tunnel else not_ip(ethertype)
+        found: Datagram | Fragment | str | None = internet_layer(ethertype, packet, pos)
         if isinstance(found, Fragment):
             found = self._fragments.feed(found, packet)
         if not isinstance(found, Datagram):
             return found
-        return _segment(packet, found) if found.protocol == TCP else not_tcp(found)
+        if found.protocol == TCP:
+            return _segment(packet, found)
+        if inside := datagram_tunnel(found):
+            return self._enter(*inside, packet._replace(data=found.payload, length=found.length), depth + 1)
+        return not_tcp(found.protocol)
+
+    def _enter(self, tunnel: Tunnel, pos: int, packet: Packet, depth: int) -> Segment | str | None:
+        """The segment in the tunnel whose header stands at ``pos``."""
+        if depth > self._limits.tunnels:
+            return "too many tunnels"
+        found = self._find(tunnel.enter(packet.data, pos), packet, depth)
+        return f"{found} in {tunnel.name}" if isinstance(found, str) else found
 
 
 def _segment(packet: Packet, datagram: Datagram) -> Segment | str:

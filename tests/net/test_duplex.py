@@ -10,7 +10,7 @@ from kdissect.model import Data, Gap
 from kdissect.net.duplex import Duplex, Event
 from kdissect.net.stream import PIECE_COST
 from kdissect.net.tcp import Segments
-from tests.segments import ACK, FIN, PSH, SYN, Talk
+from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -215,6 +215,15 @@ def test_keep_alive_probes_and_zero_windows_change_nothing() -> None:
     player = Player()
     assert player.feed(*conversation.packets) == ">one >two <answer"
     assert player.patience_ends() == ""
+    assert player.counts == {"keep_alive_probes": 2}
+
+
+def test_a_probe_before_anything_was_said() -> None:
+    conversation = talk().handshake()
+    conversation.put(0, ACK, b"\0", sequence=1000).broker_acks().client_sends(b"ask")
+    player = Player()
+    assert player.feed(*conversation.packets) == ">ask"
+    assert player.counts == {"keep_alive_probes": 1}
 
 
 def test_data_with_the_syn() -> None:
@@ -222,6 +231,78 @@ def test_data_with_the_syn() -> None:
     conversation.put(0, SYN, b"early")
     conversation.put(1, SYN | ACK).client_sends(b"late")
     assert Player().feed(*conversation.packets) == ">early >late"
+
+
+def test_data_with_the_syn_that_was_not_accepted_comes_again() -> None:
+    conversation = talk()
+    conversation.put(0, SYN, b"early").put(1, SYN | ACK, acknowledgment=1001)
+    conversation.put(0, PSH | ACK, b"early", sequence=1001).client_sends(b"late").broker_sends(b"answer")
+    player = Player()
+    assert player.feed(*conversation.packets) == ">early >late <answer"
+    assert player.counts == {"retransmitted_bytes": 5, "repeated_segments": 1}
+
+
+def test_data_with_a_reset_and_urgent_data() -> None:
+    conversation = talk().handshake().put(0, PSH | ACK | 0x20, b"urgent").client_sends(b"ask")
+    conversation.put(1, RST | ACK, b"no such listener")
+    player = Player()
+    assert player.feed(*conversation.packets) == ">urgent >ask"
+    assert player.duplex is not None
+    assert player.duplex.reset_ns is not None
+
+
+def test_data_behind_a_fin_is_nobodys() -> None:
+    conversation = talk().handshake().client_sends(b"ask").put(0, FIN | ACK)
+    conversation.client_sends(b"more").broker_sends(b"answer")
+    player = Player()
+    assert player.feed(*conversation.packets) == ">ask <answer"
+    assert player.patience_ends() == ""
+    assert player.counts == {"bytes_after_fin": 4}
+
+
+def test_data_with_a_fin() -> None:
+    conversation = talk().handshake().put(0, FIN | PSH | ACK, b"ask")
+    conversation.put(0, FIN | PSH | ACK, b"ask", sequence=1001).put(0, FIN | ACK, sequence=1004)
+    player = Player()
+    assert player.feed(*conversation.broker_sends(b"answer").packets) == ">ask <answer"
+    assert player.counts == {"retransmitted_bytes": 3, "repeated_segments": 2}
+
+
+def test_half_open_one_side_has_forgotten_the_other() -> None:
+    conversation = talk().handshake().client_sends(b"ask")
+    conversation.put(1, RST, sequence=5001)
+    player = Player()
+    assert player.feed(*conversation.packets) == ">ask"
+    assert player.patience_ends() == ""
+    only_syn = talk().put(0, SYN, acknowledgment=0).put(0, SYN, acknowledgment=0, sequence=1000)
+    player = Player()
+    assert player.feed(*only_syn.packets) == ""
+    assert player.patience_ends() == ""
+    assert player.counts == {"repeated_segments": 1}
+
+
+def test_more_than_4_gib_on_one_connection() -> None:
+    segment = Segments().feed(talk().client_sends(b"x" * 8).packets[0])
+    handshake = [Segments().feed(packet) for packet in talk().handshake().packets]
+    assert segment is not None
+    player, out = Player(), list[Event]()
+    duplex = Duplex(segment.ends, player.limits, player.counts)
+    for each in handshake:
+        assert each is not None
+        duplex.feed(int(each.ends != segment.ends), each, 0, out)
+    length, sequence, total = 15_000_000, 1001, 0
+    numbers = list(range(600))  # 9 GB: twice around
+    for number in range(0, 600, 3):  # each third comes early
+        numbers[number : number + 2] = reversed(numbers[number : number + 2])
+    for arrival, number in enumerate(numbers):
+        start = (sequence + number * length) % 2**32
+        each = segment._replace(sequence=start, payload=b"%08d" % number, length=length)
+        duplex.feed(0, each, arrival, out)
+    items = [item for _, _, item in out]
+    assert [int(item.payload) for item in items if isinstance(item, Data)] == list(range(600))
+    total = sum(len(item.payload) if isinstance(item, Data) else item.length for item in items)  # type: ignore[union-attr]
+    assert total == 600 * length
+    assert duplex.streams[0].next == (sequence + total) % 2**32
 
 
 def test_simultaneous_open() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.net.link import IPV4, IPV6, network_layer
+from kdissect.net.link import IPV4, IPV6, network_layer, not_ip
 from tests.segments import (
     COOKED,
     COOKED_V2,
@@ -58,12 +58,6 @@ def test_null_families_in_either_byte_order(family: int, order: str) -> None:
     ("link_type", "data", "reason"),
     [
         (127, FOUR, "link type 127"),
-        (ETHERNET, MACS + b"\x08\x06" + bytes(28), "ARP"),
-        (ETHERNET, MACS + b"\x88\x47" + bytes(28), "MPLS"),
-        (ETHERNET, MACS + b"\x88\x64" + bytes(28), "PPPoE"),
-        (ETHERNET, MACS + b"\x00\x26" + bytes(38), "802.3 frame"),
-        (ETHERNET, MACS + b"\x12\x34", "ethertype 0x1234"),
-        (ETHERNET, MACS + b"\x81\x00\x00\x01\x08\x06", "ARP"),
         (ETHERNET, MACS + b"\x08", "link header not captured"),
         (ETHERNET, MACS + b"\x81\x00\x00\x01\x08", "link header not captured"),
         (COOKED, bytes(15), "link header not captured"),
@@ -74,5 +68,30 @@ def test_null_families_in_either_byte_order(family: int, order: str) -> None:
         (RAW, b"\x55", "neither IPv4 nor IPv6"),
     ],
 )
-def test_what_is_no_ip_is_named(link_type: int, data: bytes, reason: str) -> None:
+def test_headers_that_cannot_be_read(link_type: int, data: bytes, reason: str) -> None:
     assert network_layer(link_type, data) == reason
+
+
+@pytest.mark.parametrize(
+    ("ethertype", "name"),
+    [
+        (0x0806, "ARP"),
+        (0x8863, "PPPoE discovery"),
+        (0x0026, "802.3 frame"),
+        (0x1234, "ethertype 0x1234"),
+    ],
+)
+def test_what_is_no_ip_is_named(ethertype: int, name: str) -> None:
+    number = ethertype.to_bytes(2, "big")
+    assert network_layer(ETHERNET, MACS + number) == (ethertype, 14)
+    assert network_layer(ETHERNET, MACS + b"\x81\x00\x00\x01" + number) == (ethertype, 18)
+    assert not_ip(ethertype) == name
+
+
+def test_snap_and_bridged_ethernet_are_stepped_over() -> None:
+    snap = MACS + b"\x00\x26" + b"\xaa\xaa\x03\0\0\0"
+    assert network_layer(ETHERNET, snap + b"\x08\x00" + FOUR) == (IPV4, 22)
+    assert network_layer(ETHERNET, snap + b"\x81\x00\x00\x01\x86\xdd" + SIX) == (IPV6, 26)
+    assert network_layer(ETHERNET, MACS + b"\x65\x58" + MACS + b"\x08\x00" + FOUR) == (IPV4, 28)
+    assert network_layer(ETHERNET, snap + b"\x08") == "link header not captured"
+    assert network_layer(ETHERNET, MACS + b"\x65\x58" + MACS) == "link header not captured"

@@ -78,12 +78,17 @@ def test_what_is_counted() -> None:
     stream.release(Stream())
     stream.put(piece(1, b"bcd"), counts)
     stream.put(piece(2**32 - 5, b"12345"), counts)
-    assert counts == {"retransmitted_bytes": 7}
+    assert counts == {"retransmitted_bytes": 7, "repeated_segments": 1}
     counts.clear()
     stream.put(piece(10, b"abc"), counts)
     stream.put(piece(11, b"bX"), counts)
     stream.put(piece(6, b"6"), counts)
-    assert counts == {"out_of_order": 3, "overlapping_bytes": 2, "conflicting_bytes": 1}
+    assert counts == {
+        "out_of_order": 3,
+        "overlapping_bytes": 2,
+        "conflicting_bytes": 1,
+        "repeated_segments": 1,
+    }
 
 
 def test_a_cut_piece_is_data_and_a_gap() -> None:

@@ -104,7 +104,7 @@ def test_a_packet_cut_anywhere(six: bool, vlan: list[tuple[int, int]]) -> None:
     ("data", "reason"),
     [
         (link(ipv4("10.0.0.1", "10.0.0.2", b"x", protocol=UDP)), "UDP"),
-        (link(ipv4("10.0.0.1", "10.0.0.2", bytes(40), protocol=47)), "GRE tunnel"),
+        (link(ipv4("10.0.0.1", "10.0.0.2", bytes(40), protocol=50)), "ESP"),
         (link(ipv4("10.0.0.1", "10.0.0.2", b"x" * 19)), "malformed TCP header"),
         (link(ipv4("10.0.0.1", "10.0.0.2", bytes(20))), "malformed TCP header"),
         (link(ipv4("10.0.0.1", "10.0.0.2", bytes(12) + b"\xf0" + bytes(20))), "malformed TCP header"),

@@ -1,0 +1,217 @@
+"""Header of a tunnel, or of a rare link layer -> where the packet begins that it carries. Holds nothing.
+
+    VXLAN    | flags 1 | - 2 | protocol 1 | network 3 | - 1 |            RFC 7348: Ethernet follows, or what
+                                                                         draft-ietf-nvo3-vxlan-gpe numbers
+    Geneve   | version, size of options 1 | flags 1 | ethertype 2 | network 3 | - 1 | options    RFC 8926
+    GRE      | flags, version 2 | ethertype 2 | checksum 4 | key 4 | number 4 |   the last three if flags say;
+                                                                                  RFC 2784, RFC 2890
+    NSH      | version, flags 1 | size 1 | type 1 | protocol 1 | path 4 | context                RFC 8300
+
+These, and IP in IP, are what containers and clouds wrap every packet in, so they are read here. All others
+are left to scapy, which knows them all, but takes five to ten times as long
+(docs/decisions/tunnels-by-hand-and-by-scapy.md). Of scapy, one header after the other is asked for, up to the
+first one of Ethernet or IP: link.py and ip.py go on from there.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.net.link import BRIDGED, IPV4, IPV6, ethernet, follow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.net.ip import Datagram
+    from kdissect.net.link import Place
+
+_NOT_CAPTURED, _MALFORMED, _NO_IP = "header not captured", "malformed header", "no IP"
+_UDP, _UDP_HEADER = 17, 8
+_MOST_HEADERS = 16
+"""Headers that scapy reads of one packet: MPLS labels, tags, presences; more make no sense."""
+
+
+class Tunnel(NamedTuple):
+    """A way to carry packets.
+
+    Attributes:
+        name: for people: what is found in it, but no TCP, is counted as "... in name".
+        enter: bytes and the position of the tunnel's header -> what it carries, and where that begins; else a
+            text says why nothing was found. It never raises.
+    """
+
+    name: str
+    enter: Callable[[bytes, int], Place | str]
+
+
+def link_tunnel(link_type: int) -> Tunnel | None:
+    """How to read a link layer that link.py does not know."""
+    return _LINK_TYPES.get(link_type)
+
+
+def ethertype_tunnel(ethertype: int) -> Tunnel | None:
+    """The tunnel that an ethertype announces."""
+    return _ETHERTYPES.get(ethertype)
+
+
+def datagram_tunnel(datagram: Datagram) -> tuple[Tunnel, int] | None:
+    """The tunnel that a datagram belongs to, and the position of its header in the payload."""
+    payload = datagram.payload
+    if datagram.protocol != _UDP:
+        tunnel = _PROTOCOLS.get(datagram.protocol)
+        return (tunnel, 0) if tunnel else None
+    if len(payload) < 4:
+        return None
+    # Requests and most answers go to the tunnel's port; L2TP and GTP-U also answer from it.
+    tunnel = _PORTS.get(payload[2] << 8 | payload[3]) or _PORTS.get(payload[0] << 8 | payload[1])
+    return (tunnel, _UDP_HEADER) if tunnel else None
+
+
+def _vxlan(data: bytes, pos: int) -> Place | str:
+    if len(data) < pos + 8:
+        return _NOT_CAPTURED
+    flags, protocol = data[pos], data[pos + 3]
+    if not flags & 0x08:
+        return _MALFORMED
+    return _numbered(protocol, data, pos + 8) if flags & 0x04 else ethernet(data, pos + 8)
+
+
+def _geneve(data: bytes, pos: int) -> Place | str:
+    if len(data) < pos + 8:
+        return _NOT_CAPTURED
+    if data[pos] >> 6:
+        return _MALFORMED
+    return follow(data, pos + 2, header=4 + (data[pos] & 0x3F) * 4)
+
+
+def _gre(data: bytes, pos: int) -> Place | str:
+    if len(data) < pos + 4:
+        return _NOT_CAPTURED
+    flags, version = data[pos], data[pos + 1] & 7
+    ethertype = data[pos + 2] << 8 | data[pos + 3]
+    if version or flags & 0x40 or ethertype in _IN_GRE:  # routes of RFC 1701
+        return _by_scapy("layers.l2.GRE", data, pos)
+    size = 4 + 4 * bool(flags & 0x80) + 4 * bool(flags & 0x20) + 4 * bool(flags & 0x10)
+    return follow(data, pos + 2, header=size - 4)
+
+
+def _nsh(data: bytes, pos: int) -> Place | str:
+    if len(data) < pos + 8:
+        return _NOT_CAPTURED
+    size = (data[pos + 1] & 0x3F) * 4
+    return _numbered(data[pos + 3], data, pos + size) if size >= 8 else _MALFORMED
+
+
+def _numbered(protocol: int, data: bytes, pos: int) -> Place | str:
+    """What the protocol numbers announce that VXLAN's extension and NSH share."""
+    if protocol == 3:
+        return ethernet(data, pos)
+    if protocol == 4:
+        return _NSH, pos
+    return {1: (IPV4, pos), 2: (IPV6, pos)}.get(protocol, _NO_IP)
+
+
+def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
+    """Let scapy read header after header, until one that this program reads itself."""
+    rest = data[pos:]
+    try:
+        kind, ends = _layer(name), _ends()
+        layer = None
+        for _ in range(_MOST_HEADERS):
+            if ethertype := ends.get(kind):
+                # Some of its headers take bytes from the end too: lengths do not tell where this is.
+                begin = data.find(rest, pos)
+                return ethernet(data, begin) if ethertype == BRIDGED else (ethertype, begin)
+            if "dispatch_hook" in kind.__dict__:
+                kind = kind.dispatch_hook(rest)
+            layer = kind(_underlayer=layer)
+            layer.original = rest
+            behind = layer.post_dissect(layer.do_dissect(layer.pre_dissect(rest)))
+            rest, _ = layer.extract_padding(behind)
+            if not rest:
+                break
+            kind = layer.guess_payload_class(rest)
+    except Exception:  # noqa: BLE001  (fields of scapy raise what they will on bytes that are not theirs)
+        return _MALFORMED
+    return _NO_IP
+
+
+@cache
+def _layer(name: str) -> Any:
+    """A class of scapy's, which loads half of scapy: in silence, and without asking this machine for its
+    routes.
+    """
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("scapy").setLevel(logging.CRITICAL)
+        from scapy.config import conf
+
+        conf.route_autoload = conf.route6_autoload = False
+        module, _, kind = name.rpartition(".")
+        return getattr(import_module(f"scapy.{module}"), kind)
+
+
+@cache
+def _ends() -> dict[Any, int]:
+    """Headers that scapy need not read, and their ethertypes."""
+    for announced in ("contrib.erspan.ERSPAN", "contrib.mpls.MPLS", "layers.dot11.Dot11", "layers.ppp.PPP"):
+        _layer(announced)  # other headers know their numbers only once they are loaded
+    return {
+        _layer("layers.inet.IP"): IPV4,
+        _layer("layers.inet6.IPv6"): IPV6,
+        _layer("layers.l2.Ether"): BRIDGED,
+        _layer("layers.l2.Dot3"): BRIDGED,
+    }
+
+
+def _scapy(name: str, layer: str) -> Tunnel:
+    return Tunnel(name, partial(_by_scapy, layer))
+
+
+_NSH = 0x894F
+_IN_GRE = frozenset((0x88BE, 0x22EB, 0x880B))  # ERSPAN I and II, ERSPAN III, PPP
+
+_WLAN, _PPP = "802.11", "PPP"
+_LINK_TYPES = {
+    9: _scapy(_PPP, "layers.ppp.PPP"),
+    50: _scapy(_PPP, "layers.ppp.HDLC"),
+    51: _scapy("PPPoE", "layers.ppp.PPPoE"),
+    104: _scapy("Cisco HDLC", "contrib.chdlc.CHDLC"),
+    105: _scapy(_WLAN, "layers.dot11.Dot11"),
+    117: _scapy("pflog", "layers.pflog.PFLog"),
+    119: _scapy(_WLAN, "layers.dot11.PrismHeader"),
+    127: _scapy(_WLAN, "layers.dot11.RadioTap"),
+    163: _scapy(_WLAN, "contrib.avs.AVSWLANHeader"),
+    192: _scapy("PPI", "layers.ppi.PPI"),
+    204: _scapy(_PPP, "layers.ppp.DIR_PPP"),
+}
+_MPLS = _scapy("MPLS", "contrib.mpls.MPLS")
+_ETHERTYPES = {
+    0x8847: _MPLS,
+    0x8848: _MPLS,
+    0x8864: _scapy("PPPoE", "layers.ppp.PPPoE"),
+    0x88E7: _scapy("provider backbone bridge", "layers.l2.Dot1AH"),
+    _NSH: Tunnel("NSH", _nsh),
+}
+_PROTOCOLS = {
+    4: Tunnel("IP in IP", lambda _, pos: (IPV4, pos)),
+    41: Tunnel("IPv6 in IP", lambda _, pos: (IPV6, pos)),
+    47: Tunnel("GRE", _gre),
+    97: _scapy("EtherIP", "contrib.etherip.EtherIP"),
+    137: _MPLS,
+}
+_PORTS = {
+    1701: _scapy("L2TP", "layers.l2tp.L2TP"),
+    2152: _scapy("GTP-U", "contrib.gtp.GTP_U_Header"),
+    4789: Tunnel("VXLAN", _vxlan),
+    4790: Tunnel("VXLAN", _vxlan),
+    6081: Tunnel("Geneve", _geneve),
+    6635: _MPLS,
+    8472: Tunnel("VXLAN", _vxlan),  # as Linux had it before the number was given out, and flannel still has
+    37008: _scapy("TZSP", "contrib.tzsp.TZSP"),
+}

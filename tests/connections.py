@@ -1,0 +1,61 @@
+"""Packets through the stages of kdissect/net, and what happened told in short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.limits import Limits
+from kdissect.model import Data, Gap, Packet
+from kdissect.net.connection import Connections, Event
+from kdissect.net.tcp import Segments
+from tests.segments import MILLISECOND, START_NS, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SECOND = 1000 * MILLISECOND
+BROKER = ("10.0.0.2", 9092)
+
+
+def run(
+    packets: Iterable[Packet], limits: Limits | None = None, connections: Connections | None = None
+) -> list[Event]:
+    segments = Segments()
+    connections = Connections(limits or Limits()) if connections is None else connections
+    out: list[Event] = []
+    for packet in packets:
+        if segment := segments.feed(packet):
+            out += connections.feed(segment)
+    return out + connections.close()
+
+
+def script(events: Iterable[Event]) -> list[str]:
+    """What happened, with the client's port in front where there are several connections."""
+    ports = {frozenset(end.port for end in connection.ends) for connection, _, _ in events}
+    told = []
+    for connection, side, item in events:
+        towards_broker = connection.ends[1 - side].port == BROKER[1]
+        client = min(connection.ends, key=lambda end: end.port == BROKER[1])
+        name = f"{client.port} " if len(ports) > 1 else ""
+        arrow = ">" if towards_broker else "<"
+        if isinstance(item, Data):
+            told.append(f"{name}{arrow}{item.payload.decode()}")
+        elif isinstance(item, Gap):
+            told.append(f"{name}{arrow}({item.length} {item.reason})")
+        else:
+            told.append(f"{name}{item.reason}")
+    return told
+
+
+def asks(talk: Talk, count: int = 1) -> Talk:
+    for _ in range(count):
+        talk.client_sends(b"ask").broker_sends(b"answer")
+    return talk
+
+
+def chatter(count: int, *, port: int = 50_000, start_ns: int = START_NS) -> list[Packet]:
+    """Segments of another connection, one each millisecond: they make patience pass."""
+    talk = Talk(("10.0.0.9", port), start_ns=start_ns).handshake()
+    while len(talk.packets) < count:
+        talk.broker_acks()
+    return talk.packets
