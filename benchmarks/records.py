@@ -1,10 +1,14 @@
-"""How long does one record take to read, beside kafka-python and aiokafka? Microseconds, the best of several
-rounds.
+"""How long does one record take to read, beside kafka-python and aiokafka? Microseconds of processor time,
+the best of several rounds.
 
     python benchmarks/records.py
 
 All three read the same bytes, check the checksum and make an object of every record; aiokafka's reader is
 compiled C. The rounds of the three alternate, so that a busy machine is unfair to nobody.
+
+kdissect also does what the others do not: it checks the messages inside a compressed one, and bounds what is
+decompressed. And it has all records of a batch at once, where the others hand out one after the other, which
+the processor's caches like better when there are 10,000.
 """
 
 from __future__ import annotations
@@ -74,10 +78,10 @@ def race(readers: list[Callable[[], None]], count: int) -> list[float]:
     best = [float("inf")] * len(readers)
     for _ in range(ROUNDS):
         for place, read in enumerate(readers):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for _ in range(times):
                 read()
-            best[place] = min(best[place], time.perf_counter() - begin)
+            best[place] = min(best[place], time.thread_time() - begin)
     return [seconds / times / count * 1e6 for seconds in best]
 
 

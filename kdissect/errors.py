@@ -1,8 +1,8 @@
 """Every exception that kdissect raises, as one small tree.
 
-``CaptureError`` and ``SchemaError`` and ``UsageError`` reach a person as one line on stderr. ``DecodeError``
-never leaves
-the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see anomalies.py).
+``CaptureError``, ``SchemaError``, ``OutputError`` and ``UsageError`` reach a person as one line on stderr.
+``DecodeError`` never leaves the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see
+anomalies.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ class UsageError(KdissectError):
     """The user asked for something that does not exist or cannot be: the text names the nearest thing that
     does.
     """
+
+
+class OutputError(KdissectError):
+    """What was asked for cannot be written; the text says where and why."""
 
 
 class CaptureError(KdissectError):

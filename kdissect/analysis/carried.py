@@ -1,43 +1,58 @@
 """Exchange -> the record data in it, and each record with what the messages around it tell. Holds one batch.
 
 Records travel in Produce requests, and in the responses of Fetch, ShareFetch and FetchSnapshot. Where in a
-message they stand is told by the schema: the field's type, the roles of the fields beside and above it. The
-way there is worked out once for each layout.
+message they stand, and which partition they are of, is told by the schema (placing.py).
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.analysis.content import PARTITION, RECORDS, TOPIC
-from kdissect.kafka.batches import read_records
+from kdissect.analysis.content import RECORDS
+from kdissect.analysis.placing import places, plan_of
+from kdissect.kafka.batches import Batch, read_records
 from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.compression import Budget
 from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, open_record
-from kdissect.kafka.layout import layout as layout_of
-from kdissect.kafka.layout import split
+from kdissect.kafka.records import TIMESTAMP_TYPES
+from kdissect.kafka.schema_ids import KEY_HEADER, VALUE_HEADER, schema_id
+from kdissect.kafka.traces import trace_of
 from kdissect.limits import DEFAULT
-from kdissect.model import Embedded, Withheld
+from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kdissect.kafka.batches import Batch
-    from kdissect.kafka.bodies import Layout
+    from kdissect.analysis.placing import Place
     from kdissect.kafka.internal.control import Control
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.recordbatch import Headers, Record
     from kdissect.kafka.records import RecordData
-    from kdissect.kafka.schema import Field
+    from kdissect.kafka.schema_ids import SchemaId
+    from kdissect.kafka.traces import Trace
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
 REQUEST, RESPONSE = "request", "response"
 FETCH_SNAPSHOT = 59
 
-_NO_TOPIC_ID = "A" * 22
 _BASE_OFFSET = "base_offset"
+LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_left_over", "_tags")
+
+
+class Slice(NamedTuple):
+    """A piece of a snapshot (KIP-630).
+
+    Attributes:
+        snapshot: the offset and the leader epoch that it ends with: its name.
+        position: of the piece's first byte in it.
+        size: bytes of the whole.
+    """
+
+    snapshot: tuple[int, int]
+    position: int
+    size: int
 
 
 class Carried(NamedTuple):
@@ -52,6 +67,10 @@ class Carried(NamedTuple):
         records: not opened yet.
         base_offset: the first record's, as the response to a Produce tells; None where it does not.
         aborted: ``aborted_transactions`` of a Fetch response; None: it does not tell.
+        log_append_time_ms: when the broker appended them, as the response to a Produce tells where the topic
+            has such timestamps; None where it has the producer's.
+        piece: of a FetchSnapshot; all but the first begin anywhere, also inside a batch.
+        budget: what all record data of the same message may become together, decompressed.
     """
 
     exchange: Exchange
@@ -62,11 +81,33 @@ class Carried(NamedTuple):
     records: RecordData
     base_offset: int | None = None
     aborted: Sequence[Mapping[str, int]] | None = None
+    log_append_time_ms: int | None = None
+    piece: Slice | None = None
+    budget: Budget | None = None
 
     @property
     def names(self) -> list[str]:
         """What the topic can be called: its name, its id."""
         return [name for name in (self.topic, self.topic_id) if name]
+
+    @property
+    def place(self) -> str:
+        """Topic and partition as Kafka's own tools write them: ``orders-1``; "" where neither is told."""
+        return "-".join([*self.names[:1], *([] if self.partition is None else [str(self.partition)])])
+
+    def timestamp_type(self, batch: Batch) -> str | None:
+        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        return batch.timestamp_type if self.log_append_time_ms is None else LOG_APPEND_TIME
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it is of a log; a snapshot counts its records from 0 anew (KIP-630)."""
+        return self.piece is None
+
+    @property
+    def tells_offsets(self) -> bool:
+        """Whether it is known which offsets its records have."""
+        return self.in_log and (not self.produced or self.base_offset is not None)
 
 
 class CarriedRecord(NamedTuple):
@@ -79,6 +120,7 @@ class CarriedRecord(NamedTuple):
         offset: absolute; None for a Produce whose response is not there or refuses, and in a snapshot.
         key, value, headers: as they may be shown.
         control: ``COMMIT``, ``ABORT`` ...: what a control record marks, None for any other.
+        ordinal: its place among the records of this exchange and partition, from 0.
     """
 
     carried: Carried
@@ -89,37 +131,100 @@ class CarriedRecord(NamedTuple):
     value: Payload
     headers: Headers
     control: str | None = None
+    ordinal: int = 0
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The time it has in the log, as far as that is told; -1 where the producer set none, None for magic
+        0.
+        """
+        told = self.carried.log_append_time_ms
+        return self.record.timestamp_ms if told is None else told
+
+    @property
+    def timestamp_type(self) -> str | None:
+        """Who set it: one of ``records.TIMESTAMP_TYPES``; None for magic 0."""
+        return self.carried.timestamp_type(self.batch)
+
+    @property
+    def schema(self) -> SchemaId | None:
+        """The registered schema that its value is written in, where anything says so."""
+        return self._schema(self.value, VALUE_HEADER)
+
+    @property
+    def key_schema(self) -> SchemaId | None:
+        """The same of its key."""
+        return self._schema(self.key, KEY_HEADER)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace that its headers name."""
+        return trace_of(self.headers)
+
+    def _schema(self, payload: Payload, header: str) -> SchemaId | None:
+        told = None
+        for name, value in self.headers:
+            if name == header:
+                told = value
+        if told is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
+            return None  # nearly always, and quickly
+        # What is decoded or a credential is Kafka's own, and so are the marks in a log.
+        if self.control is not None or not isinstance(payload, bytes | None):
+            return None
+        return schema_id(payload, told)
 
 
 def carried(exchange: Exchange) -> Iterator[Carried]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
-    if request is not None and exchange.request is not None and (plan := _plan_of(request, RECORDS)):
-        offsets = _base_offsets(exchange)
-        for place in _places(plan, exchange.request):
-            base_offset = offsets.get((place.topic or place.topic_id, place.partition))
-            yield _carried(exchange, place, produced=True, base_offset=base_offset)
-    if response is not None and exchange.response is not None and (plan := _plan_of(response, RECORDS)):
-        for place in _places(plan, exchange.response):
-            # What follows the first slice of a snapshot begins anywhere, also inside a batch.
-            if not (exchange.api_key == FETCH_SNAPSHOT and place.struct.get("position")):
-                aborted = place.struct.get("aborted_transactions")
-                yield _carried(exchange, place, produced=False, aborted=aborted)
+    if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
+        answers, budget = _answers(exchange), Budget()
+        for place in places(plan, exchange.request):
+            base_offset, append_ms = answers.get(
+                (place.topic or place.topic_id, place.partition), _NOTHING_TOLD
+            )
+            yield _carried(
+                exchange,
+                place,
+                produced=True,
+                base_offset=base_offset,
+                log_append_time_ms=append_ms,
+                budget=budget,
+            )
+    if response is not None and exchange.response is not None and (plan := plan_of(response, RECORDS)):
+        budget = Budget()
+        for place in places(plan, exchange.response):
+            aborted = place.struct.get("aborted_transactions")
+            piece = _piece(place.struct) if exchange.api_key == FETCH_SNAPSHOT else None
+            yield _carried(exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget)
 
 
 def open_carried(
     found: Carried, limits: Limits = DEFAULT, *, show_secrets: bool = False
 ) -> Iterator[tuple[Batch, Iterator[CarriedRecord]]]:
-    """Open record data batch by batch; the batch's anomalies say what could not be read."""
+    """Open record data batch by batch; the batch's anomalies say what could not be read.
+
+    Of a piece of a snapshot that is not its first (``snapshots.py`` joins them) nothing can be.
+    """
     where = REQUEST if found.produced else RESPONSE
+    if found.piece is not None and found.piece.position:
+        yield _unaligned(found.records, found.piece, where), iter(())
+        return
+    index = 0
     batches = read_records(
-        found.records, limits, base_offset=found.base_offset, aborted=found.aborted, where=where
+        found.records,
+        limits,
+        base_offset=found.base_offset,
+        aborted=found.aborted,
+        where=where,
+        budget=found.budget,
     )
     for batch in batches:
-        yield batch, _records(found, batch, show_secrets=show_secrets)
+        yield batch, _records(found, batch, index, show_secrets=show_secrets)
+        index += len(batch.records)
 
 
-def _carried(exchange: Exchange, place: _Place, **told: Any) -> Carried:
+def _carried(exchange: Exchange, place: Place, **told: Any) -> Carried:
     topic_id = place.topic_id
     name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
     return Carried(
@@ -132,32 +237,69 @@ def _carried(exchange: Exchange, place: _Place, **told: Any) -> Carried:
     )
 
 
-def _base_offsets(exchange: Exchange) -> dict[tuple[str | None, int | None], int]:
-    """Of each partition whose records the broker took, the first record's offset."""
+_Told = tuple[int | None, int | None]
+_NOTHING_TOLD: _Told = (None, None)
+
+
+def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Told]:
+    """Of each partition whose records the broker took, the first record's offset and their LogAppendTime."""
     layout = response_layout(exchange)
-    plan = None if layout is None else _plan_of(layout, _BASE_OFFSET)
+    plan = None if layout is None else plan_of(layout, _BASE_OFFSET)
     if plan is None or exchange.response is None:
         return {}
     return {
-        (place.topic or place.topic_id, place.partition): place.value
-        for place in _places(plan, exchange.response)
-        if place.value >= 0 and not place.struct.get("error_code")
+        (place.topic or place.topic_id, place.partition): (
+            _unless_negative(place.value),
+            _unless_negative(place.struct.get("log_append_time_ms", -1)),
+        )
+        for place in places(plan, exchange.response)
+        if not place.struct.get("error_code")
     }
+
+
+def _unless_negative(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _piece(struct: Body) -> Slice:
+    snapshot = struct.get("snapshot_id") or {}
+    name = snapshot.get("end_offset", -1), snapshot.get("epoch", -1)
+    return Slice(name, struct.get("position", 0), struct.get("size", 0))
 
 
 # --- records ------------------------------------------------------------------------------------------------
 
 
-def _records(found: Carried, batch: Batch, *, show_secrets: bool) -> Iterator[CarriedRecord]:
-    # A snapshot counts its records from 0, whatever offsets they had in the log (KIP-630).
-    is_in_log = found.exchange.api_key != FETCH_SNAPSHOT
-    is_told = is_in_log and (not found.produced or found.base_offset is not None)
+def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
+    """What stands for batches that begin nobody knows where."""
+    detail = (
+        f"{len(records)} bytes from byte {piece.position} of a snapshot, of which those before are missing"
+    )
+    return Batch(
+        pos=0,
+        size=len(records),
+        magic=2,
+        attributes=0,
+        base_offset=0,
+        last_offset=-1,
+        leader_epoch=None,
+        producer_id=None,
+        producer_epoch=None,
+        base_sequence=None,
+        base_timestamp_ms=None,
+        records=[],
+        anomalies=[Anomaly("unaligned_records", where, detail)],
+    )
+
+
+def _records(found: Carried, batch: Batch, first: int, *, show_secrets: bool) -> Iterator[CarriedRecord]:
+    is_told = found.tells_offsets
     # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
-    topic = next(iter(found.names), CLUSTER_METADATA) if is_in_log else CLUSTER_METADATA
+    topic = next(iter(found.names), CLUSTER_METADATA) if found.in_log else CLUSTER_METADATA
     withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     controls = batch.controls
-    for index, record in enumerate(batch.records):
-        control = controls[index] if index < len(controls) else None
+    for ordinal, record in enumerate(batch.records):
+        control = controls[ordinal] if ordinal < len(controls) else None
         if control is not None:
             key, value = _marked(control, withholds=withholds)
         else:
@@ -174,6 +316,7 @@ def _records(found: Carried, batch: Batch, *, show_secrets: bool) -> Iterator[Ca
             # Brokers write no headers there, and damage can put anything in their place.
             headers=() if withholds else record.headers,
             control=None if control is None else control.type or "unknown",
+            ordinal=first + ordinal,
         )
 
 
@@ -195,72 +338,3 @@ def _known(payload: bytes | Embedded | None) -> Payload:
             return Withheld(len(payload))
         case _:
             return payload
-
-
-# --- the way to them ----------------------------------------------------------------------------------------
-
-
-class _Plan(NamedTuple):
-    """What a struct says about the value looked for, by field name, and which of its fields lead to it."""
-
-    topic: str | None
-    topic_id: str | None
-    partition: str | None
-    values: tuple[str, ...]
-    inner: tuple[tuple[str, bool, _Plan], ...]
-
-
-class _Place(NamedTuple):
-    """A value that was found, the struct that has it, and what stands around it."""
-
-    topic: str | None
-    topic_id: str | None
-    partition: int | None
-    struct: Body
-    value: Any
-
-
-def _places(
-    plan: _Plan,
-    struct: Body,
-    topic: str | None = None,
-    topic_id: str | None = None,
-    partition: int | None = None,
-) -> Iterator[_Place]:
-    if plan.topic is not None:
-        topic = struct.get(plan.topic) or topic
-    if plan.topic_id is not None and (found := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
-        topic_id = found or topic_id
-    if plan.partition is not None:
-        partition = struct.get(plan.partition, partition)
-    for name in plan.values:
-        if (value := struct.get(name)) is not None:
-            yield _Place(topic, topic_id, partition, struct, value)
-    for name, array, inner in plan.inner:
-        if (value := struct.get(name)) is not None:
-            for deeper in value if array else (value,):
-                yield from _places(inner, deeper, topic, topic_id, partition)
-
-
-@cache
-def _plan_of(layout: Layout, wanted: str) -> _Plan | None:
-    return _plan(layout_of(*layout).fields, layout.version, wanted)
-
-
-def _plan(fields: Sequence[Field], version: int, wanted: str) -> _Plan | None:
-    """The plan of a struct, None where it does not lead to the type or name that is wanted."""
-    positional, tagged = split(fields, version)
-    present = [*positional, *tagged]
-    values = tuple(field.name for field in present if wanted in (field.type, field.name))
-    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in present]
-    inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
-    if not values and not inner:
-        return None
-    single = {(field.role, field.type): field.name for field in present if not field.array}
-    return _Plan(
-        topic=single.get((TOPIC, "string")),
-        topic_id=single.get((TOPIC, "uuid")),
-        partition=single.get((PARTITION, "int32")),
-        values=values,
-        inner=inner,
-    )

@@ -4,6 +4,8 @@ places of the last ``limits.unique_records`` records.
 topic, partition   as in filters.py: an exchange that passed there can carry records of other topics too
 key                a text or a pattern; of keys in Kafka's own topics any text in them
 header             ``trace-id``, ``trace-id=4bf9*``: there is such a header, with such a value
+trace              the id of the trace that its headers name, or a pattern
+schema             the id or GUID of the registered schema that its value or its key is written in
 offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends inside; an offset that is not known is outside
 control            only, or none of, the marks of transactions and of KRaft
 produced, fetched  who sent it: a client, a broker; both: anybody
@@ -42,6 +44,8 @@ class Wanted(NamedTuple):
     keys: Sequence[str] = ()
     headers: Sequence[str] = ()
     offsets: Sequence[str] = ()
+    traces: Sequence[str] = ()
+    schemas: Sequence[str] = ()
     control: bool | None = None
     produced: bool = False
     fetched: bool = False
@@ -112,6 +116,16 @@ def _tests(wanted: Wanted) -> list[RecordTest]:
     if wanted.headers:
         are_headers = [_header_test(text) for text in wanted.headers]
         tests.append(lambda record: any(test(record) for test in are_headers))
+    if wanted.traces:
+        is_trace = any_of(wanted.traces)
+        tests.append(lambda record: (trace := record.trace) is not None and is_trace(trace.id))
+    if wanted.schemas:
+        is_schema = any_of(wanted.schemas)
+        tests.append(
+            lambda record: any(
+                is_schema(str(found)) for found in (record.schema, record.key_schema) if found is not None
+            )
+        )
     return tests
 
 

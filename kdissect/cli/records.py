@@ -1,39 +1,63 @@
-"""``kdissect records``: what was produced and fetched, record by record, as lines or JSON."""
+"""``kdissect records``: what was produced and fetched: lines, trees, JSON, CSV, or a file for each record."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from kdissect.cli.options import filter_options, input_options, to_exchange_id
 from kdissect.cli.running import Asked, running
-from kdissect.cli.terminal import warn, width
-from kdissect.sinks import columns
+from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.phrases import many
+from kdissect.sinks.recordcolumns import RECORD
+from kdissect.sinks.recordfiles import RecordFiles
 from kdissect.sinks.recordtable import RecordTable
+from kdissect.sinks.recordtally import RecordTally
+from kdissect.sinks.table import is_narrow
 from kdissect.sinks.times import FORMATS, Times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from typing import Protocol, TextIO
 
     from kdissect.analysis.carried import CarriedRecord
-    from kdissect.analysis.recordfilters import RecordFilter
-    from kdissect.model import Exchange
+    from kdissect.analysis.records import Records
+
+    class Sink(Protocol):
+        """Where records end."""
+
+        def feed(self, record: CarriedRecord) -> None:
+            """Show one."""
+
+        def close(self) -> None:
+            """Show what is left."""
+
+
+MOST_UNREADABLE = 20
 
 EXAMPLES = """\b
 Examples:
   kdissect records capture.pcap
   kdissect records --topic orders --partition 3 --offset 1000..1999 capture.pcap
   kdissect records --produced --key 'customer-7*' --header trace-id=4bf92f capture.pcap
+  kdissect records -V --topic orders --offset 1000 capture.pcap
+  kdissect records --trace 4bf92f3577b34da6a3ce929d0e0e4736 capture.pcap
+  kdissect records --topic images --unique -o images/ capture.pcap
   kdissect records --control --api Fetch capture.pcap
   kdissect records --json --unique capture.pcap | jq -r .value
   kdissect records --topic __consumer_offsets capture.pcap
 
 The line of a record has the time of its request, api, partition, offset, key and value; "-" stands for null
-and for an offset that no response told.
+and for an offset that no response told. Behind them stand the id of the registered schema that the value
+begins with, the trace that headers name, "aborted", and after "!" what was wrong with the batch.
+
+-o DIR writes DIR/TOPIC/PARTITION/OFFSET.value, beside it OFFSET.key where there is a key, and an empty
+OFFSET.null in place of a null value. Where no response tells the offset, the name is CONNECTION-NUMBER-PLACE:
+the exchange, and the record's place in it. What was seen before is not written again; credentials never are,
+unless --show-secrets. DIR must be empty or new.
 """
 
 _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
@@ -59,6 +83,20 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
     help="Has a header of this name, and of this value; both can be patterns.",
 )
 @click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="ID",
+    help="Belongs to this trace: by its headers traceparent, b3, X-B3-TraceId or sw8.",
+)
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="ID",
+    help="Value or key is written in this schema of a registry: an id, or a GUID.",
+)
+@click.option(
     "--offset", "offsets", multiple=True, metavar="A..B", help="5, 5..9, 5.. or ..9; both ends are inside."
 )
 @click.option(
@@ -72,9 +110,20 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
     "--unique", is_flag=True, help="Show the first only of those with the same topic, partition and offset."
 )
 @click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N records were shown.")
+@click.option("-V", "tree", is_flag=True, help="Show all that is known of each record, as a small tree.")
+@click.option("--full", is_flag=True, help="With -V: cut no long text, bytes or headers.")
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
 )
+@click.option("--csv", "as_csv", is_flag=True, help="The same columns as CSV.")
+@click.option(
+    "-o",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write values and keys to files of their own, as they are; see below.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no record, only count them.")
 @click.option(
     "-t",
     "times",
@@ -85,61 +134,106 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
 )
-def records(count: int | None, as_json: bool, times: str | None, flush: bool, **options: Any) -> None:
+@click.option(
+    "--color",
+    "--colour",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+def records(count: int | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
     Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
     credentials in them withheld. The filters for exchanges say which requests and responses are looked into.
     """
     from kdissect.analysis.recordfilters import RecordFilter, Wanted
+    from kdissect.analysis.records import Records
 
     asked = Asked.take(options)
+    look = Look(**{name: options.pop(name) for name in Look._fields})
+    look.check()
     topics, partitions = asked.criteria["topic"], asked.criteria["partition"]
-    found = _Records(
-        RecordFilter(Wanted(topics=topics, partitions=partitions, **options)), show_secrets=asked.show_secrets
-    )
-    with running(asked, bar=lambda out: not out.isatty()) as run:
-        sink: JsonLines | RecordTable
-        if as_json:
-            sink = JsonLines(run.out.buffer.write, columns=columns.RECORD, flush_each=flush)
-        else:
-            columns_of_terminal = width(run.out)
-            usual = "ud" if columns_of_terminal is None else "u"
-            how = Times(times or usual, first_ns=run.first_ns)
-            sink = RecordTable(run.out, how, width=columns_of_terminal)
-        run.show(found.of(run.selected()), sink.feed, count, flush=flush)
+    are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), asked.limits)
+    found = Records(are_meant, asked.limits, show_secrets=asked.show_secrets)
+    with running(asked, bar=lambda out: look.is_silent or not out.isatty()) as run:
+        times = _times(look, run.out, run.first_ns)
+        sink = _sink(look, run.out, times)
+        selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
+        run.show(found.of(selected), sink.feed, count, flush=look.flush)
         sink.close()
     run.tell(found.exchanges)
     _tell(found, run.shown, complete=run.complete)
+    if isinstance(sink, RecordFiles):
+        warn(sink.told())
     run.end("record")
 
 
-class _Records:
-    """The records that are wanted. Counts the exchanges that were looked into, and what was wrong there."""
+class Look(NamedTuple):
+    """How records are shown, as the options say it."""
 
-    def __init__(self, are_meant: RecordFilter, *, show_secrets: bool) -> None:
-        self.exchanges = 0
-        self.anomalies: Counter[str] = Counter()
-        self._are_meant = are_meant
-        self._show_secrets = show_secrets
+    tree: bool
+    full: bool
+    as_json: bool
+    as_csv: bool
+    folder: Path | None
+    quiet: bool
+    times: str | None
+    flush: bool
+    colour: str
 
-    def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
-        """Yield them in the order of their exchanges."""
-        from kdissect.analysis.carried import carried, open_carried
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is written to stdout while records come."""
+        return self.quiet or self.folder is not None
 
-        are_meant = self._are_meant
-        for exchange in exchanges:
-            self.exchanges += 1
-            for each in carried(exchange):
-                if not are_meant.matches_partition(each):
-                    continue
-                for batch, opened in open_carried(each, show_secrets=self._show_secrets):
-                    self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
-                    yield from filter(are_meant.matches, opened)
+    def check(self) -> None:
+        """Refuse two ways at once."""
+        ways = {
+            "-V": self.tree,
+            "--json": self.as_json,
+            "--csv": self.as_csv,
+            "-o": self.folder is not None,
+            "-q": self.quiet,
+        }
+        chosen = [name for name, is_chosen in ways.items() if is_chosen]
+        if len(chosen) > 1:
+            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
 
 
-def _tell(found: _Records, shown: int, *, complete: bool) -> None:
+def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
+    """The time format asked for; else what fits: a line on a terminal gets no date."""
+    columns_of_terminal = None if look.tree else width(out)
+    usual = "ud" if columns_of_terminal is None else "u"
+    return Times(look.times or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
+
+
+def _sink(look: Look, out: TextIO, times: Times) -> Sink:
+    if look.quiet:
+        return RecordTally(out)
+    if look.folder is not None:
+        return RecordFiles(look.folder)
+    if look.as_json or look.as_csv:
+        machine = JsonLines if look.as_json else CsvLines
+        return machine(out.buffer.write, columns=RECORD, flush_each=look.flush)
+    colour = wants_colour(out, look.colour)
+    if look.tree:
+        from kdissect.sinks.recordtree import RecordTree
+
+        return RecordTree(out, times, colour=colour, whole=look.full)
+    return RecordTable(out, times, width=width(out), colour=colour)
+
+
+def _tell(found: Records, shown: int, *, complete: bool) -> None:
     """Say what was wrong with batches, and that there was nothing to show."""
+    for text in found.unreadable[:MOST_UNREADABLE]:
+        warn(f"no readable record: {text}")
+    if (more := len(found.unreadable) - MOST_UNREADABLE) > 0:
+        warn(f"{many(more, 'more batch')} like these".replace("batchs", "batches"))
+    if found.unfinished_snapshots:
+        warn(f"a slice is missing of {many(found.unfinished_snapshots, 'snapshot')}")
     if found.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.anomalies.most_common())
         warn(f"wrong or odd in record batches: {kinds}")

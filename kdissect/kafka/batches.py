@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 from kdissect.kafka.aborted import AbortedTransactions
-from kdissect.kafka.compression import Inflated, inflate, most_inflated
+from kdissect.kafka.compression import Budget
 from kdissect.kafka.internal.control import open_control_record
 from kdissect.kafka.messageset import read_messages
 from kdissect.kafka.recordbatch import Record, int64, read_batch
@@ -30,6 +30,7 @@ from kdissect.model import Anomaly, Embedded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kdissect.kafka.compression import Inflated
     from kdissect.kafka.internal.control import Control
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
@@ -49,6 +50,8 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
+
+_new = tuple.__new__
 
 _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
 _LARGEST_SEQUENCE = 0x7FFFFFFF
@@ -128,6 +131,7 @@ def read_records(
     base_offset: int | None = None,
     aborted: Iterable[Mapping[str, int]] | None = None,
     where: str = "records",
+    budget: Budget | None = None,
 ) -> Iterator[Batch]:
     """Open record data, batch by batch.
 
@@ -136,14 +140,15 @@ def read_records(
 
     Args:
         records: a field of a message.
-        limits: bounds of what one batch may become.
+        limits: bounds of what the batches may become.
         base_offset: of a Produce what the response says, from which the broker counted; None: offsets are as
             on the wire, absolute in a Fetch, from 0 in a Produce.
         aborted: ``aborted_transactions`` of a Fetch response's partition.
         where: of the anomalies.
+        budget: of the frame, which its other record data has as well; None: a new one.
     """
     data, pos, end = records.data, records.start, records.end
-    source = _Source(records, where, limits)
+    source = _Source(records, where, limits, budget)
     transactions = AbortedTransactions(aborted) if aborted else None
     while end - pos >= _ENTRY_BYTES:
         magic = data[pos + _MAGIC_AT]
@@ -167,13 +172,13 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
     """Compare the checksum of each batch and message, without opening any: an anomaly for each that does not
     hold.
     """
-    source = _Source(records, where, DEFAULT)
-    data, pos = source.data, source.start
+    source = _Source(records, where, DEFAULT, None)
+    data, pos, end = records.data, records.start, records.end
     anomalies = []
-    while source.end - pos >= _ENTRY_BYTES:
+    while end - pos >= _ENTRY_BYTES:
         _, size, crc, magic, _ = _ENTRY.unpack_from(data, pos)
         stop = pos + _LOG_OVERHEAD + size
-        if not 0 <= magic < len(_LEAST_SIZE) or size < _LEAST_SIZE[magic] or stop > source.end:
+        if not 0 <= magic < len(_LEAST_SIZE) or size < _LEAST_SIZE[magic] or stop > end:
             break
         checked = memoryview(data)[pos + _CRC_FROM[magic] : stop]
         if magic == 2:
@@ -185,32 +190,24 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
 
 
 class _Source:
-    """Record data, what anomalies call it, and how many bytes it may still become: a bound on each batch
-    alone would let thousands of small bombs in one field take minutes.
-    """
+    """Record data, what anomalies call it, and how much it may become."""
 
-    __slots__ = ("data", "end", "left", "limits", "start", "where")
+    __slots__ = ("budget", "limits", "records", "where")
 
-    def __init__(self, records: RecordData, where: str, limits: Limits) -> None:
-        self.data = records.data
-        self.start = records.start
-        self.end = records.end
+    def __init__(self, records: RecordData, where: str, limits: Limits, budget: Budget | None) -> None:
+        self.records = records
         self.where = where
         self.limits = limits
-        self.left: int | None = None
+        self.budget = budget
 
     def inflate(self, codec: int, data: bytes) -> Inflated:
         """Decompress what a batch or a wrapper holds."""
-        if self.left is None:
-            size = self.end - self.start
-            self.left = max(size * self.limits.inflated_ratio, self.limits.inflated_always_bytes)
-        most = min(most_inflated(len(data), self.limits), self.left)
-        found = inflate(codec, data, most)
-        self.left -= most if isinstance(found.fault, Oversized) else len(found.data)
-        return found
+        if self.budget is None:
+            self.budget = Budget()
+        return self.budget.inflate(codec, data, self.limits)
 
     def anomaly(self, kind: str, pos: int, detail: str = "") -> Anomaly:
-        at = f"batch at byte {pos - self.start}"
+        at = f"batch at byte {pos - self.records.start}"
         return Anomaly(kind, self.where, f"{at}: {detail}" if detail else at)
 
     def fault(
@@ -233,7 +230,7 @@ class _Source:
 
 
 def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
-    data, end = source.data, source.end
+    data, end = source.records.data, source.records.end
     if end - pos < _BATCH_BYTES:
         return None
     (
@@ -275,13 +272,12 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         detail = f"{count} records announced, {len(records)} are there"
         anomalies.append(source.anomaly("wrong_record_count", pos, detail))
     if attributes & _LOG_APPEND_TIME:
-        new = tuple.__new__
-        records = [new(Record, (each[0], max_ms, *each[2:])) for each in records]
+        records = [_new(Record, (each[0], max_ms, *each[2:])) for each in records]
     controls = _read_controls(records, pos, source, anomalies) if attributes & _CONTROL else ()
-    return tuple.__new__(
+    return _new(
         Batch,
         (
-            pos - source.start,
+            pos - source.records.start,
             _LOG_OVERHEAD + size,
             2,
             attributes,
@@ -316,7 +312,7 @@ def _read_controls(
 
 
 def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
-    data, end = source.data, source.end
+    data, end = source.records.data, source.records.end
     magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
     compressed = attributes & _CODEC
     most = 1 if compressed else source.limits.batch_items
@@ -337,7 +333,7 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
     first = records[0].offset if records else base_offset or 0
     last = records[-1].offset if records else first - 1
     return _without_producer(
-        pos - source.start, stop - pos, magic, attributes, first, last, records, anomalies
+        pos - source.records.start, stop - pos, magic, attributes, first, last, records, anomalies
     )
 
 
@@ -355,7 +351,8 @@ def _open_set(
     records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
     if bad_crcs:
         anomalies.append(source.anomaly("crc_mismatch", pos, f"{bad_crcs} messages inside it"))
-    anomalies += source.fault(pos, inflating, reading, f"{len(records)} records are shown")
+    if inflating or reading:
+        anomalies += source.fault(pos, inflating, reading, f"{len(records)} records are shown")
     if wrapper.timestamp_ms is None or not records:  # magic 0 has absolute offsets inside
         return records
     # A wrapper has the offset of its last message; that of old librdkafka's producers 0, and then the
@@ -364,9 +361,8 @@ def _open_set(
     time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
     if not shift and time_of_all is None:
         return records
-    new = tuple.__new__
     return [
-        new(
+        _new(
             Record,
             (int64(shift + offset), own_ms if time_of_all is None else time_of_all, key, value, headers),
         )
@@ -400,11 +396,12 @@ def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeEr
 
 def _unreadable(source: _Source, pos: int) -> Batch:
     """What is no batch, to the end: where the next one would begin cannot be told."""
-    offset, size, _, magic, attributes = _ENTRY.unpack_from(source.data, pos)
-    left = source.end - pos
+    offset, size, _, magic, attributes = _ENTRY.unpack_from(source.records.data, pos)
+    left = source.records.end - pos
     what = f"an entry of {size} bytes" if 0 <= magic < len(_LEAST_SIZE) else f"magic {magic}"
     anomalies = [source.anomaly("malformed_records", pos, f"{what}; {left} bytes are not read")]
-    return _without_producer(pos - source.start, left, magic, attributes, offset, offset, [], anomalies)
+    begin = pos - source.records.start
+    return _without_producer(begin, left, magic, attributes, offset, offset, [], anomalies)
 
 
 def _without_producer(
@@ -419,4 +416,4 @@ def _without_producer(
 ) -> Batch:
     nothing = None, None, None, None, None
     of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False)
-    return tuple.__new__(Batch, of_nobody)
+    return _new(Batch, of_nobody)

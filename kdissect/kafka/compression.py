@@ -2,8 +2,10 @@
 
 The codecs are those of a batch's attributes: gzip (RFC 1952), snappy as one raw block or in the blocks of
 Java's library, LZ4 frames of blocks, zstd (RFC 8878); of gzip, LZ4 and zstd several may follow each other.
-All are read in pieces, so that a bomb is found while it goes off. Holds what came out, and the decompressor's
-window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd 4 MiB and up to 128 MiB of window.
+All are read in pieces, so that a bomb is found while it goes off; only a single snappy block, and LZ4 that is
+sound and too short to pass the bound, in one call, which is quicker. Holds what came out, and the
+decompressor's window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd a block and up to 128 MiB of
+window.
 
 Checksums inside the compressed data are looked at as far as the libraries do; the batch around it has one.
 """
@@ -11,12 +13,14 @@ Checksums inside the compressed data are looked at as far as the libraries do; t
 from __future__ import annotations
 
 import zlib
+from functools import cache
+from threading import local
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kdissect.limits import Limits
 
@@ -24,9 +28,12 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 _INPUT_BYTES = 64 * 1024
 _PIECE_BYTES = 256 * 1024
-# python-zstandard has no bound on what one call returns, and four bytes can stand for a block of 128 KiB (RFC
-# 8878, section 3.1.1.2): what goes in at once is what can be bounded.
-_ZSTD_INPUT_BYTES = 128
+# python-zstandard has no bound on what one call returns; it gets one block at a time, which holds 128 KiB at
+# most (RFC 8878, section 3.1.1.2).
+_ZSTD_BLOCK_HEADER_BYTES = 3
+_ZSTD_REPEATED = 1  # one byte stands for all
+_ZSTD_MAGIC_AND_DESCRIPTOR_BYTES = 5  # which tell how long a frame's header is
+_ZSTD_FRAME_HEADER_BYTES = 18  # at most
 
 _JAVA_SNAPPY = b"\x82SNAPPY\x00"
 _JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some write in little-endian
@@ -35,6 +42,7 @@ _JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some 
 _SNAPPY_EXPANSION = 22
 _SNAPPY_LENGTH_BYTES = 5
 
+_LZ4_FLAGS_AT, _LZ4_SIZE_AT, _LZ4_SIZE_BYTES = 4, 6, 8
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_VERSION = 1
 _LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE = 0x20, 0x10, 0x08
@@ -58,14 +66,47 @@ class Inflated(NamedTuple):
 
 def most_inflated(size: int, limits: Limits) -> int:
     """How many bytes so many compressed ones may become."""
-    by_ratio = max(size * limits.inflated_ratio, limits.inflated_always_bytes)
-    return min(by_ratio, limits.inflated_bytes)
+    return min(_by_ratio(size, limits), limits.inflated_bytes)
+
+
+def _by_ratio(size: int, limits: Limits) -> int:
+    return max(size * limits.inflated_ratio, limits.inflated_always_bytes)
+
+
+class Budget:
+    """What all compressed records of one frame together may become: a bound on each batch alone would let
+    thousands of small bombs take minutes.
+
+    It grows with the compressed bytes that come in; what is refused counts with all that it was allowed.
+
+    Attributes:
+        compressed, inflated: bytes so far.
+    """
+
+    __slots__ = ("compressed", "inflated")
+
+    def __init__(self) -> None:
+        self.compressed = self.inflated = 0
+
+    def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated:
+        """Decompress what one batch holds, and count it."""
+        self.compressed += len(data)
+        left = _by_ratio(self.compressed, limits) - self.inflated
+        most = min(left, most_inflated(len(data), limits))
+        found = inflate(codec, data, most)
+        self.inflated += most if isinstance(found.fault, Oversized) else len(found.data)
+        return found
 
 
 def inflate(codec: int, data: bytes, most: int) -> Inflated:
     """Decompress ``data`` to at most so many bytes; never raises."""
     if codec == NONE:
         return Inflated(data, None)
+    plain = _at_once(codec, data, most)
+    return _in_pieces(codec, data, most) if plain is None else Inflated(plain, None)
+
+
+def _in_pieces(codec: int, data: bytes, most: int) -> Inflated:
     pieces: list[bytes] = []
     fault: DecodeError | None = None
     room = most
@@ -93,6 +134,64 @@ def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
         case 4:
             return _zstd(data)
     raise Unsupported(f"codec {codec}")
+
+
+# --- at once ------------------------------------------------------------------------------------------------
+
+
+def _at_once(codec: int, data: bytes, most: int) -> bytes | None:
+    """All of it from one call to a library; None where that could pass the bound, or did not do."""
+    if codec == LZ4:
+        return _lz4_at_once(data, most)
+    if codec == SNAPPY:
+        return _snappy_at_once(data, most)
+    return None
+
+
+@cache
+def _snappy_library() -> tuple[Callable[[bytes], bytes], type[Exception]]:
+    import snappy
+
+    return snappy.uncompress, snappy.UncompressError
+
+
+def _snappy_at_once(data: bytes, most: int) -> bytes | None:
+    if data.startswith(_JAVA_SNAPPY):
+        begin = _JAVA_SNAPPY_HEADER_BYTES + 4
+        if len(data) - begin != int.from_bytes(data[_JAVA_SNAPPY_HEADER_BYTES:begin], "big"):
+            return None
+        data = data[begin:]
+    try:
+        return _snappy_block(data, most)
+    except DecodeError:
+        return None
+
+
+@cache
+def _lz4_library() -> Callable[..., tuple[bytes, int]]:
+    import lz4.frame
+
+    read: Callable[..., tuple[bytes, int]] = lz4.frame.decompress
+    return read
+
+
+def _lz4_at_once(data: bytes, most: int) -> bytes | None:
+    size = len(data)
+    if not _LZ4_SIZE_AT < size <= most // _LZ4_EXPANSION or not data.startswith(_LZ4_MAGIC):
+        return None
+    # The library allocates what the frame announces before it looks at the rest.
+    if data[_LZ4_FLAGS_AT] & _LZ4_CONTENT_SIZE:
+        announced = int.from_bytes(data[_LZ4_SIZE_AT : _LZ4_SIZE_AT + _LZ4_SIZE_BYTES], "little")
+        if announced > most:
+            return None
+    try:
+        plain, read = _lz4_library()(data, return_bytes_read=True)
+    except RuntimeError:
+        return None
+    return plain if read == size else None
+
+
+# --- in pieces ----------------------------------------------------------------------------------------------
 
 
 def _gzip(data: bytes) -> Iterator[bytes]:
@@ -138,8 +237,7 @@ def _snappy(data: bytes, most: int) -> Iterator[bytes]:
 
 
 def _snappy_block(data: bytes, most: int) -> bytes:
-    import snappy
-
+    uncompress, refused = _snappy_library()
     length = 0
     for place, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
         length |= (byte & 0x7F) << 7 * place
@@ -151,10 +249,9 @@ def _snappy_block(data: bytes, most: int) -> bytes:
     if length > most:
         raise Oversized(f"a block of {len(data)} bytes becomes {length}")
     try:
-        plain: bytes = snappy.uncompress(data)
-    except snappy.UncompressError as error:
+        return uncompress(data)
+    except refused as error:
         raise Malformed(f"snappy: {error.__cause__ or error}") from None
-    return plain
 
 
 def _lz4(data: bytes) -> Iterator[bytes]:
@@ -204,22 +301,42 @@ def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generato
         pos += checksum_bytes
 
 
+class _Zstd(local):
+    """The library's decompressor: it takes longer to make than a small batch to read, and no two threads may
+    share one.
+    """
+
+    def __init__(self) -> None:
+        from zstandard import ZstdDecompressor
+
+        self.new_frame = ZstdDecompressor().decompressobj
+
+
+_ZSTD = cache(_Zstd)
+
+
 def _zstd(data: bytes) -> Iterator[bytes]:
     import zstandard
 
-    decompressor = zstandard.ZstdDecompressor()
+    new_frame = _ZSTD().new_frame
     pos = 0
     while pos < len(data) or not pos:
-        frame = decompressor.decompressobj()
-        while not frame.eof:
-            block = data[pos : pos + _ZSTD_INPUT_BYTES]
-            if not block:
-                raise Truncated("zstd: the data ends early", pos=pos)
-            pos += len(block)
-            try:
-                piece = frame.decompress(block)
-            except zstandard.ZstdError as error:
-                raise Malformed(f"zstd: {error}", pos=pos) from None
-            if piece:
-                yield piece
+        if len(data) - pos < _ZSTD_MAGIC_AND_DESCRIPTOR_BYTES:
+            raise Truncated("zstd: the data ends inside a frame's header", pos=pos)
+        try:
+            stop = pos + zstandard.frame_header_size(data[pos : pos + _ZSTD_FRAME_HEADER_BYTES])
+            frame = new_frame()
+            while not frame.eof:
+                # Behind the last block there may be a checksum, of which this makes any length: no matter.
+                header = int.from_bytes(data[stop : stop + _ZSTD_BLOCK_HEADER_BYTES], "little")
+                stop += _ZSTD_BLOCK_HEADER_BYTES
+                stop += 1 if header >> 1 & 3 == _ZSTD_REPEATED else header >> 3
+                block = data[pos:stop]
+                if not block:
+                    raise Truncated("zstd: the data ends early", pos=pos)
+                pos += len(block)
+                if piece := frame.decompress(block):
+                    yield piece
+        except zstandard.ZstdError as error:
+            raise Malformed(f"zstd: {error}", pos=pos) from None
         pos -= len(frame.unused_data)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
 _LOG_OVERHEAD = 12  # offset and size, which size does not count
 _CRC_FROM = 16
-# Magic -> all up to the key, its length, and the least that size can be.
-_HEADS = ((Struct(">qiI2xi"), 14), (Struct(">qiI2xqi"), 22))
-_LENGTH = Struct(">i")
+# All up to the key, and four bytes more: where the key is null, they are the value's length.
+_HEADS = Struct(">qiIHii"), Struct(">qiIHqii")
+_length = Struct(">i").unpack_from
+_LENGTH_BYTES = 4
+_new = tuple.__new__
 
 
 class MessageSet(NamedTuple):
@@ -58,37 +60,44 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
     records: list[Record] = []
     bad_crcs: list[int] = []
     fault: DecodeError | None = None
-    add, new, record = records.append, tuple.__new__, Record
-    length_at = _LENGTH.unpack_from
-    kind = data[pos + 16 : pos + 18]
-    head, least = _HEADS[kind[0]]
+    kind = data[pos + _CRC_FROM] << 8 | data[pos + _CRC_FROM + 1]
+    head = _HEADS[kind >> 8]
     unpack: Callable[[bytes, int], tuple[int, ...]] = head.unpack_from
-    head_bytes, shortest = head.size, _LOG_OVERHEAD + least
+    shortest = head.size
     timestamp_ms = None
     try:
-        while len(records) < most and end - pos >= shortest and data[pos + 16 : pos + 18] == kind:
-            if kind[0]:
-                offset, size, crc, timestamp_ms, length = unpack(data, pos)
+        for _ in range(most):
+            if end - pos < shortest:
+                break
+            if kind > 0xFF:
+                offset, size, crc, kind_here, timestamp_ms, length, next_length = unpack(data, pos)
             else:
-                offset, size, crc, length = unpack(data, pos)
-            if size < least:
-                raise Malformed(f"a message of {size} bytes", pos=pos)
+                offset, size, crc, kind_here, length, next_length = unpack(data, pos)
+            if kind_here != kind:
+                break
             stop = pos + _LOG_OVERHEAD + size
             if stop > end:
                 break
-            at = pos + head_bytes
-            key = None if length == -1 else data[at : (at := at + length)]
-            (length,) = length_at(data, at)
-            at += 4
+            at = pos + shortest
+            if stop < at:
+                raise Malformed(f"a message of {size} bytes", pos=pos)
+            if length == -1:
+                key = None
+                length = next_length
+            else:
+                at -= _LENGTH_BYTES
+                key = data[at : (at := at + length)]
+                (length,) = _length(data, at)
+                at += _LENGTH_BYTES
             value = None if length == -1 else data[at : (at := at + length)]
             if at != stop:
                 raise Malformed("key and value of a message do not fit its size", pos=pos)
             if crc32(data[pos + _CRC_FROM : stop]) != crc:
                 bad_crcs.append(pos)
-            add(new(record, (offset, timestamp_ms, key, value, ())))
+            records.append(_new(Record, (offset, timestamp_ms, key, value, ())))
             pos = stop
     except DecodeError as malformed:
         fault = malformed
     except error:
         fault = Malformed("a message ends early", pos=pos)
-    return new(MessageSet, (records, pos, bad_crcs, fault))
+    return _new(MessageSet, (records, pos, bad_crcs, fault))

@@ -57,6 +57,7 @@ _VARINT_BYTES = 5
 _VARLONG_BYTES = 10
 _SHORTEST_HEADER = 2
 _LEAST, _MOST = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
+_new = tuple.__new__
 _ODD = (IndexError, TypeError, DecodeError)
 
 
@@ -84,9 +85,7 @@ def read_batch(
         The records that are there, and why there are no more, None when the end was reached.
     """
     records: list[Record] = []
-    add, new, record = records.append, tuple.__new__, Record
     length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
-    heads, head_bytes = _HEADS, _HEAD_BYTES
     spare = limits.batch_items
     sane = _LEAST < base_offset < _MOST and _LEAST < base_timestamp_ms < _MOST
     begin = pos
@@ -169,13 +168,13 @@ def read_batch(
                 pairs: list[tuple[str, bytes | None]] = []
                 while count:
                     count -= 1
-                    size = head_bytes[data[pos]]
+                    size = _HEAD_BYTES[data[pos]]
                     if size is None:
                         raw, pos = _bytes(data, pos)
                         name, (content, pos) = utf8(raw or b""), _bytes(data, pos)
                         pairs.append((name, content))
                         continue
-                    name, size = heads[data[pos : (pos := pos + size)]]
+                    name, size = _HEADS[data[pos : (pos := pos + size)]]
                     if size is None:
                         content, pos = _bytes(data, pos - 1)
                         pairs.append((name, content))
@@ -185,7 +184,8 @@ def read_batch(
 
             if pos != stop:
                 raise Malformed("a record that does not end where it says")
-            add(new(record, (base_offset + offset, base_timestamp_ms + timestamp, key, value, headers)))
+            told = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
+            records.append(_new(Record, told))
         if pos < end:
             raise Oversized(f"more than {limits.batch_items} records")
         if pos > end:

@@ -1,8 +1,8 @@
 """Headers of a record -> the trace that it belongs to, by the parts that each way of writing it names.
 
 Known are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin), and
-``sw8`` of SkyWalking's cross process protocol 3. What does not follow its own rules is no trace. Holds
-nothing.
+``sw8`` of SkyWalking's cross process protocol 3. What does not follow its own rules is no trace. Holds the
+last traces, 64 of them: several columns ask for the same one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,41 @@ _B3_SAMPLED = {"0": "denied", "false": "denied", "1": "accepted", "true": "accep
 _SW8 = ("sample", "trace_id", "parent_segment_id", "parent_span_id",
         "parent_service", "parent_service_instance", "parent_endpoint", "target_address")  # fmt: skip
 _SW8_NUMBERS = ("sample", "parent_span_id")
+
+_NAMES = frozenset({"traceparent", "tracestate", "b3", "sw8", "x-b3-flags", "x-b3-sampled", *_B3_HEADERS})
+
+
+class Trace(NamedTuple):
+    """The trace that a record belongs to, in the words that the formats share.
+
+    Attributes:
+        format: ``w3c``, ``b3`` or ``sw8``.
+        id: of the trace.
+        span_id: of the span that wrote the record; of sw8 the segment and the number of the span in it.
+    """
+
+    format: str
+    id: str
+    span_id: str | None
+
+
+def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
+    """The trace that a record's headers name, ``traceparent`` before B3 before sw8; None where none does."""
+    return _trace_of(headers) if headers else None
+
+
+@lru_cache(64)
+def _trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
+    if _NAMES.isdisjoint(name.lower() for name, _ in headers):
+        return None
+    found = traces(headers)
+    if (w3c := found.get("traceparent")) is not None:
+        return Trace("w3c", w3c["trace_id"], w3c["parent_id"])
+    if (zipkin := found.get("b3")) is not None and "trace_id" in zipkin:
+        return Trace("b3", zipkin["trace_id"], zipkin.get("span_id"))
+    if (sky := found.get("sw8")) is not None:
+        return Trace("sw8", sky["trace_id"], f"{sky['parent_segment_id']}/{sky['parent_span_id']}")
+    return None
 
 
 def traces(headers: Iterable[tuple[str, bytes | None]]) -> Body:

@@ -1,13 +1,14 @@
-"""Exchange, record -> their columns: the contract with every reader of our output. Holds nothing.
+"""Exchange -> its columns: the contract with every reader of our output. Holds nothing.
 
-Each column is told once, here: name, type, what it means, how to read it. JSON lines, CSV, ``--where``,
-exports and docs/columns.md all come from this file. Names and types never change; more may join them. An
-absent value is None, never "" or -1 of our own making; a list can be empty but is never absent.
+Each column is told once, here or in recordcolumns.py: name, type, what it means, how to read it. JSON lines,
+CSV, ``--where``, exports and docs/columns.md all come from these files. Names and types never change; more
+may join them. An absent value is None, never "" or -1 of our own making; a list can be empty but is never
+absent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from kdissect.errors import UsageError
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
 from kdissect.sinks.types import (
-    BOOLEAN,
     DATE,
     INT16,
     INT32,
@@ -31,21 +31,16 @@ from kdissect.sinks.types import (
     Struct,
     Type,
 )
-from kdissect.sinks.values import date, spelled, timestamp
+from kdissect.sinks.values import date, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from kdissect.analysis.carried import CarriedRecord
     from kdissect.model import Exchange, Frame
 
     Getter = Callable[[Any], Any]
 
 ANOMALY = Struct((("kind", STRING), ("where", STRING), ("detail", STRING)))
-HEADER = Struct((("key", STRING), ("value", STRING), ("value_encoding", STRING)))
-
-_SIZE_FIELD_BYTES = 4
-_NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +63,15 @@ class Column:
     needs_bodies: bool = False
 
 
-def _capture(exchange: Exchange) -> str:
-    name = exchange.first_frame.interface.capture
-    # The name of a file is bytes; those that are no text came in as surrogates, which no format can hold.
+def file_name(name: str) -> str:
+    """The name of a file as text. It is bytes; those that are no text came in as surrogates, which no format
+    can hold.
+    """
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+
+
+def _capture(exchange: Exchange) -> str:
+    return file_name(exchange.first_frame.interface.capture)
 
 
 def _packet(exchange: Exchange) -> int:
@@ -84,7 +84,7 @@ def _latency_us(exchange: Exchange) -> int | None:
 
 
 def _frame_bytes(frame: Frame | None) -> int | None:
-    return None if frame is None else frame.size + _SIZE_FIELD_BYTES
+    return None if frame is None else frame.wire_bytes
 
 
 def _anomalies(exchange: Exchange) -> list[dict[str, Any]]:
@@ -260,120 +260,7 @@ EXPORT_ONLY: tuple[Column, ...] = (
 )
 """What exports have beside the columns of ``EXCHANGE``."""
 
-_BY_NAME = {column.name: column for column in EXCHANGE}
-
-
-def _of_exchange(name: str) -> Column:
-    """The same column of the exchange that carried a record."""
-    column = _BY_NAME[name]
-    get = column.get
-    return replace(column, get=lambda record: get(record.carried.exchange))
-
-
-def _timestamp_ns(record: CarriedRecord) -> int | None:
-    time_ms = record.record.timestamp_ms
-    return None if time_ms is None or time_ms == _NO_TIMESTAMP else time_ms * 1_000_000
-
-
-def _headers(record: CarriedRecord) -> list[dict[str, str | None]]:
-    return [
-        dict(zip(("key", "value", "value_encoding"), (key, *spelled(value)), strict=True))
-        for key, value in record.headers
-    ]
-
-
-def _base_offset(record: CarriedRecord) -> int | None:
-    return None if record.offset is None else record.batch.base_offset
-
-
-def _aborted(record: CarriedRecord) -> bool | None:
-    return None if record.carried.aborted is None else record.batch.aborted
-
-
-_ENCODINGS = (
-    "`utf-8`; `base64` for bytes that are no UTF-8; `json` for what was decoded in Kafka's own topics and in "
-    "control records; `withheld` for a credential, whose text is null; null for null. In Parquet and Spark "
-    "keys and values are binary."
-)
-
-RECORD: tuple[Column, ...] = (
-    _of_exchange("capture"),
-    _of_exchange("connection"),
-    replace(
-        _of_exchange("number"),
-        sentence="Number of the exchange that carried the record: with `connection` the key that all tables "
-        "join on.",
-    ),
-    replace(_of_exchange("time"), sentence="Last byte of the request that carried or fetched the record."),
-    _of_exchange("api"),
-    _of_exchange("correlation_id"),
-    _of_exchange("client_id"),
-    Column(
-        "topic", STRING, attrgetter("carried.topic"), "Name of the topic; null where only its id is known."
-    ),
-    Column("topic_id", STRING, attrgetter("carried.topic_id"), "Its id, where the message has it."),
-    Column("partition", INT32, attrgetter("carried.partition"), "Number of the partition."),
-    Column(
-        "offset",
-        INT64,
-        attrgetter("offset"),
-        "Place in the partition; of a Produce counted from the response's base offset, null while that is "
-        "unknown; null in a snapshot.",
-    ),
-    Column(
-        "timestamp",
-        TIMESTAMP,
-        _timestamp_ns,
-        "The record's own time, in milliseconds; null where it has none.",
-    ),
-    Column(
-        "timestamp_type",
-        STRING,
-        attrgetter("batch.timestamp_type"),
-        "Who set it: `CreateTime`, the producer; `LogAppendTime`, the broker; null for magic 0.",
-    ),
-    Column("key", STRING, lambda record: spelled(record.key)[0], "The key, see `key_encoding`."),
-    Column("key_encoding", STRING, lambda record: spelled(record.key)[1], _ENCODINGS),
-    Column("value", STRING, lambda record: spelled(record.value)[0], "The value, see `value_encoding`."),
-    Column("value_encoding", STRING, lambda record: spelled(record.value)[1], "As `key_encoding`."),
-    Column("headers", Array(HEADER), _headers, "In wire order; a key can occur twice, a value can be null."),
-    Column("magic", INT16, attrgetter("batch.magic"), "Format of its batch: 0, 1 or 2."),
-    Column(
-        "compression",
-        STRING,
-        attrgetter("batch.compression"),
-        "Of its batch: `none`, `gzip`, `snappy`, `lz4`, `zstd`.",
-    ),
-    Column("base_offset", INT64, _base_offset, "Of its batch; null where `offset` is."),
-    Column(
-        "producer_id",
-        INT64,
-        attrgetter("batch.producer_id"),
-        "Of its batch; -1: none; null for magic 0 and 1.",
-    ),
-    Column("producer_epoch", INT16, attrgetter("batch.producer_epoch"), "Likewise."),
-    Column("base_sequence", INT32, attrgetter("batch.base_sequence"), "Likewise."),
-    Column("leader_epoch", INT32, attrgetter("batch.leader_epoch"), "Likewise; producers write -1 or 0."),
-    Column(
-        "transactional",
-        BOOLEAN,
-        attrgetter("batch.transactional"),
-        "Whether a transaction's end decides about it.",
-    ),
-    Column("control", BOOLEAN, attrgetter("batch.control"), "Whether it is a mark for programs, not data."),
-    Column(
-        "control_type",
-        STRING,
-        attrgetter("control"),
-        "Which mark: `COMMIT`, `ABORT`, `LEADER_CHANGE` ..., `unknown`; null for data.",
-    ),
-    Column(
-        "aborted",
-        BOOLEAN,
-        _aborted,
-        "Whether it lies in the range of an aborted transaction; null where the response does not tell.",
-    ),
-)
+BY_NAME = {column.name: column for column in EXCHANGE}
 
 
 def text_getter(column: Column) -> Getter:
@@ -391,7 +278,7 @@ def resolve(name: str) -> Reference:
         UsageError: there is no such column or path; the text names the nearest.
     """
     head, *path = name.split(".")
-    column = _BY_NAME.get(head)
+    column = BY_NAME.get(head)
     if column is None:
         raise UsageError(f'no column "{head}"{_column_hint(head, path)}')
     get = text_getter(column)
@@ -433,10 +320,10 @@ _NAMES: dict[str, Callable[[], Collection[str]]] = {
 
 def _column_hint(head: str, path: Sequence[str]) -> str:
     """What was probably meant by a name that no column has."""
-    if head == "kafka" and path and path[-1] in _BY_NAME:
+    if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
     return (
-        did_you_mean(head, _BY_NAME)
+        did_you_mean(head, BY_NAME)
         or f'; a text stands in quotes ("{head}"), docs/columns.md has the columns'
     )
 
@@ -447,45 +334,3 @@ def _check_struct(column: Column, path: Sequence[str]) -> None:
     if len(path) > 1 or path[0] not in names:
         parts = f"its parts are {', '.join(names)}" if names else "it has no parts"
         raise UsageError(f'no "{".".join(path)}" in column {column.name}; {parts}')
-
-
-def markdown() -> str:
-    """Write the tables of docs/columns.md."""
-    return "\n".join([_HEAD, _table(EXCHANGE), _EXPORTS, _table(EXPORT_ONLY), _RECORDS, _table(RECORD)])
-
-
-def _table(columns: Sequence[Column]) -> str:
-    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.sentence} |" for c in columns]
-    return "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""])
-
-
-_HEAD = """\
-# Columns of an exchange
-
-One row, or one JSON object a line, for each request, and for each response whose request was never seen.
-Names and types never change; more may join them.
-
-An absent value is null (CSV: nothing between two commas), never "" or -1 of our own making; an array can be
-empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. Wire values are shown as they
-are: in `request` and `response` error codes and enumerations are numbers, in the other columns they are
-names.
-"""
-
-_EXPORTS = """\
-Inside `request` and `response`, names are those of the protocol guide, in wire order. Bytes are
-`{"base64": "..."}`, with `"decoded": {...}` beside it where the payload is known; a uuid is text as Kafka
-prints it; record data is an array of batch headers; a credential is `{"withheld": 16}`: its length in bytes.
-Unknown tags stand under `_tags` by number, bytes behind a complete body under `_left_over`, bytes that could
-not be decoded under `_undecoded`. A float64 that is not a number is null. Where columns are fixed (CSV,
-Parquet, Spark), `object` is a string of JSON.
-
-Exports have two more columns:
-"""
-
-_RECORDS = """\
-# Columns of a record
-
-One JSON object a line, by `kdissect records --json`, for each record that was produced or fetched: one that
-was produced and fetched twice comes three times, `--unique` shows the first. Records of Kafka's own topics
-are decoded, credentials in them withheld. What was wrong with a batch is counted on stderr.
-"""

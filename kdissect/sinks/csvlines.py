@@ -1,5 +1,5 @@
-"""Exchange -> one record of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and a
-record.
+"""Exchange, record -> one line of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and a
+line.
 
 RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
 must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs are
@@ -19,6 +19,7 @@ from kdissect.sinks.values import json_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kdissect.analysis.carried import CarriedRecord
     from kdissect.model import Exchange
     from kdissect.sinks.columns import Column
     from kdissect.sinks.types import Type
@@ -29,7 +30,8 @@ _BUFFERED_CHARACTERS = 64 * 1024
 
 
 class CsvLines:
-    """Writes exchanges, columns in their order; the header line goes first, even if no exchange follows.
+    """Writes exchanges, or rows of another table, columns in their order; the header line goes first, even if
+    no row follows.
 
     Args:
         write: takes bytes; what it raises (a closed pipe) is the caller's.
@@ -51,9 +53,9 @@ class CsvLines:
         self._csv = csv.writer(self._text)
         self._csv.writerow([column.name for column in columns])
 
-    def feed(self, exchange: Exchange) -> None:
-        """Write one exchange."""
-        self._csv.writerow([cell(exchange) for cell in self._cells])
+    def feed(self, row: Exchange | CarriedRecord) -> None:
+        """Write one: what the columns are of."""
+        self._csv.writerow([cell(row) for cell in self._cells])
         if self._text.tell() > self._most_characters:
             self.close()
 
@@ -66,14 +68,14 @@ class CsvLines:
             self._write(held.encode())
 
 
-def _cell_of(column: Column) -> Callable[[Exchange], Any]:
+def _cell_of(column: Column) -> Callable[[Any], Any]:
     get = text_getter(column)
     to_text = _text_of(column.type)
     if to_text is None:
         return get
 
-    def cell(exchange: Exchange) -> str | None:
-        value = get(exchange)
+    def cell(row: Any) -> str | None:
+        value = get(row)
         return None if value is None else to_text(value)
 
     return cell

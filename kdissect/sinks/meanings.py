@@ -18,6 +18,9 @@ from kdissect.sinks.times import iso_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kdissect.analysis.carried import Carried, CarriedRecord
+    from kdissect.kafka.batches import Batch
+    from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body
 
@@ -28,6 +31,7 @@ _TIMESTAMPS = ("timestamp", "timestamp_ms", "append_time_ms", "start_time_ms")
 _API_KEYS = ("api_key", "request_api_key")
 _OPERATIONS = "authorized_operations"
 _NOT_ASKED = -(2**31)
+_NO_TIMESTAMP = -1
 
 
 def value_text(value: Any, *, whole: bool = False) -> str:
@@ -55,6 +59,16 @@ def bytes_text(data: bytes, *, whole: bool = False) -> str:
     shown = data if whole else data[:MOST_BYTES]
     more = f" {ELLIPSIS}" if len(shown) < len(data) else ""
     return f"{many(len(data), 'byte')}{': ' if data else ''}{shown.hex(' ')}{more}"
+
+
+def payload_text(payload: Payload, *, whole: bool = False) -> str:
+    """Write a record's key or value: as text where it is UTF-8."""
+    if not isinstance(payload, bytes):
+        return value_text(payload, whole=whole)
+    try:
+        return value_text(payload.decode(), whole=whole)
+    except UnicodeDecodeError:
+        return bytes_text(payload, whole=whole)
 
 
 def records_text(records: RecordData) -> str:
@@ -91,13 +105,76 @@ def batch_text(batch: Body) -> str:
     words.append(batch["compression"])
     if (moment := iso_ms(stamp)) is not None:
         words.append(f"{batch['timestamp_type']} {moment}")
-    if batch.get("producer_id", -1) >= 0:
-        producer = f"producer {batch['producer_id']} epoch {batch['producer_epoch']}"
-        words.append(f"{producer} sequence {batch['base_sequence']}")
-    words += (flag for flag in ("transactional", "control", "delete_horizon") if batch.get(flag))
-    if batch.get("partition_leader_epoch", -1) >= 0:
-        words.append(f"leader epoch {batch['partition_leader_epoch']}")
+    words += _of_producer(
+        batch.get("producer_id"),
+        batch.get("producer_epoch"),
+        batch.get("base_sequence"),
+        batch.get("partition_leader_epoch"),
+        [flag for flag in ("transactional", "control", "delete_horizon") if batch.get(flag)],
+    )
     return ", ".join(words)
+
+
+def _of_producer(
+    producer_id: int | None,
+    producer_epoch: int | None,
+    base_sequence: int | None,
+    leader_epoch: int | None,
+    flags: list[str],
+) -> list[str]:
+    words = list(flags)
+    if producer_id is not None and producer_id >= 0:
+        words.insert(0, f"producer {producer_id} epoch {producer_epoch} sequence {base_sequence}")
+    if leader_epoch is not None and leader_epoch >= 0:
+        words.append(f"leader epoch {leader_epoch}")
+    return words
+
+
+def opened_text(carried: Carried, batch: Batch) -> str:
+    """The same of a batch that was opened, with absolute offsets where they are told."""
+    timestamp_type = carried.timestamp_type(batch)
+    words = [
+        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.tells_offsets else []),
+        many(len(batch.records), "record"),
+        many(batch.size, "byte"),
+        *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
+        batch.compression,
+        *([timestamp_type] if timestamp_type else []),
+    ]
+    flags = {"transactional": batch.transactional, "control": batch.control, "aborted": batch.aborted}
+    words += _of_producer(
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.leader_epoch,
+        [name for name, is_set in flags.items() if is_set],
+    )
+    if (horizon := batch.delete_horizon_ms) is not None:
+        words.append(f"delete horizon {iso_ms(horizon) or horizon}")
+    return ", ".join(words)
+
+
+def offset_text(record: CarriedRecord) -> str:
+    """Write where in the log a record is."""
+    if record.offset is not None:
+        return f"offset {record.offset}"
+    return "offset not told" if record.carried.in_log else "in a snapshot"
+
+
+def time_text(record: CarriedRecord) -> str | None:
+    """Write when a record was written; None where nobody says."""
+    time_ms = record.timestamp_ms
+    return None if time_ms is None or time_ms == _NO_TIMESTAMP else iso_ms(time_ms) or str(time_ms)
+
+
+def told_by_payload(record: CarriedRecord) -> list[str]:
+    """Name the schemas of key and value and the trace, where the record tells any."""
+    trace = record.trace
+    return [
+        *([f"key schema: {record.key_schema}"] if record.key_schema else []),
+        *([f"schema: {record.schema}"] if record.schema else []),
+        *([f"trace: {printable(trace.id)} ({trace.format})"] if trace else []),
+    ]
 
 
 def meaning(

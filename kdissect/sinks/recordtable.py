@@ -1,7 +1,8 @@
-"""``CarriedRecord`` -> one line: when, in which api, where in the log, key, value. Holds column widths.
+"""``CarriedRecord`` -> one line: when, in which api, where in the log, key, value, marks. Holds widths.
 
-On a terminal a line is cut to its width; elsewhere nothing is cut. ``-`` stands for what is absent or null,
-two blanks end a column. Bytes that are no text are shown by backslash escapes.
+On a terminal a line is cut to its width, the value first; elsewhere nothing is cut. ``-`` stands for what is
+absent or null, two blanks end a column. Bytes that are no text are shown by backslash escapes. Marks are the
+schema and the trace that the record names, ``aborted``, and ``!`` before what was wrong with its batch.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.model import Embedded, Withheld
-from kdissect.sinks.printable import columns_of, cut, printable
+from kdissect.sinks.colours import BOLD, CYAN, FAINT, YELLOW, of_anomaly, paint
+from kdissect.sinks.printable import ELLIPSIS, columns_of, cut, printable
 from kdissect.sinks.values import json_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TextIO
 
     from kdissect.analysis.carried import CarriedRecord
@@ -26,6 +29,14 @@ _HEADINGS = ("API", "PARTITION", "OFFSET", "KEY")
 _LEAST = (7, 10, 6, 4)
 _MOST = (13, 30, 20, 24)
 _LEAST_VALUE = 8
+_LEAST_MARK = 4
+_WIDE = 120  # a terminal this wide shows a trace's id whole
+_TRACE_CHARACTERS = 8
+
+Mark = tuple[str, str]
+"""A word behind the value, and its colour."""
+
+_NAME = CYAN  # of marks that do not warn
 _BYTES_PER_COLUMN = 4  # a character has no more in UTF-8: what is behind would be cut
 
 
@@ -36,12 +47,14 @@ class RecordTable:
         out: where to; the caller owns and flushes it.
         times: writes the first column: the exchange's time.
         width: columns of the terminal, None where it is no terminal.
+        colour: whether to colour.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None) -> None:
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
         self._write = out.write
         self._times = times
         self._width = width
+        self._colour = colour
         self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
         self._widths = list(_LEAST)
         self._headed = width is None
@@ -51,29 +64,54 @@ class RecordTable:
         carried = record.carried
         cells = [
             carried.exchange.api or ABSENT,
-            _place(record),
+            carried.place or ABSENT,
             ABSENT if record.offset is None else str(record.offset),
             ABSENT if record.control else self._text(record.key),
         ]
         time = self._times.text(carried.exchange.time_ns)
         if not self._headed:
             self._headed = True
-            self._line("TIME".ljust(len(time)), list(_HEADINGS), "VALUE")
+            head = self._line("TIME".ljust(len(time)), list(_HEADINGS), "VALUE", ())
+            self._write((paint(head, FAINT) if self._colour else head) + "\n")
         value = f"control {record.control}" if record.control else self._text(record.value)
-        self._line(time, cells, value, "aborted" if record.batch.aborted else "")
+        self._write(self._line(time, cells, value, self._marks(record)) + "\n")
 
     def close(self) -> None:
         """Nothing is left to write: every line was complete."""
 
-    def _line(self, time: str, cells: list[str], value: str, mark: str = "") -> None:
+    def _line(self, time: str, cells: list[str], value: str, marks: Sequence[Mark]) -> str:
         shown = [time, *(self._cell(index, printable(text)) for index, text in enumerate(cells))]
         value = printable(value)
         if self._width is not None:
             room = self._width - sum(map(columns_of, shown)) - len(_GAP) * len(shown)
-            room -= len(mark) + len(_GAP) if mark else 0
-            value = cut(value, room) if room >= _LEAST_VALUE else ""
-        line = _GAP.join([*shown, *filter(None, (value, mark))]).rstrip()
-        self._write((line if self._width is None else cut(line, self._width)) + "\n")
+            marks = _fitted(marks, room, min(_LEAST_VALUE, columns_of(value)))
+            room -= sum(columns_of(mark) + len(_GAP) for mark, _ in marks)
+            value = cut(value, room) if room >= min(_LEAST_VALUE, columns_of(value)) else ""
+        if not (self._colour and marks):
+            line = _GAP.join([*shown, *filter(None, (value, *(mark for mark, _ in marks)))]).rstrip()
+            return line if self._width is None else cut(line, self._width)
+        return _GAP.join([*shown, *filter(None, (value, *(paint(*mark) for mark in marks)))])
+
+    def _marks(self, record: CarriedRecord) -> list[Mark]:
+        marks: list[Mark] = []
+        if (schema := record.key_schema) is not None:
+            marks.append((f"key schema {schema}", _NAME))
+        if (schema := record.schema) is not None:
+            marks.append((f"schema {schema}", _NAME))
+        if (trace := record.trace) is not None:
+            marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
+        batch = record.batch
+        if batch.aborted:
+            marks.append(("aborted", YELLOW))
+        if batch.anomalies:
+            kinds = dict.fromkeys(anomaly.kind for anomaly in batch.anomalies)
+            marks += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
+        return marks
+
+    def _trace(self, trace_id: str) -> str:
+        if self._width is None or self._width >= _WIDE or len(trace_id) <= _TRACE_CHARACTERS:
+            return trace_id
+        return trace_id[:_TRACE_CHARACTERS] + ELLIPSIS
 
     def _cell(self, index: int, text: str) -> str:
         """A text in its column, which grows up to its bound."""
@@ -93,8 +131,13 @@ class RecordTable:
         return f"withheld ({payload.length} bytes)" if isinstance(payload, Withheld) else ABSENT
 
 
-def _place(record: CarriedRecord) -> str:
-    """Topic and partition as Kafka's own tools write them: ``orders-1``."""
-    carried = record.carried
-    topic = next(iter(carried.names), ABSENT)
-    return topic if carried.partition is None else f"{topic}-{carried.partition}"
+def _fitted(marks: Sequence[Mark], room: int, value: int) -> Sequence[Mark]:
+    """Leave out the first ones, which say the least, until so much of the value fits, too; one that warns
+    stays, if need be cut.
+    """
+    kept = list(marks)
+    while kept and sum(columns_of(mark) + len(_GAP) for mark, _ in kept) > room - value:
+        text, colour = kept.pop(0)
+        if not kept and colour != _NAME:
+            return [(cut(text, room), colour)] if room >= _LEAST_MARK else []
+    return kept

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.bodies import Layout
     from kdissect.kafka.walker import Walk
     from kdissect.model import Anomaly, Body, Exchange, Frame
+    from kdissect.sinks.opened import Opened, Opener
     from kdissect.sinks.times import Times
 
 
@@ -38,6 +39,7 @@ class Tree:
         show_bytes: put the offset and the bytes of each field in front of it.
         whole: show all of long arrays, texts and bytes.
         show_secrets: show credentials.
+        opener: opens record data, so that its records are shown; None: they are not.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Tree:
         show_bytes: bool = False,
         whole: bool = False,
         show_secrets: bool = False,
+        opener: Opener | None = None,
     ) -> None:
         self._write = out.write
         self._times = times
@@ -56,6 +59,7 @@ class Tree:
         self._show_bytes = show_bytes
         self._whole = whole
         self._show_secrets = show_secrets
+        self._opener = opener
         self._is_first = True
 
     def feed(self, exchange: Exchange) -> None:
@@ -94,7 +98,8 @@ class Tree:
             version = request_header_version(exchange.api_key, exchange.api_version)
             yield from self._header("RequestHeader", version, exchange, frame)
         walked = walk_request(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        yield from self._body(exchange, exchange.request, request_layout(exchange), walked, frame)
+        opened = self._opener and self._opener.of(exchange, produced=True)
+        yield from self._body(exchange, exchange.request, request_layout(exchange), walked, frame, opened)
 
     def _response(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
         version = 0
@@ -103,7 +108,8 @@ class Tree:
         if exchange.api_key is not None or exchange.request_frame is None:
             yield from self._header("ResponseHeader", version, exchange, frame)
         walked = walk_response(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        yield from self._body(exchange, exchange.response, response_layout(exchange), walked, frame)
+        opened = self._opener and self._opener.of(exchange, produced=False)
+        yield from self._body(exchange, exchange.response, response_layout(exchange), walked, frame, opened)
 
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
@@ -115,28 +121,41 @@ class Tree:
             yield from _indented(outline(view, walked.value, message.fields))
 
     def _body(
-        self, exchange: Exchange, body: Body | None, layout: Layout | None, walked: Walk | None, frame: Frame
+        self,
+        exchange: Exchange,
+        body: Body | None,
+        layout: Layout | None,
+        walked: Walk | None,
+        frame: Frame,
+        opened: Opened | None,
     ) -> Iterator[str]:
         if layout is None:
             view = View(None, 0, exchange.topic_names, self._whole)
             yield from _indented(outline(view, body or {}))
             return
-        view = View(layout.message, layout.version, exchange.topic_names, self._whole)
+        view = View(
+            layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
+        )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
             return
         hide_records = not self._show_secrets and secrets.is_credential_api(exchange.api_key)
-        yield from offsets(view, walked, frame.data, hide_records=hide_records)
+        yield from offsets(view, walked, frame.data, body, hide_records=hide_records)
         yield from _indented(outline(view, _beside(body or {})))
 
 
+def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
+    """Api key and version of the request that a broker forwards for its client (KIP-590)."""
+    carried = exchange.request.get("request_data") if exchange.request else None
+    if not isinstance(carried, Embedded) or "header" not in carried.decoded:
+        return None
+    header = carried.decoded["header"]
+    return header["request_api_key"], header["request_api_version"]
+
+
 def _beside(body: Body) -> Body:
-    """Find what no span tells: bytes that no layout describes, and messages inside bytes."""
-    return {
-        name: value
-        for name, value in body.items()
-        if name in ("_left_over", "_undecoded") or isinstance(value, Embedded)
-    }
+    """Find what no span tells: bytes that no layout describes."""
+    return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from kdissect.analysis.carried import carried, open_carried
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
 from tests.exchanges import exchange
-from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+from tests.record_batches import BASE_MS, COMMIT_KEY, CONTROL, Item, batch
 
 if TYPE_CHECKING:
     from kdissect.analysis.carried import CarriedRecord
@@ -124,3 +124,44 @@ def test_faults_stand_in_the_batch() -> None:
     (each,) = carried(fetch(batch([Item()], crc=1)))
     ((found, _),) = open_carried(each)
     assert [(anomaly.kind, anomaly.where) for anomaly in found.anomalies] == [("crc_mismatch", "response")]
+
+
+def test_log_append_time_of_a_produce_is_told_by_the_response() -> None:
+    told = {"index": 3, "error_code": 0, "base_offset": 7, "log_append_time_ms": 1000}
+    found = opened(produce(told))
+    assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {(1000, "LogAppendTime")}
+    for answer in ({**told, "log_append_time_ms": -1}, {**told, "error_code": 6}, None):
+        found = opened(produce(answer))
+        assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {(BASE_MS, "CreateTime")}
+
+
+def test_places_count_on_from_batch_to_batch() -> None:
+    assert [record.ordinal for record in opened(fetch(TWO + TWO))] == [0, 1, 2, 3]
+
+
+def test_a_later_slice_of_a_snapshot_says_that_it_cannot_be_read() -> None:
+    slices = [{"index": 0, "position": 100, "size": 900, "unaligned_records": data()}]
+    found = exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
+    (each,) = carried(found)
+    ((one, records),) = open_carried(each)
+    assert [anomaly.kind for anomaly in one.anomalies] == ["unaligned_records"]
+    assert list(records) == []
+
+
+def test_where_it_is() -> None:
+    assert [each.place for each in carried(fetch())] == ["orders-3"]
+    assert [each.place for each in carried(fetch(topic=""))] == ["3"]
+
+
+def test_schemas_and_traces() -> None:
+    value = b"\0\0\0\0\x11v"
+    (record,) = opened(fetch(batch([Item(value, value, ((b"b3", b"0" * 31 + b"1-" + b"1" * 16),))])))
+    assert (str(record.schema), str(record.key_schema)) == ("17", "17")
+    assert record.trace is not None
+    assert record.trace.id == "0" * 31 + "1"
+    for hidden in (
+        fetch(batch([Item(value, value)]), topic="__cluster_metadata"),
+        fetch(batch([Item(value, value)], flags=CONTROL)),
+    ):
+        (record,) = opened(hidden)
+        assert (record.schema, record.key_schema, record.trace) == (None, None, None)

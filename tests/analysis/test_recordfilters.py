@@ -87,6 +87,16 @@ def test_what_is_no_offset(text: str) -> None:
         RecordFilter(Wanted(offsets=[text]))
 
 
+def test_traces_and_schemas() -> None:
+    trace = b"0af7651916cd43dd8448eb211c80319c"
+    headers = ((b"traceparent", b"00-" + trace + b"-b7ad6b7169203331-01"),)
+    raw = batch([Item(headers=headers), Item(b"\0\0\0\0\x11k"), Item(None, b"\0\0\0\0\3v")])
+    assert kept(raw=raw, traces=[trace.decode()]) == kept(raw=raw, traces=["0af7*"]) == [0]
+    assert kept(raw=raw, traces=["x"]) == []
+    assert kept(raw=raw, schemas=["17"]) == [1]
+    assert kept(raw=raw, schemas=["17", "3"]) == [1, 2]
+
+
 def test_control() -> None:
     assert kept(control=True) == [14]
     assert kept(control=False) == [10, 11, 12, 13]

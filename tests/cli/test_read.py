@@ -303,3 +303,52 @@ def test_ctrl_c_tells_what_was_counted() -> None:
     assert process.returncode == INTERRUPTED
     assert (b"".join(shown).decode(), out) == (LINES[: LINES.index("\n", LINES.rindex("1.00ms")) + 1], b"")
     assert re.fullmatch(rb"kdissect: interrupted after \d+ packets, 3 exchanges shown\n", err)
+
+
+# Records
+
+
+QUICKSTART = "samples/quickstart.pcap"
+FIRST = ("--api", "Produce", "-c", "1", QUICKSTART)
+
+
+def test_records_in_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", "-V", "--records", *FIRST)
+    at = done.lines.index("            records: 1 batch, 2 records, 186 bytes")
+    assert done.lines[at + 1 : at + 7] == [
+        "              [0] offsets 0 to 1, 2 records, 186 bytes, lz4, CreateTime, leader epoch 0",
+        "                [0] offset 0, 2026-11-21T09:25:31.742Z",
+        '                  key: "customer-0"',
+        "                  headers: [1]",
+        '                    trace: "00000000"',
+        '                  value: "{"order": 0, "item": "apple", "count": 1}"',
+    ]
+    with_bytes = run(capsys, "read", "-x", "--records", *FIRST)
+    assert [line.strip() for line in with_bytes.lines if " key: " in line] == ['key: "customer-0"'] * 2
+    assert "customer-0" not in run(capsys, "read", "-V", *FIRST).out
+
+
+def test_records_in_machine_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = map(json.loads, run(capsys, "read", "--json", "--records", *FIRST).lines)
+    (batch,) = row["request"]["topic_data"][0]["partition_data"][0]["records"]
+    assert [record["key"] for record in batch["records"]] == ["customer-0"] * 2
+    assert "customer-0" in run(capsys, "read", "--csv", "--records", *FIRST).out
+    assert "customer-0" not in run(capsys, "read", "--json", *FIRST).out
+
+
+def test_records_of_the_metadata_log_hide_their_credentials(capsys: pytest.CaptureFixture[str]) -> None:
+    kraft = ("--records", "--api", "Fetch", "--where", "records > 0", "samples/kafka-4-kraft.pcap.gz")
+    salts = [line for line in run(capsys, "read", "-V", "--full", *kraft).lines if " salt: " in line]
+    assert salts
+    assert all(re.search(r"salt: withheld \(\d+ bytes\)$", line) for line in salts)
+    with_bytes = run(capsys, "read", "-x", *kraft).out
+    assert re.search(r"not shown +records: withheld \([\d,]+ bytes\)\n +\[0\] offsets 0 to ", with_bytes)
+
+
+def test_records_need_a_way_that_has_room_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "read", "--records", QUICKSTART)
+    assert done.status == USAGE
+    assert done.err == (
+        "kdissect: --records goes with -V, -x, --json or --csv; for lines: kdissect records "
+        "(see kdissect read --help)\n"
+    )

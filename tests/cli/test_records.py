@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
+import re
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.cli.terminal import OK, USAGE
-from kdissect.sinks.columns import RECORD
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.sinks.recordcolumns import RECORD
 from samples.golden import captures, name_of
-from tests.cli.running import Run, run, write
+from tests.cli.running import Run, capture_bytes, run, spawn, write
 from tests.frames import FETCH, request, response
-from tests.record_batches import CONTROL, Item, batch
+from tests.record_batches import CONTROL, GZIP, Item, batch
 from tests.segments import Talk
 
 if TYPE_CHECKING:
@@ -177,6 +181,104 @@ def test_internal_topics_are_decoded(records: Records) -> None:
     assert {json.loads(row["key"])["group"] for row in found} == {"pay-in"}
 
 
+def test_csv_has_the_same_columns(records: Records) -> None:
+    done = records("--csv", "--topic", "orders", "--offset", "0", "--produced", QUICKSTART)
+    header, *found = csv.reader(io.StringIO(done.out))
+    assert header == [column.name for column in RECORD]
+    assert len(found) == 3
+    assert dict(zip(header, found[0], strict=True))["value"] == '{"order": 0, "item": "apple", "count": 1}'
+
+
+def test_trees(records: Records) -> None:
+    done = records("-V", "--topic", "orders", "--offset", "0", "--produced", "-c", "1", QUICKSTART)
+    assert done.lines == [
+        "topic orders, partition 1, offset 0",
+        '  sent in: Produce 441bec302e4e/2, 2026-11-21T09:25:31.744257Z, client id "web-shop"',
+        "  batch: offsets 0 to 1, 2 records, 186 bytes, lz4, CreateTime, leader epoch 0",
+        "  timestamp: 2026-11-21T09:25:31.742Z",
+        '  key: "customer-0"',
+        "  headers: [1]",
+        '    trace: "00000000"',
+        '  value: "{"order": 0, "item": "apple", "count": 1}"',
+    ]
+
+
+def test_counts_alone(records: Records) -> None:
+    done = records("-q", TRANSACTIONS)
+    assert done.status == OK
+    assert re.fullmatch(
+        r"\d+ records, \d+ produced, \d+ fetched, \d+ control, \d+ aborted, .* and values, \d topics\n",
+        done.out,
+    )
+
+
+def test_colours(records: Records) -> None:
+    assert "\x1b[33maborted\x1b[0m" in records("--fetched", "--colour", "always", TRANSACTIONS).out
+    assert "\x1b" not in records("--fetched", TRANSACTIONS).out
+
+
+def test_files(tmp_path: Path, records: Records) -> None:
+    folder = tmp_path / "out"
+    done = records("--topic", "orders", "-o", folder, QUICKSTART)
+    assert (done.status, done.out) == (OK, "")
+    assert re.fullmatch(
+        r"kdissect: (\d+) values, \1 keys written to .*out; \d+ records seen again\n", done.err
+    )
+    assert (folder / "orders/1/0.value").read_text() == '{"order": 0, "item": "apple", "count": 1}'
+    assert (folder / "orders/1/0.key").read_text() == "customer-0"
+    values = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.value")}
+    assert values == {
+        f"orders/{row['partition']}/{row['offset']}.value": row["value"]
+        for row in rows(records("--json", "--topic", "orders", "--unique", QUICKSTART))
+    }
+    again = records("-o", folder, QUICKSTART)
+    assert (again.status, again.out) == (USAGE, "")
+    assert again.err == f"kdissect: {folder} is not empty; name a new folder, nothing is overwritten\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-V", "--json"), "-V and --json exclude each other"),
+        (("--csv", "-o", "x"), "--csv and -o exclude each other"),
+        (("-q", "--csv"), "--csv and -q exclude each other"),
+    ],
+    ids=("-V --json", "--csv -o", "-q --csv"),
+)
+def test_one_way_at_once(options: tuple[str, ...], message: str, records: Records) -> None:
+    done = records(*options, QUICKSTART)
+    said = f"kdissect: {message} (see kdissect records --help)\n"
+    assert (done.status, done.out, done.err) == (USAGE, "", said)
+
+
+def test_schemas_and_traces(tmp_path: Path, records: Records) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = ((b"traceparent", f"00-{trace}-b7ad6b7169203331-01".encode()),)
+    body = batch([Item(b"a", b"\0\0\0\0\x11{}", headers), Item(b"b")])
+    path = write(tmp_path / "x.pcap", talk(body))
+    assert records("--trace", trace, path).lines[0].endswith(f"{{}}  schema 17  trace {trace}")
+    assert records("--schema", "17", path).lines == records("--trace", "0af7*", path).lines
+    assert records("--schema", "18", path).err.startswith("kdissect: no such record in ")
+    (row,) = rows(records("--json", "--schema", "17", path))
+    assert (row["schema_id"], row["trace_id"], row["trace_format"]) == (17, trace, "w3c")
+
+
+def test_ctrl_c_tells_what_was_counted() -> None:
+    process = spawn("records", "-l", "-t", "u", "-", stdin=-1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(capture_bytes(talk(batch([Item(b"k"), Item(b"k")]))) + bytes(8))
+    process.stdin.flush()
+    shown = [process.stdout.readline() for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (INTERRUPTED, b"")
+    assert [line.split()[1:] for line in shown] == [
+        [b"Fetch", b"orders-0", b"%d" % at, b"k", b"value"] for at in (0, 1)
+    ]
+    assert re.fullmatch(rb"kdissect: interrupted after \d+ packets, 2 records shown\n", err)
+
+
 # What is wrong, and what is withheld
 
 
@@ -198,8 +300,45 @@ def talk(body: bytes, *, topic: str = "orders", snapshot: bytes | None = None) -
 def test_damaged_batches_are_counted_on_stderr(tmp_path: Path, records: Records) -> None:
     body = batch([Item(b"k", b"v")], crc=1) + batch([Item()], count=3)
     done = records(write(tmp_path / "x.pcap", talk(body)))
-    assert len(done.lines) == 2
+    assert [line.rpartition("  ")[2] for line in done.lines] == ["! crc_mismatch", "! wrong_record_count"]
     assert done.err == "kdissect: wrong or odd in record batches: 1 crc_mismatch, 1 wrong_record_count\n"
+
+
+def test_a_batch_without_a_readable_record_is_told(tmp_path: Path, records: Records) -> None:
+    lost = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip")
+    path = write(tmp_path / "x.pcap", talk(lost * 22 + batch([Item()])))
+    for options in ((), ("--json",), ("-q",), ("-V",)):
+        done = records(*options, path)
+        assert done.out
+        first, *others = done.err.splitlines()
+        assert re.match(
+            r"kdissect: no readable record: orders-0 in \w+/1: damaged_compression \(batch at ", first
+        )
+        assert len(others) == 21
+        assert others[-2:] == [
+            "kdissect: 2 more batches like these",
+            "kdissect: wrong or odd in record batches: 22 damaged_compression",
+        ]
+
+
+def test_slices_of_a_snapshot_are_joined(tmp_path: Path, records: Records) -> None:
+    raw = b"".join(batch([Item(None, b"%d" % number)]) for number in range(3))
+    made = Talk()
+    made.handshake()
+    for number, (begin, end) in enumerate(((0, 100), (100, len(raw)))):
+        made.client_sends(request(FETCH_SNAPSHOT, 0, {}, correlation_id=number))
+        piece = {"size": len(raw), "position": begin, "unaligned_records": raw[begin:end]}
+        answer = {"topics": [{"name": "__cluster_metadata", "partitions": [piece]}]}
+        made.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=number))
+    path = write(tmp_path / "x.pcap", made)
+    done = records("--json", "--show-secrets", path)
+    assert ([row["value"] for row in rows(done)], done.err) == (["0", "1", "2"], "")
+    done = records("--where", "number == 1", path)
+    assert (len(done.lines), done.err) == (1, "kdissect: a slice is missing of 1 snapshot\n")
+    done = records("--where", "number == 2", path)
+    assert done.out == ""
+    assert "__cluster_metadata-0 in " in done.err
+    assert "1 unaligned_records" in done.err
 
 
 def test_no_escape_sequence_reaches_a_terminal(tmp_path: Path, records: Records) -> None:
@@ -220,6 +359,16 @@ def test_what_may_be_a_credential_is_withheld(
     assert "hunter2" not in done.out + done.err
     assert "withheld" in done.out
     assert "hunter2" in records("--show-secrets", *options, path).out
+
+
+@pytest.mark.parametrize("options", [["-V"], ["--csv"], ["-o"]], ids=" ".join)
+def test_nor_is_it_in_trees_and_files(tmp_path: Path, records: Records, options: list[str]) -> None:
+    path = write(tmp_path / "x.pcap", talk(batch([Item(SECRET, SECRET)]), topic="__cluster_metadata"))
+    for name, more in (("hidden", []), ("shown", ["--show-secrets"])):
+        where = [tmp_path / name] if options == ["-o"] else []
+        done = records(*options, *where, *more, path)
+        files = [each.read_bytes() for each in (tmp_path / name).rglob("*") if each.is_file()]
+        assert (SECRET in b"".join([done.out.encode(), *files])) == (name == "shown")
 
 
 def test_a_scram_user_on_its_way_through_the_metadata_log(records: Records) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.errors import Malformed, Oversized, Truncated, Unsupported
-from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate, most_inflated
+from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Budget, inflate, most_inflated
 from kdissect.limits import MIB, Limits
 from tests.record_batches import JAVA_SNAPPY, java_lz4, java_snappy, lz4_of_magic_0, streamed_zstd
 
@@ -171,6 +171,34 @@ def test_the_bound_is_by_ratio_between_two_fixed_ones() -> None:
     assert [most_inflated(size, limits) for size in (0, 1, 10, 11, 99, 100, 5000)] == [
         100, 100, 100, 110, 990, 1000, 1000,
     ]  # fmt: skip
+
+
+@EACH_COMPRESSED
+def test_small_data_is_read_whole_and_cut_anywhere_like_large(name: str) -> None:
+    codec, compress = WRITERS[name]
+    for data in (b"", b"a", NOISE[:100], TEXT[:3000]):
+        if data or name not in ("snappy java twice", "snappy java", "snappy java small blocks"):
+            assert inflate(codec, compress(data), len(data)).data == data
+            assert inflate(codec, compress(data), 10 * MOST).data == data
+
+
+def test_an_lz4_frame_that_lies_about_its_size_shows_what_is_there() -> None:
+    frame = bytearray(lz4.frame.compress(TEXT[:500], store_size=True))
+    for announced in (0, 499, 501, MOST, MOST + 1, 2**62, 2**64 - 1):
+        frame[6:14] = announced.to_bytes(8, "little")
+        assert inflate(LZ4, bytes(frame), MOST) == (TEXT[:500], None)
+
+
+def test_a_budget_is_for_all_that_is_inflated_with_it() -> None:
+    limits = Limits(inflated_bytes=10_000, inflated_always_bytes=1000, inflated_ratio=10)
+    packed = streamed_zstd(bytes(400))
+    budget = Budget()
+    assert [len(budget.inflate(ZSTD, packed, limits).data) for _ in range(4)] == [400, 400, 0, 0]
+    assert budget.inflated == 1000
+    brought = gzip.compress(NOISE[:800])
+    assert budget.inflate(GZIP, brought, limits).data == NOISE[:800]
+    assert (budget.compressed, budget.inflated) == (4 * len(packed) + len(brought), 1800)
+    assert budget.inflate(ZSTD, packed, limits).data == bytes(400)
 
 
 # --- bombs --------------------------------------------------------------------------------------------------

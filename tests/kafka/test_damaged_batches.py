@@ -10,6 +10,7 @@ import pytest
 
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka.batches import check_crcs, read_records
+from kdissect.kafka.compression import Budget
 from kdissect.kafka.recordbatch import Record
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT, MIB, Limits
@@ -227,6 +228,19 @@ def test_small_bombs_in_one_field_share_a_bound() -> None:
     assert len(found) == 200
     assert [kinds(each) for each in found[2:]] == [["oversized_records"]] * 198
     assert "oversized_records" not in kinds(found[0])
+
+
+def test_small_bombs_in_the_fields_of_one_frame_share_a_bound() -> None:
+    bomb = batch(codec=ZSTD, payload=streamed_zstd(bytes(MIB)))
+    wrapped = message(1, Item(None, gzip.compress(bytes(MIB))), attributes=GZIP)
+    limits = Limits(inflated_always_bytes=2 * MIB, inflated_ratio=10)
+    budget = Budget()
+    found = [only(data, limits=limits) for data in (bomb, wrapped) * 3]
+    assert not any("oversized_records" in kinds(each) for each in found)
+    fields = [RecordData(data, 0, len(data)) for data in (bomb, wrapped) * 3]
+    found = [each for field in fields for each in read_records(field, limits, budget=budget)]
+    assert ["oversized_records" in kinds(each) for each in found] == [False] * 2 + [True] * 4
+    assert budget.inflated == 2 * MIB
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

@@ -77,6 +77,24 @@ def test_other_protocols_are_not_taken_for_kafka(name: str) -> None:
         assert begins(found, final=True) is False
 
 
+@pytest.mark.parametrize("snaplen", [12, 14, 20, 30, 42])
+@pytest.mark.parametrize("name", OTHER_PROTOCOLS)
+def test_other_protocols_that_a_snaplen_cut_are_not_taken_for_kafka(name: str, snaplen: int) -> None:
+    payload = OTHER_PROTOCOLS[name]
+    if len(payload) <= snaplen:
+        return
+    for at_start in (True, False):
+        found = Search(DEFAULT, at_start=at_start)
+        for number in range(1, 5):
+            found.feed(data(payload[:snaplen], number))
+            found.feed(gap(len(payload) - snaplen, "cut"))
+        if at_start:
+            assert found.first_run is not None
+            for answer in (None, payload[:8]):
+                assert not is_first_request(found, found.first_run, True, answer)
+        assert locate_request(found) is None
+
+
 def test_a_first_request_is_recognised_at_once_and_only_when_whole() -> None:
     payload = heartbeats(1)[0]
     for end in range(1, len(payload)):

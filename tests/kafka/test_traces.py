@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.kafka.traces import b3, sw8, traceparent, traces, tracestate
+from kdissect.kafka.traces import Trace, b3, sw8, trace_of, traceparent, traces, tracestate
 
 TRACE, SPAN, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "05e3ac9a4f6e3b90"
 
@@ -148,3 +148,15 @@ def test_the_last_of_equal_headers_counts_and_others_are_left_alone() -> None:
 )
 def test_any_headers(headers: list[tuple[str, Any]]) -> None:
     assert set(traces(headers)) <= {"traceparent", "tracestate", "b3", "sw8"}
+
+
+def test_the_trace_of_a_record() -> None:
+    w3c = ("traceparent", f"00-{TRACE}-{SPAN}-01".encode())
+    zipkin = ("B3", f"{TRACE}-{PARENT}-1".encode())
+    sky = ("sw8", SW8.encode())
+    assert trace_of(()) is None
+    assert trace_of((("other", b"1"), ("tracestate", b"a=b"), ("b3", b"0"))) is None
+    assert trace_of((sky, zipkin, w3c)) == Trace("w3c", TRACE, SPAN)
+    assert trace_of((sky, zipkin)) == Trace("b3", TRACE, PARENT)
+    assert trace_of((("X-B3-TraceId", TRACE.encode()),)) == Trace("b3", TRACE, None)
+    assert trace_of((sky,)) == Trace("sw8", "1.2.3", "4.5.6/3")

@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from kdissect.analysis.carried import carried, open_carried
 from kdissect.analysis.where import compile_where
 from kdissect.errors import UsageError
-from kdissect.kafka.records import RecordData
 from kdissect.model import Anomaly
 from kdissect.sinks import columns
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.types import DATE, INT16, INT32, INT64, OBJECT, STRING, TIMESTAMP, Array, Scalar
 from tests.exchanges import INTERFACE, START_NS, exchange, frame
-from tests.record_batches import BASE_MS, Item, batch
 
 # The contract, written once more: a change here breaks somebody's reader.
 CONTRACT = """\
@@ -28,66 +24,17 @@ topics array<string>, group_id string, transactional_id string, errors array<str
 records int64, records_bytes int64, request object, response object
 anomalies array<struct<kind:string;where:string;detail:string>>"""
 
-CONTRACT_OF_RECORDS = """\
-capture string, connection string, number int64, time timestamp, api string, correlation_id int32
-client_id string, topic string, topic_id string, partition int32, offset int64
-timestamp timestamp, timestamp_type string
-key string, key_encoding string, value string, value_encoding string
-headers array<struct<key:string;value:string;value_encoding:string>>
-magic int16, compression string, base_offset int64, producer_id int64, producer_epoch int16
-base_sequence int32, leader_epoch int32
-transactional boolean, control boolean, control_type string, aborted boolean"""
-
 PYTHON_TYPES = {STRING: str, INT16: int, INT32: int, INT64: int, TIMESTAMP: int, DATE: str, OBJECT: dict}
 
 
 def test_names_and_types_are_the_contract() -> None:
-    for contract, found in ((CONTRACT, columns.EXCHANGE), (CONTRACT_OF_RECORDS, columns.RECORD)):
-        told = [tuple(entry.split()) for line in contract.splitlines() for entry in line.split(", ")]
-        assert [(c.name, str(c.type).replace(",", ";")) for c in found] == told
+    told = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    assert [(c.name, str(c.type).replace(",", ";")) for c in columns.EXCHANGE] == told
 
 
 def test_names_are_unique_in_any_case() -> None:
     names = [column.name.lower() for column in columns.EXCHANGE + columns.EXPORT_ONLY]
     assert len(names) == len(set(names))
-
-
-def one_record(record: Item, **options: Any) -> dict[str, Any]:
-    """The columns of a record that was fetched."""
-    raw = batch([record], **options)
-    partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
-    found = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
-    (carrier,) = carried(found)
-    ((_, opened),) = open_carried(carrier)
-    (row,) = opened
-    return {column.name: columns.text_getter(column)(row) for column in columns.RECORD}
-
-
-def test_a_record() -> None:
-    item = Item(b"k", b"\xff", ((b"h", b"x"), (b"h", None)), timestamp_ms=BASE_MS)
-    row = one_record(item, base_offset=7, producer_id=9, base_sequence=4, leader_epoch=2)
-    assert (row["topic"], row["topic_id"], row["partition"], row["offset"]) == ("orders", None, 3, 7)
-    assert (row["timestamp"], row["timestamp_type"]) == ("2023-11-14T22:13:20.000000Z", "CreateTime")
-    assert (row["key"], row["key_encoding"]) == ("k", "utf-8")
-    assert (row["value"], row["value_encoding"]) == ("/w==", "base64")
-    assert [list(header.values()) for header in row["headers"]] == [["h", "x", "utf-8"], ["h", None, None]]
-    assert (row["producer_id"], row["base_sequence"], row["leader_epoch"], row["base_offset"]) == (9, 4, 2, 7)
-    assert (row["transactional"], row["control"], row["control_type"], row["aborted"]) == (
-        False,
-        False,
-        None,
-        None,
-    )
-
-
-def test_a_record_without_a_time() -> None:
-    row = one_record(Item(None, None, timestamp_ms=-1), base_ms=-1)
-    assert row["timestamp"] is None
-    assert [row[name] for name in ("key", "key_encoding", "value", "value_encoding")] == [None] * 4
-
-
-def test_a_record_of_any_time_can_be_written() -> None:
-    assert one_record(Item(timestamp_ms=2**62), base_ms=2**62)["timestamp"].startswith("+146140482")
 
 
 def test_values_have_their_columns_types() -> None:
@@ -150,21 +97,6 @@ def test_export_only() -> None:
 def test_a_latency_below_zero_is_shown() -> None:
     made = exchange("Metadata", 9, {}, {}, latency_ns=-1500)
     assert next(c for c in columns.EXCHANGE if c.name == "latency_us").get(made) == -2
-
-
-def test_markdown_has_a_row_for_each_column() -> None:
-    text = columns.markdown()
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    names = [row.split("`")[1] for row in rows]
-    assert names == [column.name for column in columns.EXCHANGE + columns.EXPORT_ONLY + columns.RECORD]
-    assert all(row.count(" | ") == 3 for row in rows)
-    assert text.endswith("\n")
-
-
-def test_sentences_end() -> None:
-    for column in columns.EXCHANGE + columns.EXPORT_ONLY + columns.RECORD:
-        assert column.sentence.endswith("."), column.name
-        assert "|" not in column.sentence
 
 
 @pytest.mark.parametrize("column", columns.EXCHANGE, ids=lambda column: str(column.name))

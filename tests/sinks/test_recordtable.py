@@ -1,29 +1,31 @@
 from __future__ import annotations
 
 import io
+import re
 
-from kdissect.analysis.carried import carried, open_carried
-from kdissect.kafka.records import RecordData
 from kdissect.sinks.printable import columns_of
 from kdissect.sinks.recordtable import RecordTable
 from kdissect.sinks.times import Times
-from tests.exchanges import exchange
+from tests.carried_records import fetch, opened
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
+TRACE = b"0af7651916cd43dd8448eb211c80319c"
 MARK = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")], flags=CONTROL)
 
 
-def lines(raw: bytes, *, width: int | None = None, topic: str = "orders", aborted: bool = False) -> list[str]:
-    partition = {"partition_index": 3, "records": RecordData(raw, 0, len(raw))}
-    if aborted:
-        partition["aborted_transactions"] = [{"producer_id": 9, "first_offset": 0}]
-    found = exchange("Fetch", 11, {}, {"responses": [{"topic": topic, "partitions": [partition]}]})
+def lines(
+    raw: bytes,
+    *,
+    width: int | None = None,
+    topic: str = "orders",
+    aborted: bool = False,
+    colour: bool = False,
+) -> list[str]:
+    partition = {"aborted_transactions": [{"producer_id": 9, "first_offset": 0}]} if aborted else None
     out = io.StringIO()
-    table = RecordTable(out, Times("u"), width=width)
-    for each in carried(found):
-        for _, records in open_carried(each):
-            for record in records:
-                table.feed(record)
+    table = RecordTable(out, Times("u"), width=width, colour=colour)
+    for record in opened(fetch(raw, topic=topic, partition=partition)):
+        table.feed(record)
     table.close()
     return out.getvalue().splitlines()
 
@@ -79,3 +81,39 @@ def test_an_internal_record_is_decoded() -> None:
     raw = batch([Item(b"\0\2\0\2g1", None)])
     line = lines(raw, topic="__consumer_offsets")[0]
     assert line.endswith('{"_message":"GroupMetadataKey","_version":0,"group":"g1"}  -')
+
+
+def test_schemas_and_traces_are_named() -> None:
+    headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
+    raw = batch([Item(b"\0\0\0\0\3k", b"\0\0\0\0\x11" + b"v" * 99, headers)])
+    trace = TRACE.decode()
+    assert lines(raw)[0].endswith(f"v  key schema 3  schema 17  trace {trace}")
+    assert lines(raw, width=160)[1].endswith(f"…  key schema 3  schema 17  trace {trace}")
+    assert lines(raw, width=118)[1].endswith("…  schema 17  trace 0af76519…")
+
+
+def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
+    headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
+    raw = batch([Item(b"k", b"\0\0\0\0\x11" + b"v" * 99, headers)], crc=1, producer_id=9, flags=0x10)
+    shown = lines(raw, width=80, aborted=True)[1]
+    assert shown.endswith("  ! crc_mismatch")
+    for width in range(40, 120):
+        plain, coloured = (
+            lines(raw, width=width, aborted=True, colour=colour)[1] for colour in (False, True)
+        )
+        assert columns_of(plain) <= width
+        assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+
+
+def test_what_was_wrong_with_the_batch() -> None:
+    raw = batch([Item()], crc=1, count=3)
+    assert lines(raw)[0].endswith("value  ! crc_mismatch  ! wrong_record_count")
+
+
+def test_colours() -> None:
+    raw = batch([Item()], crc=1)
+    shown = lines(raw, width=100, colour=True)
+    assert shown[0].startswith("\x1b[2mTIME")
+    assert shown[1].endswith("  \x1b[1;33m! crc_mismatch\x1b[0m")
+    assert "\x1b" not in "".join(lines(raw, width=100))
+    assert "\x1b" not in lines(batch([Item()]), width=100, colour=True)[1]

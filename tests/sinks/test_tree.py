@@ -7,11 +7,14 @@ import pytest
 
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.headers import read_request_header
+from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
+from kdissect.sinks.opened import Opener
 from kdissect.sinks.times import Times
 from kdissect.sinks.tree import Tree
 from tests.exchanges import START_NS, connection, exchange
 from tests.frames import request_payload, response_payload
+from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
     from kdissect.model import Body
@@ -151,3 +154,40 @@ def test_colours() -> None:
     assert shown[0].startswith("\x1b[1m")
     assert shown[4].startswith("  \x1b[33m! left_over")
     assert "\x1b" not in "".join(tree(HEARTBEAT))
+
+
+def test_what_a_broker_forwards_has_names_for_its_numbers() -> None:
+    asked = {"request_data": request_payload(19, 4, {"topics": [{"name": "orders"}]}, client_id="admin")}
+    answered = {"response_data": response_payload(19, 4, {"topics": [{"name": "orders", "error_code": 36}]})}
+    found = real(58, 0, asked, answered)
+    for show_bytes in (False, True):
+        shown = [line.strip() for line in tree(found, show_bytes=show_bytes)]
+        assert "request_api_key: 19 (CreateTopics)" in shown
+        assert '[0] name: "orders", error_code: 36 (TOPIC_ALREADY_EXISTS), error_message: null' in shown
+
+
+def test_messages_inside_bytes_stand_below_them() -> None:
+    subscription = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
+    protocols = [{"name": "range", "metadata": subscription}, {"name": "sticky", "metadata": b"?"}]
+    found = real(11, 5, {"protocol_type": "consumer", "protocols": protocols}, {})
+    open_payloads(found)
+    shown = tree(found, show_bytes=True)
+    at = next(number for number, line in enumerate(shown) if " metadata: 18 bytes: " in line)
+    assert shown[at + 3 : at + 7] == [
+        " " * 39 + '(message): "ConsumerProtocolSubscription"',
+        " " * 39 + "(version): 0",
+        " " * 39 + 'topics: ["orders"]',
+        " " * 39 + "user_data: null",
+    ]
+    assert [line for line in shown[at + 7 :] if "(message)" in line] == []
+
+
+def test_records_are_opened_where_they_were_asked_for() -> None:
+    raw = batch([Item(b"k", b"hunter2")])
+    partitions = [{"partition_index": 3, "records": raw}]
+    for topic, told in (("orders", '"hunter2"'), ("__cluster_metadata", "withheld (7 bytes)")):
+        found = real(1, 11, {}, {"responses": [{"topic": topic, "partitions": partitions}]})
+        for show_bytes in (False, True):
+            shown = tree(found, show_bytes=show_bytes, opener=Opener())
+            assert len([line for line in shown if line.endswith(f"value: {told}")]) == 1
+            assert "value: " not in "".join(tree(found, show_bytes=show_bytes))

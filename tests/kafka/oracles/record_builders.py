@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.record_batches import BASE_MS, LZ4, ZSTD, Item, offsets
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's import uses importlib.resources
+    import kafka.codec as kafka_python_codec
     import kafka.record.default_records as kafka_python_default
     import kafka.record.legacy_records as kafka_python_legacy
     import kafka.record.memory_records as kafka_python_memory
@@ -50,7 +52,7 @@ IMPLEMENTATIONS = (
 
 
 def writes(magic: int, codec: int) -> bool:
-    """LZ4 with magic 0 needs xxhash in kafka-python and is refused by aiokafka; zstd came with magic 2."""
+    """LZ4 with magic 0 is refused by aiokafka, and has a test of its own; zstd came with magic 2."""
     return (magic, codec) != (0, LZ4) and not (magic < 2 and codec == ZSTD)
 
 
@@ -104,6 +106,29 @@ def ours(records: Sequence[Record]) -> list[Seen]:
     return [Seen(*record) for record in records]
 
 
+def header_checksum(data: bytes) -> Any:
+    """What kafka-python needs of the package xxhash: XXH32 of less than 16 bytes (its description, "XXH32
+    algorithm", steps 5 to 7).
+    """
+    prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    whole = len(data) // 4 * 4
+    found = prime5 + len(data)
+    for at in range(0, whole, 4):
+        found = _rotated(found + int.from_bytes(data[at : at + 4], "little") * prime3, 17) * prime4
+    for byte in data[whole:]:
+        found = _rotated(found + byte * prime5, 11) * prime1
+    found &= 0xFFFFFFFF
+    found = (found ^ found >> 15) * prime2 & 0xFFFFFFFF
+    found = (found ^ found >> 13) * prime3 & 0xFFFFFFFF
+    digest = (found ^ found >> 16).to_bytes(4, "big")
+    return SimpleNamespace(digest=lambda: digest)
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= 0xFFFFFFFF
+    return value << bits | value >> 32 - bits
+
+
 def expected(magic: int, items: Sequence[Item], base_offset: int = 0) -> list[Seen]:
     return [
         Seen(
@@ -117,4 +142,15 @@ def expected(magic: int, items: Sequence[Item], base_offset: int = 0) -> list[Se
     ]
 
 
-__all__ = ["BASE_MS", "IMPLEMENTATIONS", "Implementation", "expected", "ours", "read", "write", "writes"]
+__all__ = [
+    "BASE_MS",
+    "IMPLEMENTATIONS",
+    "Implementation",
+    "expected",
+    "header_checksum",
+    "kafka_python_codec",
+    "ours",
+    "read",
+    "write",
+    "writes",
+]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import lz4.frame
 import pytest
 
 from kdissect.kafka.batches import read_records
@@ -14,6 +16,8 @@ from tests.kafka.oracles.record_builders import (
     IMPLEMENTATIONS,
     Implementation,
     expected,
+    header_checksum,
+    kafka_python_codec,
     ours,
     read,
     write,
@@ -91,6 +95,29 @@ def test_what_our_tests_write_everybody_reads(
         records += len(wanted)
     assert records == BATCHES * (sum(RECORDS_A_BATCH) + 4) // 4
     oracle(f"{implementation.name}'s readers: magic and codec", instances=records)
+
+
+def test_lz4_of_magic_0_as_kafka_python_writes_it(monkeypatch: pytest.MonkeyPatch, oracle: Any) -> None:
+    """With the header checksum that old brokers want (KAFKA-3160), which is another than the format's."""
+    monkeypatch.setattr(kafka_python_codec, "xxhash", SimpleNamespace(xxh32=header_checksum))
+    right = lz4.frame.compress(b"abc", store_size=False)
+    assert right[6] == header_checksum(right[4:6]).digest()[-2]
+    wrong = kafka_python_codec.lz4_encode_old_kafka(b"abc")
+    assert wrong[:6] == right[:6]
+    assert wrong[6] != right[6]
+    with pytest.raises(RuntimeError):
+        lz4.frame.decompress(wrong)
+
+    kafka_python, random = IMPLEMENTATIONS[0], Random("KAFKA-3160")
+    for count in RECORDS_A_BATCH * 3:
+        items = random_items(random, count)
+        data = write(kafka_python, 0, LZ4, items)
+        assert wrong[:7] in data[:60]
+        assert ours(opened(data)) == read(kafka_python, data)
+        assert ours([each._replace(timestamp_ms=None) for each in opened(data)]) == expected(0, items)
+        written = entries(0, items, codec=LZ4, base_offset=1000)
+        assert ours(opened(written)) == read(kafka_python, written) == expected(0, items, 1000)
+    oracle("kafka-python's builders: LZ4 of magic 0", instances=3 * sum(RECORDS_A_BATCH))
 
 
 @EACH

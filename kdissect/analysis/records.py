@@ -1,0 +1,71 @@
+"""Exchanges -> the records in them that are wanted. Holds what was wrong with batches: a number for each
+kind, and a sentence for each of the first batches that have no readable record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.carried import carried, open_carried
+from kdissect.analysis.snapshots import Snapshots
+from kdissect.limits import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.analysis.carried import Carried, CarriedRecord
+    from kdissect.analysis.recordfilters import RecordFilter
+    from kdissect.kafka.batches import Batch
+    from kdissect.limits import Limits
+    from kdissect.model import Exchange
+
+
+class Records:
+    """Finds them.
+
+    Attributes:
+        exchanges: how many were looked into.
+        anomalies: of batches, by kind.
+        unreadable: of batches that have anomalies and no record: where they are, and what is wrong; at most
+            ``limits.notices``.
+    """
+
+    def __init__(
+        self, are_meant: RecordFilter, limits: Limits = DEFAULT, *, show_secrets: bool = False
+    ) -> None:
+        self.exchanges = 0
+        self.anomalies: Counter[str] = Counter()
+        self.unreadable: list[str] = []
+        self._are_meant = are_meant
+        self._limits = limits
+        self._show_secrets = show_secrets
+        self._snapshots = Snapshots(limits)
+
+    @property
+    def unfinished_snapshots(self) -> int:
+        """How many snapshots miss a slice."""
+        return self._snapshots.unfinished
+
+    def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
+        """Yield them in the order of their exchanges."""
+        are_meant = self._are_meant
+        for exchange in exchanges:
+            self.exchanges += 1
+            for each in carried(exchange):
+                if not are_meant.matches_partition(each):
+                    continue
+                whole = self._snapshots.join(each)
+                for batch, opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
+                    if batch.anomalies:
+                        self._note(whole, batch)
+                    yield from filter(are_meant.matches, opened)
+
+    def _note(self, found: Carried, batch: Batch) -> None:
+        self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
+        if not batch.records and len(self.unreadable) < self._limits.notices:
+            wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
+            exchange = found.exchange
+            self.unreadable.append(
+                f"{found.place or 'topic not told'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            )
