@@ -54,6 +54,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
         NOTE, "Metrics are shown as bytes: opentelemetry-proto, which reads them, is not installed."
     ),
     "malformed_records": AnomalyKind(ERROR, "Record data that is not a sequence of batches or message sets."),
+    "unaligned_records": AnomalyKind(
+        WARNING, "A later slice of a snapshot whose first bytes are missing; its records cannot be found."
+    ),
     "crc_mismatch": AnomalyKind(
         WARNING, "A batch's or message's checksum is not that of its bytes; its records are shown."
     ),

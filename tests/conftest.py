@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
+
+_TOLD = pytest.StashKey[list[str]]()
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -44,3 +46,16 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped, which tests marked tools may not be in CI: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def told(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Have a line printed at the end of the run."""
+    return pytestconfig.stash.setdefault(_TOLD, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _TOLD in config.stash:
+        terminalreporter.section("captures with loss and damage")
+        for line in config.stash[_TOLD]:
+            terminalreporter.line(line)

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from kdissect.model import Data, Endpoint, Packet
+from kdissect.model import Data, Endpoint
 from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments, endpoints
 from kdissect.pipeline import dissect
 from kdissect.sinks.jsonlines import JsonLines
-from tests.segments import ipv4, ipv6, link, tcp
+from tests.segments import SYN, ipv4, ipv6, link, tcp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
-    from kdissect.model import Exchange, Segment
+    from kdissect.model import Exchange, Frame, Packet, Segment
+
+
+HEADER_BYTES = 14  # of a request: up to the client id's length
+CORRELATION_BYTES = 8
 
 
 class RequestIdentity(NamedTuple):
@@ -109,6 +113,38 @@ def duplicated(packets: list[Packet], random: Random) -> Damaged:
     return Damaged([packet for _, packet in sorted([*places, *again], key=lambda item: item[0])], frozenset())
 
 
+def mid_frame_start(packets: list[Packet], random: Random) -> Damaged:
+    """Begin anywhere, and in each direction of each connection inside a frame: the first packet with payload
+    is there from its middle on only.
+    """
+    start = late_start(packets, random)
+    begun: set[bytes] = set()
+    out, hurt = [], set(start.hurt)
+    for packet in start.packets:
+        segment = segment_of(packet)
+        if segment.length < 2 or segment.ends in begun:
+            out.append(packet)
+            continue
+        begun.add(segment.ends)
+        hurt.add(packet.number)
+        rest = random.randrange(1, segment.length)
+        out.append(carrying(packet, segment, rest, segment.payload[rest:]))
+    return Damaged(out, frozenset(hurt))
+
+
+def then(*damages: Callable[[list[Packet], Random], Damaged]) -> Callable[[list[Packet], Random], Damaged]:
+    """One after another."""
+
+    def damage(packets: list[Packet], random: Random) -> Damaged:
+        hurt: frozenset[int] = frozenset()
+        for one in damages:
+            packets, more = one(packets, random)
+            hurt |= more
+        return Damaged(packets, hurt)
+
+    return damage
+
+
 def without(packets: list[Packet], lost: Iterable[int]) -> Damaged:
     hurt = frozenset(lost)
     return Damaged([packet for packet in packets if packet.number not in hurt], hurt)
@@ -117,15 +153,28 @@ def without(packets: list[Packet], lost: Iterable[int]) -> Damaged:
 DAMAGES: dict[str, Callable[[list[Packet], Random], Damaged]] = {
     "1 % lost": lossy(0.01),
     "10 % lost": lossy(0.1),
+    "snaplen 68": cut(68),
     "snaplen 96": cut(96),
     "snaplen 200": cut(200),
     "late start": late_start,
+    "mid-frame start": mid_frame_start,
     "requests only": one_direction(towards_broker=True),
     "responses only": one_direction(towards_broker=False),
     "shuffled": shuffled(6),
     "shuffled far": shuffled(25),
     "duplicated": duplicated,
+    "duplicated, shuffled": then(duplicated, shuffled(6)),
+    "10 % lost, snaplen 200, mid-frame start": then(lossy(0.1), mid_frame_start, cut(200)),
+    "1 % lost, snaplen 96, shuffled": then(lossy(0.01), cut(96), shuffled(6)),
+    "10 % lost, duplicated, shuffled": then(lossy(0.1), duplicated, shuffled(6)),
 }
+
+
+def from_the_start(packets: list[Packet]) -> list[Packet]:
+    """Those of connections whose first packet is there: of others nobody knows what there should be."""
+    ends = {packet.number: frozenset(endpoints(segment_of(packet).ends)) for packet in packets}
+    begun = {ends[packet.number] for packet in packets if segment_of(packet).flags & SYN}
+    return [packet for packet in packets if ends[packet.number] in begun]
 
 
 def resegmented(packets: list[Packet], mss: int) -> list[Packet]:
@@ -133,19 +182,20 @@ def resegmented(packets: list[Packet], mss: int) -> list[Packet]:
     out: list[Packet] = []
     for packet in packets:
         segment = segment_of(packet)
-        source, destination = endpoints(segment.ends)
-        internet = ipv6 if ":" in source.ip else ipv4
         for start in range(0, max(1, len(segment.payload)), mss):
-            piece = segment.payload[start : start + mss]
-            sequence = (segment.sequence + start) & 0xFFFFFFFF
-            data = internet(
-                source.ip,
-                destination.ip,
-                tcp(source, destination, sequence, segment.acknowledgment, segment.flags, piece),
-            )
-            made = link(data, packet.interface.link_type)
-            out.append(Packet(len(out) + 1, packet.time_ns, packet.interface, made, len(made)))
+            made = carrying(packet, segment, start, segment.payload[start : start + mss])
+            out.append(made._replace(number=len(out) + 1))
     return out
+
+
+def carrying(packet: Packet, segment: Segment, start: int, payload: bytes) -> Packet:
+    """The packet of a segment with other payload, which stands ``start`` bytes further on in its stream."""
+    source, destination = endpoints(segment.ends)
+    sequence = (segment.sequence + start) & 0xFFFFFFFF
+    made = tcp(source, destination, sequence, segment.acknowledgment, segment.flags, payload)
+    internet = ipv6 if ":" in source.ip else ipv4
+    data = link(internet(source.ip, destination.ip, made), packet.interface.link_type)
+    return packet._replace(data=data, length=len(data))
 
 
 def segment_of(packet: Packet) -> Segment:
@@ -168,7 +218,13 @@ class Truth:
         self.numbers: dict[frozenset[Endpoint], set[int]] = {}  # of packets, by connection
         for packet in packets:
             self.numbers.setdefault(frozenset(endpoints(segment_of(packet).ends)), set()).add(packet.number)
-        carriers = _carriers(packets)
+        self.payload_at = {packet.number: len(packet.data) - segment_of(packet).length for packet in packets}
+        carriers = self._carriers = _carriers(packets)
+        self._frames_in = Counter(
+            (sender, receiver, packet)
+            for (sender, receiver, *_), numbers in carriers.items()
+            for packet in numbers
+        )
         self.messages = [
             (request_of(exchange), response_of(exchange), _packets_of(exchange, carriers))
             for exchange in self.exchanges
@@ -181,6 +237,52 @@ class Truth:
             for request, response, packets in self.messages
             if request is not None and not packets & hurt
         )
+
+    def whole_messages(self, hurt: frozenset[int]) -> Messages:
+        """Requests and responses, each by itself, all of whose bytes are in packets that are not hurt."""
+        return self._messages(self.exchanges, hurt)
+
+    def messages_of(self, exchanges: Iterable[Exchange]) -> Messages:
+        """Those that were told."""
+        return self._messages(exchanges, None)
+
+    def _messages(self, exchanges: Iterable[Exchange], hurt: frozenset[int] | None) -> Messages:
+        found: Messages = Counter()
+        for exchange in exchanges:
+            info = exchange.connection
+            for ends, frame in (
+                ((info.client, info.broker), exchange.request_frame),
+                ((info.broker, info.client), exchange.response_frame),
+            ):
+                if frame is not None:
+                    key = *ends, frame.packet, frame.data
+                    if hurt is None or not self._carriers[key] & hurt:
+                        found[key] += 1
+        return found
+
+    def with_headers(self, left: Mapping[int, int]) -> list[Exchange]:
+        """The exchanges of which the first bytes of request and response are in a packet of which enough is
+        left; ``left``: bytes of each packet.
+        """
+        out = []
+        for exchange in self.exchanges:
+            if exchange.api_key is None or exchange.request_frame is None:
+                continue
+            info = exchange.connection
+            begins = [(info.client, info.broker, exchange.request_frame, HEADER_BYTES)]
+            if exchange.response_frame is not None:
+                begins.append((info.broker, info.client, exchange.response_frame, CORRELATION_BYTES))
+            if all(self._begins_in(left, *begin) for begin in begins):
+                out.append(exchange)
+        return out
+
+    def _begins_in(
+        self, left: Mapping[int, int], sender: Endpoint, receiver: Endpoint, frame: Frame, needed: int
+    ) -> bool:
+        """Whether the first bytes of a frame are left, it being the first in its packet."""
+        first = min(self._carriers[sender, receiver, frame.packet, frame.data])
+        alone = self._frames_in[sender, receiver, first] == 1
+        return alone and left[first] >= self.payload_at[first] + needed
 
     def phantoms(self, found: Iterable[Exchange]) -> list[Exchange]:
         """Those that did not happen: a request or a response that nobody sent, or two that are no pair."""
@@ -203,7 +305,9 @@ class Truth:
             elif response is None:
                 is_true = request in requests
             else:
-                is_true = (request, response) in pairs
+                # A request that wanted no answer and got one: that it wanted none may not have been captured.
+                is_unasked = (request, None) in pairs and (None, response) in pairs
+                is_true = (request, response) in pairs or is_unasked
             if not is_true:
                 out.append(exchange)
         return out
@@ -227,6 +331,7 @@ def rows_of(exchanges: Iterable[Exchange]) -> Rows:
     return rows
 
 
+Messages = Counter[tuple["Endpoint", "Endpoint", int, bytes]]
 Carriers = dict[tuple["Endpoint", "Endpoint", int, bytes], set[int]]
 
 

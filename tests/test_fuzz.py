@@ -83,8 +83,15 @@ def another_time(packets: list[Packet], place: int, random: Random) -> None:
     packets[place] = packets[place]._replace(time_ns=packets[place].time_ns + step)
 
 
+def snapped(packets: list[Packet], place: int, random: Random) -> None:
+    """Each packet from here on is cut to the same few bytes."""
+    snaplen = random.randint(50, 120)
+    packets[place:] = [packet._replace(data=packet.data[:snaplen]) for packet in packets[place:]]
+
+
 DAMAGE: list[Callable[[list[Packet], int, Random], None]] = [
     changed_bytes, changed_payload, changed_payload, another_flag, noise, lost, again, cut, another_time,
+    snapped,
 ]  # fmt: skip
 
 

@@ -1,16 +1,20 @@
-"""The promise that memory does not grow with the length of a capture: ten times the input, the same peak."""
+"""The promise that memory does not grow with the length of a capture: ten times the input, the same peak; a
+hundred times, and a million connections, with ``KDISSECT_HYPOTHESIS=deep``."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.captures import pcap
 from tests.frames import FETCH, PRODUCE, request, response
+from tests.growing import KINDS
 from tests.segments import Talk
 
 if TYPE_CHECKING:
@@ -89,3 +93,65 @@ def test_ten_times_the_capture_takes_the_same_memory(
     assert many_kib <= few_kib + TOLERANCE_KIB, (
         f"{few_kib} KiB for {few} exchanges, {many_kib} KiB for {many}"
     )
+
+
+DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+MOST_KIB = 200_000_000 // 1024
+# Small bounds, so that a short capture reaches them too.
+SMALL = (
+    "connections=150,held_bytes_in_all=1MiB,stream_bytes_in_all=1MiB,frame_bytes=1MiB,resync_bytes=64KiB,"
+    "pending_requests=300,pending_bytes=256KiB,naming_rows=200,naming_bytes=256KiB,topic_names=500,"
+    "order_rows=200,order_bytes=256KiB,notices=100"
+)
+COUNTS = {
+    "finished": 500, "left_open": 500, "unanswered": 400, "pipelined": 600, "bottomless": 160,
+    "one_bottomless": 1500, "garbage": 800, "much_garbage": 160, "requests_only": 1000,
+    "responses_only": 1000, "gaps": 800, "topics": 400,
+}  # fmt: skip
+SAYS = {
+    "left_open": "connections given up before their end",
+    "unanswered": "requests given up while waiting",
+    "pipelined": "requests given up while waiting",
+    "bottomless": "what a connection held was let go",
+    "one_bottomless": "bytes of Kafka connections passed over",
+    "much_garbage": "connections given up before their end",
+    "requests_only": "requests given up while waiting",
+    "gaps": "exchanges lost",
+}
+
+
+def endless(kind: str, count: int, limits: str = "") -> dict[str, Any]:
+    """Dissect an endless capture in a process of its own."""
+    command = [sys.executable, "-m", "tests.growing", kind, str(count), limits]
+    run = subprocess.run(command, capture_output=True, check=True)
+    told: dict[str, Any] = json.loads(run.stdout)
+    return told
+
+
+def check_growth(kind: str, times: int) -> None:
+    few, many = endless(kind, COUNTS[kind], SMALL), endless(kind, times * COUNTS[kind], SMALL)
+    assert many["counts"]["packets"] > 0.9 * times * few["counts"]["packets"]
+    assert many["peak_kib"] <= few["peak_kib"] + TOLERANCE_KIB, (few, many)
+    assert SAYS.get(kind, "") in "\n".join(many["says"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_times_of_anything_takes_the_same_memory(kind: str) -> None:
+    check_growth(kind, 10)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_times_of_anything_takes_the_same_memory(kind: str) -> None:
+    check_growth(kind, 100 if DEEP else 20)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["finished", "left_open", "unanswered", "bottomless", "much_garbage"])
+def test_a_million_connections_stay_within_200_megabytes(kind: str) -> None:
+    """With the default bounds; of those that send much, a tenth of a million."""
+    million = 1_000_000 if DEEP else 30_000
+    count = million // 10 if kind in ("bottomless", "much_garbage") else million
+    told = endless(kind, count)
+    assert told["counts"]["connections"] == count
+    assert told["peak_kib"] < MOST_KIB, told

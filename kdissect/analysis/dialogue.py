@@ -17,10 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kdissect.analysis.identity import Identity
+from kdissect.analysis.losses import Losses
 from kdissect.analysis.pairing import Pairing
 from kdissect.errors import DecodeError
-from kdissect.kafka.bodies import fits_request
+from kdissect.kafka.beginnings import can_be_request
 from kdissect.kafka.framing import SIZE_BYTES, Framing
+from kdissect.kafka.headers import CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
 from kdissect.kafka.protocols import is_gssapi_token, looks_like
 from kdissect.kafka.recognition import (
     is_first_request,
@@ -29,12 +31,16 @@ from kdissect.kafka.recognition import (
     locate_response_chain,
 )
 from kdissect.kafka.resync import Lost
-from kdissect.model import Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+from kdissect.model import UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
     from kdissect.net.connection import Connection
+
+_NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
 
 
 class Dialogue:
@@ -49,11 +55,12 @@ class Dialogue:
     Attributes:
         protocol: ``Kafka`` once recognised, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
             once refused, else None.
+        last_ns: time of the last bytes, captured or not.
     """
 
     __slots__ = (
-        "_broker_side", "_client", "_connection", "_counts", "_framings", "_heard", "_identity", "_limits",
-        "_pairing", "_pending_anomalies", "_refused", "protocol",
+        "_broker_side", "_client", "_connection", "_counts", "_framings", "_gaps", "_heard", "_identity",
+        "_limits", "_losses", "_made", "_pairing", "_pending_anomalies", "_refused", "last_ns", "protocol",
     )  # fmt: skip
 
     def __init__(
@@ -74,17 +81,26 @@ class Dialogue:
             for side in (0, 1)
         )
         self._pairing: Pairing | None = None
+        self._made = 0  # exchanges before it turned out to be something else
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
+        self.last_ns = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
+        self._gaps: Counter[str] | None = None
+        self._losses: Losses | None = None  # none before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
         """Take the next bytes from ``side``; get the exchanges that they complete."""
+        self.last_ns = item.time_ns
         if not self._heard[side]:
             self._hear(side, item)
         if self._client is not None:
+            if isinstance(item, Gap):
+                return self._take_gap(side, item)
             return self._take(side, self._framings[side].feed(item))
+        if isinstance(item, Gap):
+            self._count(item)
         if self.protocol is not None:
             return []
         frames: list[list[Frame | Lost]] = [[], []]
@@ -94,15 +110,17 @@ class Dialogue:
             self._refuse("not Kafka")
         return self._take_both(frames)
 
-    def close(self, now_ns: int) -> list[Exchange]:
-        """The connection is over, ``now_ns`` in packet time: what waits is unanswered."""
+    def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+        """The connection is over, ``now_ns`` in packet time, or is given up for a ``reason``: what waits is
+        unanswered.
+        """
         out = self._take_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
             self._refuse("not Kafka")
         for side in (0, 1):
             out += self._take(side, self._framings[side].close())
         if self._pairing is not None:
-            out += self._finish(self._pairing.give_up(now_ns))
+            out += self._finish(self._pairing.give_up(now_ns, reason))
         self._framings = ()  # each refers to this object
         return out
 
@@ -111,7 +129,7 @@ class Dialogue:
         self._counts["shed"] += 1
         for framing in self._framings:
             framing.shed()
-        if self._pairing is None:
+        if self._pairing is None or self._pairing.shorten():
             return []
         return self._finish(self._pairing.give_up(now_ns, "all connections together hold too much"))
 
@@ -120,6 +138,26 @@ class Dialogue:
         """Bytes that all that is held costs."""
         one, two = self._framings
         return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
+
+    @property
+    def heard(self) -> tuple[bool, bool]:
+        """By side, whether any byte of it was captured."""
+        return self._heard[0], self._heard[1]
+
+    @property
+    def client(self) -> int | None:
+        """The side that asks, None where that is not known."""
+        return self._client
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges there were."""
+        return self._made if self._pairing is None else self._pairing.made
+
+    @property
+    def gaps(self) -> Mapping[str, int]:
+        """What was not captured: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
+        return self._gaps or {}
 
     @property
     def unattached(self) -> list[Anomaly]:
@@ -183,17 +221,35 @@ class Dialogue:
 
     def _recognised(self, client: int) -> None:
         ends = self._connection.ends
-        info = ConnectionInfo(self._connection.id, ends[client], ends[1 - client])
+        info = ConnectionInfo(
+            self._connection.id, ends[client], ends[1 - client], ordinal=self._connection.ordinal
+        )
         self._client = client
         self._pairing = Pairing(info, self._limits)
+        self._pairing.doubts = not self._connection.from_start[client]
         self._identity = Identity(info)
         self.protocol = "Kafka"
+        if self._gaps is not None:
+            self._counts.update(self._gaps)
+            self._losses = Losses(self._pairing, self._counts)
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
+        self._made = self.exchanges
         self._client = self._pairing = None
         for framing in self._framings:
             framing.lose()
+
+    def _take_gap(self, side: int, gap: Gap) -> list[Exchange]:
+        self._counts.update(self._count(gap))
+        if self._losses is None:
+            assert self._pairing is not None
+            self._losses = Losses(self._pairing, self._counts)
+        framing = self._framings[side]
+        out = self._take(side, framing.feed(gap))
+        if not framing.synchronised:
+            self._hide(side)
+        return out
 
     def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
         """Frames of either side: requests first, because responses are found by them."""
@@ -208,15 +264,17 @@ class Dialogue:
             return []
         out: list[Exchange] = []
         refused = 0  # bytes of frames that are none, up to where a boundary was found again
+        was_found = False
         for frame in frames:
             if isinstance(frame, Lost):
                 self._note_lost(side, frame, refused)
-                refused = 0
+                refused, was_found = 0, True
             elif refused:
                 refused += SIZE_BYTES + frame.size
             else:
                 try:
-                    out += self._finish(self._message(side, frame))
+                    out += self._finish(self._message(side, frame, was_found=was_found))
+                    was_found = False
                 except DecodeError as error:
                     refused = SIZE_BYTES + frame.size
                     detail = f"{error.reason} from the {self._end(side)}"
@@ -225,24 +283,36 @@ class Dialogue:
             self._framings[side].lose(refused)
         return out
 
-    def _message(self, side: int, frame: Frame) -> list[Exchange]:
+    def _message(self, side: int, frame: Frame, *, was_found: bool) -> list[Exchange]:
         pairing, identity = self._pairing, self._identity
         assert pairing is not None
         assert identity is not None
         if side != self._client:
-            return pairing.response(frame, may_be_token=identity.raw_tokens)
+            return pairing.response(frame, may_be_token=identity.raw_tokens, was_found=was_found)
         if identity.raw_tokens:
-            if not fits_request(frame.data, to_the_end=frame.complete):
+            if not can_be_request(frame):
                 return pairing.token_request(frame)
             identity.raw_tokens = False
+        if len(frame.data) < HEADER_BEGINS_BYTES and not frame.complete:
+            self._hide(side)
+            detail = f"of a request of {frame.size} bytes only {len(frame.data)} were captured"
+            self._pending_anomalies.append(Anomaly("gap", "connection", detail))
+            return []
         done = pairing.request(frame)
         identity.asked(frame)
+        if self._losses is not None and self._losses.awaits_request:
+            correlation_id = frame.data[HEADER_BEGINS_BYTES - CORRELATION_ID_BYTES : HEADER_BEGINS_BYTES]
+            self._losses.request(int.from_bytes(correlation_id, "big", signed=True))
         return done
 
     def _finish(self, exchanges: list[Exchange]) -> list[Exchange]:
         assert self._identity is not None
         for exchange in exchanges:
             self._identity.learn(exchange)
+            if self._losses is not None:
+                self._losses.judge(exchange)
+            if exchange.kind == UNANSWERED and any(one.kind == "given_up" for one in exchange.anomalies):
+                self._counts["requests_given_up"] += 1
             if self._pending_anomalies:
                 exchange.anomalies = self._pending_anomalies + exchange.anomalies
                 self._pending_anomalies = []
@@ -251,10 +321,13 @@ class Dialogue:
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
         end = self._end(side)
         lost = lost._replace(skipped=lost.skipped + refused)
-        self._counts["lost_bytes"] += lost.missing
-        self._counts["skipped_bytes"] += lost.skipped
+        self._counts["kafka_skipped_bytes"] += lost.skipped
         if side == self._client:
             self._framings[1 - side].look_again()
+        if lost.missing and (lost.skipped or side == self._client):
+            self._hide(side)
+        elif lost.skipped and self._pairing is not None:
+            self._pairing.mistrust()
         if lost.missing:
             kind = "gap"
             detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} passed over"
@@ -264,5 +337,22 @@ class Dialogue:
             kind, detail = "resynchronised", f"{lost.skipped} bytes from the {end} were passed over"
         self._pending_anomalies.append(Anomaly(kind, "connection", detail))
 
+    def _hide(self, side: int) -> None:
+        """A gap hides where frames begin."""
+        if self._losses is None:
+            assert self._pairing is not None
+            self._losses = Losses(self._pairing, self._counts)
+        if side == self._client:
+            self._losses.in_requests()
+        else:
+            self._losses.in_responses()
+
     def _end(self, side: int) -> str:
         return "client" if side == self._client else "broker"
+
+    def _count(self, gap: Gap) -> dict[str, int]:
+        found = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
+        if self._gaps is None:
+            self._gaps = Counter()
+        self._gaps.update(found)
+        return found

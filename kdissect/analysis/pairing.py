@@ -2,7 +2,8 @@
 
 Brokers answer a connection's requests in order. So requests wait in order, and when a response comes, every
 older request that still waits will never be answered: its response was lost, or it wanted none. A request
-waits from the moment its header is read: a body that cannot be decoded never costs its response.
+waits from the moment its header is read: a body that cannot be decoded, or is too large to be held, never
+costs its response.
 
 Holds the requests that wait: at most ``Limits.pending_requests`` and ``pending_bytes``, none longer than
 ``pending_age_ns``.
@@ -13,18 +14,24 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from kdissect.errors import Truncated
+from kdissect.errors import Malformed, Truncated
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import decode_exchange
+from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response
 from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_correlation_id, read_request_header
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kdissect.limits import Limits
     from kdissect.model import ConnectionInfo, Frame
 
 PRODUCE = 0
 _UNACKNOWLEDGED_KEPT = 16  # a broker that answers acks=0 all the same does so at once
+SHORT_BYTES = 512
+"""Of a request that must be let go: enough for its header, and for what it is about as a rule."""
+
+_STEADY = 2
 _EXCHANGE_COST = 1024  # bytes that a waiting request costs besides its frame, about
 
 
@@ -34,9 +41,16 @@ class Pairing:
     Args:
         info: shared by the exchanges made here.
         limits: bounds.
+
+    Attributes:
+        doubts: requests may be missing that were sent before those that wait. A controller before 0.9 gives
+            several requests the same correlation id, so an answer must now also fit what was asked.
     """
 
-    __slots__ = ("_by_id", "_bytes", "_info", "_limits", "_number", "_unacknowledged", "_waiting")
+    __slots__ = (
+        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_passed_ns", "_repeats", "_short",
+        "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
+    )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
         self._info = info
@@ -44,8 +58,25 @@ class Pairing:
         self._waiting: list[Exchange] = []
         self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation id; None: SASL tokens
         self._bytes = 0  # of their frames
+        self._short = 0  # of the oldest, whose bodies were let go
+        self._stale = 0  # the oldest, whose answers may have been missed
+        self._passed_ns = 0  # time of the latest orphan
+        self._repeats = False  # whether correlation ids come again, as those of clients before 0.9
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         self._number = 0
+        self.doubts = False
+        self._last_id: int | None = None
+        self._steady = 0  # requests in a row that counted on by one
+
+    @property
+    def waiting(self) -> Sequence[Exchange]:
+        """Requests that wait, the oldest first."""
+        return self._waiting
+
+    @property
+    def made(self) -> int:
+        """Exchanges that have their number: all but those that wait."""
+        return self._number
 
     @property
     def held(self) -> int:
@@ -80,6 +111,11 @@ class Pairing:
         self._is_about(exchange, header.api_key, header.api_version)
         exchange.request_header = header
         exchange.correlation_id, exchange.client_id = header.correlation_id, header.client_id
+        last_id, self._last_id = self._last_id, header.correlation_id
+        if last_id is not None:
+            step = header.correlation_id - last_id
+            self._steady = self._steady + 1 if step == 1 else 0
+            self._repeats = self._repeats or not step
         if header.api_key == PRODUCE:
             decode_exchange(exchange)
             if exchange.request is not None and exchange.request.get("acks") == 0:
@@ -88,9 +124,24 @@ class Pairing:
                 self._unacknowledged.append((header.correlation_id, header.api_key, header.api_version))
                 return [self._complete(exchange, UNACKNOWLEDGED, frame.end_ns)]
         if header.correlation_id in self._by_id:
+            self._repeats = True
             detail = f"correlation id {header.correlation_id}"
             exchange.anomalies.append(Anomaly("duplicate_correlation_id", "request", detail))
         return self._wait(exchange, frame)
+
+    def forget_last_id(self) -> int | None:
+        """Requests may be missing behind the last one: its correlation id, None where these do not tell how
+        many.
+        """
+        self.doubts = True
+        last_id, self._last_id = self._last_id, None
+        return last_id if self._steady >= _STEADY else None
+
+    def mistrust(self) -> None:
+        """Responses may be missing, of any request that waits now: of what carries no correlation id, or one
+        that is used again and again, the next response need not be the answer.
+        """
+        self._stale = len(self._waiting)
 
     def token_request(self, frame: Frame) -> list[Exchange]:
         """Take a SASL token that a client sent outside Kafka's framing; its answer is the next frame of the
@@ -98,31 +149,56 @@ class Pairing:
         """
         return self._wait(self._new(frame, None), frame)
 
-    def response(self, frame: Frame, *, may_be_token: bool = False) -> list[Exchange]:
-        """Take a response frame; one to nobody ``may_be_token``, whose first bytes are no correlation id.
+    def response(
+        self, frame: Frame, *, may_be_token: bool = False, was_found: bool = False
+    ) -> list[Exchange]:
+        """Take a response frame; one to nobody ``may_be_token``, whose first bytes are no correlation id. One
+        that ``was_found`` by its content, because somebody waits, has to answer somebody.
 
         Returns:
             Older requests that were never answered, then the exchange that the response completes, or an
             orphan.
 
         Raises:
-            Truncated: the frame is no response at all.
+            Truncated, Malformed: the frame is no response at all.
         """
         correlation_id = read_correlation_id(frame.data)
-        if correlation_id not in self._by_id and None not in self._by_id:
-            if may_be_token:
-                correlation_id = None
-            elif frame.size < CORRELATION_ID_BYTES:
-                raise Truncated(f"a response of {frame.size} bytes", pos=0)
+        waiting = self._waiting
+        place: int | None = 0
+        if not waiting or self._stale or waiting[0].correlation_id != correlation_id:
+            place = self._place_of(correlation_id)
+        if (
+            was_found
+            and waiting
+            and (place is None or (self.doubts and not _can_answer(frame, waiting[place])))
+        ):
+            raise Malformed("what was found behind a gap answers nobody", pos=0)
+        if place is None:
+            if correlation_id not in self._by_id:
+                if may_be_token:
+                    correlation_id = None
+                elif frame.size < CORRELATION_ID_BYTES:
+                    raise Truncated(f"a response of {frame.size} bytes", pos=0)
             return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
+        if self.doubts:
+            if not _can_answer(frame, waiting[place]):
+                return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
+            self.doubts = False
         done: list[Exchange] = []
-        while True:
-            exchange = self._pop()
-            if exchange.correlation_id in (correlation_id, None):  # a token is answered by what comes next
-                exchange.response_frame = frame
-                done.append(self._complete(exchange, ANSWERED, frame.end_ns))
-                return done
-            done.append(self._complete(exchange, UNANSWERED, frame.end_ns))
+        while place:
+            place -= 1
+            done.append(self._complete(self._pop(), UNANSWERED, frame.end_ns))
+        exchange = self._pop()
+        exchange.response_frame = frame
+        done.append(self._complete(exchange, ANSWERED, frame.end_ns))
+        return done
+
+    def shorten(self) -> bool:
+        """Let go of the bodies of what waits; whether there was any."""
+        before = self._bytes
+        while self._short < len(self._waiting):
+            self._shorten_next()
+        return self._bytes < before
 
     def give_up(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
         """What waits is unanswered: nothing more will come, or for another ``reason``."""
@@ -137,8 +213,12 @@ class Pairing:
     def _wait(self, exchange: Exchange, frame: Frame) -> list[Exchange]:
         waiting, limits = self._waiting, self._limits
         waiting.append(exchange)
+        if frame.end_ns < self._passed_ns:  # it was found late, and its answer may have gone by
+            self._stale = len(waiting)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(frame.data)
+        while self._bytes > limits.pending_bytes and self._short < len(waiting) - 1:
+            self._shorten_next()
         given_up = []
         while len(waiting) > 1:
             if len(waiting) > limits.pending_requests:
@@ -152,7 +232,29 @@ class Pairing:
             given_up.append(self._give_up(frame.end_ns, reason))
         return given_up
 
+    def _shorten_next(self) -> None:
+        exchange = self._waiting[self._short]
+        self._short += 1
+        frame = exchange.request_frame
+        if frame is not None and len(frame.data) > SHORT_BYTES:
+            self._bytes -= len(frame.data) - SHORT_BYTES
+            exchange.request_frame = frame._replace(data=frame.data[:SHORT_BYTES])
+            exchange.request = None  # as it was decoded
+
+    def _place_of(self, correlation_id: int | None) -> int | None:
+        """Whom a response answers, as a place among those that wait."""
+        if correlation_id not in self._by_id and None not in self._by_id:
+            return None
+        for place, exchange in enumerate(self._waiting):
+            asked_id = exchange.correlation_id
+            if place < self._stale and (self._repeats or asked_id is None):
+                continue
+            if asked_id == correlation_id or asked_id is None:  # a token is answered by what comes next
+                return place
+        return None
+
     def _orphan(self, frame: Frame, correlation_id: int | None) -> Exchange:
+        self._passed_ns = max(self._passed_ns, frame.start_ns)
         exchange = self._new(None, frame)
         exchange.correlation_id = correlation_id
         for asked_id, api_key, api_version in reversed(self._unacknowledged or ()):
@@ -170,6 +272,10 @@ class Pairing:
         if not same_id:
             del self._by_id[exchange.correlation_id]
         self._bytes -= len(exchange.first_frame.data)
+        if self._short:
+            self._short -= 1
+        if self._stale:
+            self._stale -= 1
         return exchange
 
     def _is_about(self, exchange: Exchange, api_key: int, api_version: int) -> None:
@@ -186,3 +292,12 @@ class Pairing:
         exchange.kind = kind
         exchange.completed_ns = now_ns
         return exchange
+
+
+def _can_answer(frame: Frame, asked: Exchange) -> bool:
+    api_key, version = asked.api_key, asked.api_version
+    if api_key is None or version is None or not can_be_response(frame.data, api_key, version):
+        return False
+    known = apis.by_key(api_key)
+    is_known = known is not None and version in known.versions
+    return not (frame.complete and is_known) or fits_response(frame.data, api_key, version)

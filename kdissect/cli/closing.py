@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.cli.terminal import warn
 from kdissect.sinks.phrases import many
+from kdissect.sinks.shortcomings import shortcomings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,11 @@ def close(
         warn(f"warning: {warning}")
     for notice in dissection.notices[:MOST_NOTICES]:
         warn(notice)
-    if len(dissection.notices) > MOST_NOTICES:
-        warn(f"{len(dissection.notices) - MOST_NOTICES:,} more notices like these")
+    more = max(dissection.counts["notices"], len(dissection.notices)) - MOST_NOTICES
+    if more > 0:
+        warn(f"{more:,} more notices like these")
+    for line in shortcomings(dissection.counts):
+        warn(line)
     if skipped := dissection.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
         warn(f"{many(skipped.total(), 'packet')} not looked at: {reasons}")

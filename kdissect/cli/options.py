@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kdissect.cli.limiting import limits_option
 from kdissect.model import KINDS
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ input_options = _together(
         help="Only connections with this port.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are withheld otherwise."),
+    limits_option,
     click.option("--no-progress", is_flag=True, help="No progress bar on stderr."),
 )
 """Where packets come from and which of them are Kafka."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
 
+_LARGE_PIECE_BYTES = 256  # smaller ones would cost more than they are: they are put together
+
 SHED_BYTES = 512
 """Of a frame that must be let go: enough for its header."""
 
@@ -52,7 +54,7 @@ class Framing:
         self._locate = locate
         self._search: Search | None = Search(limits, at_start=at_start)
         self._prefix = b""  # of a size field
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | bytearray] = []
         self._kept = 0
         self._size = 0
         self._need = 0  # bytes to come until the frame is complete; 0: at a boundary
@@ -72,7 +74,7 @@ class Framing:
     @property
     def held(self) -> int:
         """Bytes held, and what holding them costs."""
-        return self._kept if self._search is None else self._search.held
+        return self._kept if self._search is None else self._search.cost
 
     def feed(self, item: Data | Gap) -> list[Frame | Lost]:
         """Take the next bytes of the stream, or that some are missing."""
@@ -207,7 +209,14 @@ class Framing:
         room = self._limits.frame_bytes - self._kept
         if self._holed or room <= 0:
             return
-        self._pieces.append(piece[:room] if len(piece) > room else piece)
+        if len(piece) > room:
+            piece = piece[:room]
+        if len(piece) >= _LARGE_PIECE_BYTES:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(last := self._pieces[-1], bytearray):
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
         self._kept += len(piece)
 
     def _complete(self, packet: int, time_ns: int, interface: Interface) -> Frame:

@@ -35,6 +35,8 @@ MAX_API_VERSION = 127
 _KEY_VERSION_CORRELATION = Struct(">hhi")
 _CORRELATION = Struct(">i")
 CORRELATION_ID_BYTES = _CORRELATION.size
+HEADER_BEGINS_BYTES = _KEY_VERSION_CORRELATION.size
+"""Api key, api version and correlation id: without these a request is nothing."""
 
 
 class RequestHeader(NamedTuple):

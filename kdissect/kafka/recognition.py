@@ -6,7 +6,7 @@ a client id that is text, and a body that decodes to its last byte. Other protoc
 
 The functions here look into a ``Search`` (resync.py) and believe nothing that is not confirmed: by a frame
 that decodes exactly, or by a length that leads to another header. Only a frame too large for the search, or
-cut by a snaplen, is believed for its beginning.
+cut by a snaplen, is believed for its beginning; beginnings.py tells when half a header will do.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kdissect.errors import DecodeError
+from kdissect.kafka.beginnings import is_row_of_requests, read_beginning
 from kdissect.kafka.bodies import can_be_response, fits_request, fits_response, is_newer_request
 from kdissect.kafka.headers import read_request_header
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     """correlation id -> api key and version of a request that waits for its response."""
 
 _SIZE = Struct(">i")
+_CORRELATION = Struct(">i")
 _SIZE_AND_CORRELATION = Struct(">ii")
 
 # size below 128 MiB and above 7, api key 0-127, version 0-31, correlation id, client id null or shorter than
@@ -67,6 +69,8 @@ def is_first_request(search: Search, run: Run, final: bool, answer: bytes | None
     frame = search.read(_SIZE.size, size if there == size else _PREFIX)
     named = _names_client(frame)
     if named is None:
+        if len(frame) < size and search.end > run.end:
+            return _is_first_of_cut_requests(search, run, size, final, answer)
         return None if len(frame) < min(size, _LONGEST_HEADER) and not final else False
     if there < size:
         if size > search.largest or not fits_request(frame, to_the_end=False):
@@ -80,6 +84,21 @@ def is_first_request(search: Search, run: Run, final: bool, answer: bytes | None
         return is_newer_request(frame) if final else None
     correlation = slice(_SIZE.size, _SIZE_AND_CORRELATION.size)
     return len(answer) >= correlation.stop and answer[correlation] == frame[correlation]
+
+
+def _is_first_of_cut_requests(
+    search: Search, run: Run, size: int, final: bool, answer: bytes | None
+) -> bool | None:
+    """Whether a stream begins with a request of whose header a part was captured: then it is followed by
+    another packet, and its answer or other requests confirm it.
+    """
+    request = read_beginning(bytes(run.data), search.largest)
+    end = _SIZE.size + size
+    if request is None or (end < search.end and not search.is_item_start(end)):
+        return False
+    if answer is not None and end <= search.end:
+        return bool(_CORRELATION.unpack_from(answer, _SIZE.size)[0] == request.correlation_id)
+    return True if is_row_of_requests(search, 0) is True else False if final else None
 
 
 def locate_request(search: Search) -> int | None:
@@ -191,6 +210,8 @@ def _is_request(search: Search, place: int) -> bool | int:
     named = _names_client(beginning)
     if named is None:
         enough = min(size, _LONGEST_HEADER)
+        if begin + len(beginning) < min(end, search.end):
+            return is_row_of_requests(search, place)
         return begin + enough if len(beginning) < enough else False
     if not (named or search.is_item_start(place)) or not fits_request(beginning, to_the_end=False):
         return False

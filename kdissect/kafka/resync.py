@@ -105,6 +105,11 @@ class Search:
         return self.runs[0] if self._at_start and self.runs and self.runs[0].start == 0 else None
 
     @property
+    def cost(self) -> int:
+        """Bytes of memory that it takes, about: what is held is there twice, as items and as runs."""
+        return 2 * self.held - ITEM_COST * len(self._items)
+
+    @property
     def largest_whole(self) -> int:
         """Size of the largest frame that surely can be held as a whole."""
         return self._limits.resync_bytes // 4

@@ -74,7 +74,7 @@ def withhold_spans(message: Message, walked: Walk) -> None:
             structs.append((span.depth, span.value))
         elif span.type == "records" and span.value is not None:
             if message.api_key == FETCH_SNAPSHOT or any(
-                map(_is_cluster_metadata, (body for _, body in structs))
+                map(is_cluster_metadata, (body for _, body in structs))
             ):
                 walked.spans[index] = span._replace(value=Withheld(len(span.value)))
         else:
@@ -83,7 +83,8 @@ def withhold_spans(message: Message, walked: Walk) -> None:
                 walked.spans[index] = span._replace(value=now)
 
 
-def _is_cluster_metadata(body: Body) -> bool:
+def is_cluster_metadata(body: Body) -> bool:
+    """Whether a struct is about the topic ``__cluster_metadata``, by name or by id."""
     return any(body.get(key) in _CLUSTER_METADATA for key in ("topic", "name", "topic_id"))
 
 

@@ -38,6 +38,11 @@ def json_bytes(value: Any) -> bytes:
         return orjson.dumps(value, default=plain, option=orjson.OPT_NON_STR_KEYS)
 
 
+def json_document(value: Any) -> bytes:
+    """Write a whole document of dataclasses: indented, times as ISO 8601 ending in Z."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+
+
 def plain(value: Any) -> Any:
     """Put a value that JSON does not know in terms that it does: what ``orjson`` asks for by ``default``."""
     if isinstance(value, bytes):

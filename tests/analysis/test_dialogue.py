@@ -32,6 +32,7 @@ class Connection(NamedTuple):
     initiator: int | None = CLIENT
     id: str = "0123456789ab"
     ends: tuple[Endpoint, Endpoint] = (Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 19092))
+    ordinal: int = 1
 
     @property
     def from_start(self) -> tuple[bool, bool]:
@@ -155,7 +156,7 @@ def test_a_gap_costs_the_exchanges_in_it_and_is_told_on_the_next() -> None:
         (HEARTBEAT, 4, "answered"),
         (HEARTBEAT, 5, "answered"),
     ]
-    assert anomalies(exchanges) == ["gap"]
+    assert anomalies(exchanges) == ["gap", "gap", "gap"]
 
 
 def test_a_gap_in_the_responses() -> None:
@@ -396,3 +397,49 @@ def test_nothing_is_held_after_the_end() -> None:
     (exchange,) = dialogue.close(99)
     assert exchange.kind == "unanswered"
     assert [anomaly.kind for anomaly in [*exchange.anomalies, *dialogue.unattached]] == ["partial_frame"]
+
+
+def cut_to(length: int, side: int, payload: bytes) -> list[tuple[int, bytes | Gap]]:
+    return [(side, payload[:length]), (side, gap(len(payload) - length, "cut"))]
+
+
+@pytest.mark.parametrize("length", [14, 20, 30])
+def test_a_first_request_cut_in_its_client_id_is_believed_by_its_answer(length: int) -> None:
+    beat, answer = heartbeats(1)[0], heartbeat_answers(1)[0]
+    exchanges, dialogue = play(*cut_to(length, CLIENT, beat), (BROKER, answer))
+    if length == 30:  # the client id is whole
+        assert kinds(exchanges) == ANSWERED[:1]
+    long = request(HEARTBEAT, 4, {"group_id": "group"}, client_id="a-client-whose-name-is-long")
+    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, answer))
+    assert kinds(exchanges) == ANSWERED[:1]
+    assert exchanges[0].client_id is None
+    assert dialogue._counts["exchanges_incomplete"] == 1
+    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, heartbeat_answers(1, first=2)[0]))
+    assert (exchanges, dialogue.protocol) == ([], "not Kafka")
+    assert play(*cut_to(length, CLIENT, long))[0] == []
+
+
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+def test_requests_cut_in_their_client_id_confirm_one_another(initiator: int | None) -> None:
+    steps: list[tuple[int, bytes | Gap]] = []
+    for number in range(3):
+        long = request(HEARTBEAT, 4, {}, client_id="a-client-whose-name-is-long", correlation_id=number)
+        steps += cut_to(20, CLIENT, long)
+    assert play(*steps[:4], initiator=initiator)[0] == []
+    exchanges, _ = play(*steps, initiator=initiator)
+    assert kinds(exchanges) == [(HEARTBEAT, number, "unanswered") for number in range(3)]
+
+
+def test_a_request_of_which_the_size_was_captured_alone_costs_itself() -> None:
+    requests, answers = heartbeats(3), heartbeat_answers(3)
+    steps: list[tuple[int, bytes | Gap]] = [
+        (CLIENT, requests[0] + requests[1][:7]),
+        (CLIENT, gap(len(requests[1]) - 7, "cut")),
+        (BROKER, answers[0] + answers[1]),
+        (CLIENT, requests[2]),
+        (BROKER, answers[2]),
+    ]
+    exchanges, dialogue = play(*steps)
+    assert [exchange.kind for exchange in exchanges] == ["answered", "orphan", "answered"]
+    assert anomalies(exchanges) == ["gap", "gap"]
+    assert dialogue._counts["exchanges_lost"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.analysis.pairing import Pairing
+from kdissect.analysis.pairing import SHORT_BYTES, Pairing
 from kdissect.errors import DecodeError
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Endpoint, Exchange
@@ -112,6 +112,31 @@ def test_past_a_bound_the_oldest_request_is_given_up(limits: Limits) -> None:
     assert answer(stage, 99)[-1] == "100: 99 answered"
 
 
+def test_bodies_are_let_go_before_requests_are() -> None:
+    stage = pairing(Limits(pending_bytes=100_000))
+    large = request_payload(HEARTBEAT, 4, {"member_id": "m" * 20_000})
+    told = []
+    for number in range(50):
+        payload = large[:4] + number.to_bytes(4, "big") + large[8:]
+        told += stage.request(frame(payload))
+        assert stage.held < 200_000
+    assert told == []
+    kept = [len(one.first_frame.data) for one in stage.waiting]
+    assert kept[:45] == [SHORT_BYTES] * 45
+    assert kept[-3:] == [len(large)] * 3
+    assert all(answer(stage, number) == [f"{number + 1}: {number} answered"] for number in range(50))
+    assert stage.held == 0
+
+
+def test_all_bodies_can_be_let_go() -> None:
+    stage = pairing()
+    stage.request(frame(request_payload(HEARTBEAT, 4, {"member_id": "m" * 20_000}, correlation_id=1)))
+    ask(stage, 2)
+    assert stage.shorten()
+    assert not stage.shorten()
+    assert answer(stage, 2) == ["1: 1 unanswered", "2: 2 answered"]
+
+
 def test_a_request_that_cannot_be_decoded_still_pairs() -> None:
     stage = pairing()
     broken = request_payload(HEARTBEAT, 4, correlation_id=3)[:14]
@@ -131,3 +156,58 @@ def test_an_api_or_version_of_tomorrow_still_pairs() -> None:
 def test_what_is_no_request_at_all_is_refused(garbage: bytes) -> None:
     with pytest.raises(DecodeError):
         pairing().request(frame(garbage))
+
+
+# --- where bytes may be missing -----------------------------------------------------------------------------
+
+
+def test_ids_that_come_again_say_nothing_once_a_response_may_be_missing() -> None:
+    stage = pairing()
+    assert ask(stage, 0) == []
+    stage.mistrust()  # the answer was lost
+    assert ask(stage, 0) == []
+    assert answer(stage, 0) == ["1: 0 unanswered", "2: 0 answered"]
+    ask(stage, 0)
+    stage.mistrust()
+    assert answer(stage, 0) == ["3: 0 orphan"]
+
+
+def test_ids_that_count_are_trusted_behind_a_gap() -> None:
+    stage = pairing()
+    ask(stage, 1)
+    ask(stage, 2)
+    stage.mistrust()
+    assert answer(stage, 2) == ["1: 1 unanswered", "2: 2 answered"]
+
+
+def test_a_token_is_answered_by_the_next_response_unless_one_may_be_missing() -> None:
+    stage = pairing()
+    stage.token_request(frame(b"token"))
+    stage.mistrust()
+    ask(stage, 7)
+    assert answer(stage, 7) == ["1: None unanswered", "2: 7 answered"]
+
+
+def test_where_requests_may_be_missing_an_answer_must_fit() -> None:
+    stage = pairing()
+    stage.forget_last_id()
+    ask(stage, 7)
+    odd = response_payload(HEARTBEAT, 4, correlation_id=7) + b"left over"
+    (orphan,) = stage.response(frame(odd))
+    assert orphan.kind == "orphan"
+    assert answer(stage, 7) == ["2: 7 answered"]
+    ask(stage, 8)
+    (answered,) = stage.response(frame(odd[:3] + b"\x08" + odd[4:]))  # nothing is in doubt any more
+    assert answered.kind == "answered"
+
+
+def test_a_request_found_late_is_not_answered_by_what_comes_next() -> None:
+    stage = pairing()
+    ask(stage, 0, time_ns=1)
+    answer(stage, 0)
+    stage.forget_last_id()
+    passed = frame(response_payload(HEARTBEAT, 4, correlation_id=0), time_ns=20)
+    assert [one.kind for one in stage.response(passed)] == ["orphan"]
+    ask(stage, 0, time_ns=10)
+    ask(stage, 0, time_ns=30)
+    assert answer(stage, 0) == ["3: 0 unanswered", "4: 0 answered"]

@@ -1,0 +1,85 @@
+"""``--limits``: every bound can be shown and set, and what is none is told in one line."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kdissect.cli.limiting import limits_option, name_of, table, to_limits
+from kdissect.limits import DEFAULT, MIB, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command()
+@limits_option
+@click.argument("files", nargs=-1)
+def command(limits: Limits, files: Sequence[str]) -> None:
+    click.echo(f"{limits.connections} {limits.stream_bytes} {len(files)}")
+
+
+def test_nothing_said_is_the_default() -> None:
+    assert to_limits(()) == DEFAULT
+
+
+def test_values_with_units_in_one_text_or_in_several() -> None:
+    said = to_limits(
+        ["connections=50000,stream-bytes=2MiB", "PATIENCE=1s,connection_idle_ns=2m,notices=1_000"]
+    )
+    assert (said.connections, said.stream_bytes, said.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+    assert (said.connection_idle_ns, said.notices) == (120_000_000_000, 1000)
+    assert to_limits(["connections=1,connections=2"]).connections == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("conections=5", 'no bound is called "conections"; did you mean "connections"?'),
+        ("capture.pcap", '"capture.pcap" sets nothing; write NAME=VALUE'),
+        ("connections=many", '"many" is no count'),
+        ("connections=16MiB", '"16MiB" is no count'),
+        ("connections=-1", '"-1" is no count'),
+        ("connections=0", "too small"),
+        ("frame_bytes=1s", '"1s" is no size'),
+        ("frame_bytes=0", "too small"),
+        ("frame_bytes=9999999999TB", "too large"),
+        ("patience=16", '"16" is no duration'),
+    ],
+)
+def test_what_is_no_bound_is_refused(text: str, told: str) -> None:
+    with pytest.raises(click.BadParameter) as error:
+        to_limits([text])
+    assert told in str(error.value)
+
+
+def test_the_table_tells_every_bound_with_its_reason_and_a_value_that_can_be_given_back() -> None:
+    lines = table().splitlines()
+    for bound in fields(Limits):
+        (line,) = [line for line in lines if line.startswith(f"  {name_of(bound)} ")]
+        name, value = line.split()[:2]
+        assert to_limits([f"{name}={value}"]) == DEFAULT
+        assert bound.metadata["reason"].endswith(".")
+        assert bound.metadata["reason"].split()[0] in line
+    assert max(map(len, lines)) <= 110
+
+
+def test_a_command_gets_the_limits() -> None:
+    run = CliRunner().invoke(command, ["--limits", "connections=7", "a.pcap"])
+    assert run.output == f"7 {DEFAULT.stream_bytes} 1\n"
+
+
+def test_alone_it_shows_the_table() -> None:
+    for arguments in (["--limits"], ["a.pcap", "--limits"], ["--limits", "help"]):
+        run = CliRunner().invoke(command, arguments)
+        assert (run.exit_code, run.output) == (0, table())
+
+
+def test_a_file_in_the_place_of_a_value_is_told() -> None:
+    run = CliRunner().invoke(command, ["--limits", "a.pcap"])
+    assert run.exit_code == 2
+    assert "write NAME=VALUE" in run.output
