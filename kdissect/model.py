@@ -22,6 +22,9 @@ name in the schema under ``_message`` and its version under ``_version`` (not in
 """
 
 
+_SIZE_FIELD_BYTES = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """Where packets were captured: one for a pcap file, one for each interface block of a pcapng section.
@@ -154,6 +157,11 @@ class Frame(NamedTuple):
         """Whether every byte is there."""
         return len(self.data) == self.size
 
+    @property
+    def wire_bytes(self) -> int:
+        """Its size, the size field included."""
+        return _SIZE_FIELD_BYTES + self.size
+
 
 class Anomaly(NamedTuple):
     """Something wrong or odd in the data.
@@ -194,6 +202,7 @@ class ConnectionInfo:
         client_software_name, client_software_version: from ApiVersions v3+ (KIP-511).
         principal: who authenticated, where the wire tells and once the broker accepted it.
         sasl_mechanism: as the client named it.
+        ordinal: place among the connections of the run, from 1, in the order in which they were met.
     """
 
     id: str
@@ -203,6 +212,7 @@ class ConnectionInfo:
     client_software_version: str | None = None
     principal: str | None = None
     sasl_mechanism: str | None = None
+    ordinal: int = 0
 
 
 ANSWERED = "answered"

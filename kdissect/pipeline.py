@@ -35,6 +35,8 @@ from kdissect.net.tcp import Segments
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from kdissect.analysis.survey import Survey
+    from kdissect.capture.trail import Trail
     from kdissect.model import Data, Exchange, Gap, Packet
     from kdissect.net.connection import Connection
 
@@ -49,6 +51,8 @@ class Dissection:
         kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
             the broker.
         show_secrets: leave credentials in the bodies.
+        trail: told of each packet which connection it belongs to.
+        survey: told of each connection at its end.
 
     Attributes:
         skipped: packets that were not looked at, by reason.
@@ -64,8 +68,12 @@ class Dissection:
         ports: Collection[int] = (),
         kafka_ports: Collection[int] = (),
         show_secrets: bool = False,
+        trail: Trail | None = None,
+        survey: Survey | None = None,
     ) -> None:
         self._packets = packets
+        self._trail = trail
+        self._survey = survey
         self._limits = limits
         self._ports = frozenset(ports) | (frozenset(kafka_ports) if ports else frozenset())
         self._kafka_ports = frozenset(kafka_ports)
@@ -95,6 +103,8 @@ class Dissection:
             exchanges: list[Exchange] = []
             for event in connections.feed(segment):
                 exchanges += self._dissect(*event)
+            if self._trail is not None:
+                self._trail.note(connections.ordinal(segment.ends), segments.take_parts())
             if exchanges or ordering.holds:
                 yield from self._named(ordering.feed(exchanges, connections.waiting_since_ns))
         segments.close()
@@ -108,7 +118,7 @@ class Dissection:
 
     def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
         if isinstance(item, Closed):
-            return self._close(connection)
+            return self._close(connection, item)
         try:
             dialogue = self._dialogues[connection]
         except KeyError:
@@ -130,12 +140,15 @@ class Dissection:
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
         return Dialogue(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
 
-    def _close(self, connection: Connection) -> list[Exchange]:
+    def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
         dialogue = self._dialogues.pop(connection, None)
         if dialogue is None:
             return []
         self._holdings.forget(dialogue)
-        exchanges = dialogue.close(self._time_ns)
+        is_evicted = end.reason == "evicted"
+        exchanges = dialogue.close(self._time_ns, "too many connections" if is_evicted else None)
+        if self._survey is not None:
+            self._survey.connection(connection, dialogue, end)
         protocol = dialogue.protocol or "not recognised"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
@@ -155,6 +168,7 @@ class Dissection:
             yield from named
 
     def _notice(self, connection: Connection, text: str) -> None:
+        self.counts["notices"] += 1
         if len(self.notices) < self._limits.notices:
             first, second = connection.ends
             self.notices.append(f"{first} - {second}: {text}")
@@ -167,6 +181,16 @@ def dissect(
     ports: Collection[int] = (),
     kafka_ports: Collection[int] = (),
     show_secrets: bool = False,
+    trail: Trail | None = None,
+    survey: Survey | None = None,
 ) -> Dissection:
     """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Dissection``."""
-    return Dissection(packets, limits=limits, ports=ports, kafka_ports=kafka_ports, show_secrets=show_secrets)
+    return Dissection(
+        packets,
+        limits=limits,
+        ports=ports,
+        kafka_ports=kafka_ports,
+        show_secrets=show_secrets,
+        trail=trail,
+        survey=survey,
+    )

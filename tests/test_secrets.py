@@ -139,6 +139,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 OUTPUTS = [[], ["-V"], ["-x"], ["-V", "-x"], ["--json"], ["--csv"], ["-q"]]
+OPENED = [["-V", "--records"], ["-x", "--records"], ["--json", "--records"], ["--csv", "--records"]]
 
 
 def shown(text: str, secret: bytes) -> bool:
@@ -156,7 +157,7 @@ def base64_core(secret: bytes, lead: int) -> str:
     return text[4:] if lead else text
 
 
-@pytest.mark.parametrize("options", OUTPUTS, ids=" ".join)
+@pytest.mark.parametrize("options", [*OUTPUTS, *OPENED], ids=" ".join)
 def test_no_output_shows_a_credential(capture: Path, options: list[str]) -> None:
     result = CliRunner().invoke(kdissect, ["read", *options, str(capture)], catch_exceptions=False)
     assert result.exit_code == 0
@@ -164,7 +165,7 @@ def test_no_output_shows_a_credential(capture: Path, options: list[str]) -> None
     assert not shown(result.output, b"hunter2")
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
+@pytest.mark.parametrize("options", [[], ["-V", "--full"], ["--json"], ["--csv"], ["-q"]], ids=" ".join)
 def test_no_record_shows_a_credential(capture: Path, options: list[str]) -> None:
     result = CliRunner().invoke(kdissect, ["records", *options, str(capture)], catch_exceptions=False)
     assert result.exit_code == 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from kdissect.capture.source import BYTE_ORDERS, Form
 from kdissect.errors import CaptureError
 from kdissect.model import Interface, Packet
 
@@ -53,6 +54,8 @@ def packets(window: Window, source: Source) -> Iterator[Packet]:
         raise CaptureError(f"pcap version {major}.{minor} is not known, at {window.place(4)}")
     # The upper half tells whether and how much frame check sequence follows each packet.
     interface = Interface(source.name, 0, link_type & 0xFFFF, snaplen)
+    source.form = Form("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
+    source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
 
     unpack = struct.Struct(order + "4I").unpack_from
     new = tuple.__new__

@@ -104,6 +104,11 @@ class Capture:
         return sum(sizes) if len(sizes) == len(self._sources) else None
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        """The files that could be opened, and what reading them has told so far."""
+        return tuple(self._sources)
+
+    @property
     def packets(self) -> int:
         """Packets read so far, brought up to date with each block, and exact after the last."""
         return sum(source.packets for source in self._sources)
@@ -163,6 +168,7 @@ def packets_of(source: Source) -> Generator[Packet, None, None]:
         window.more(0, _MAGIC_BYTES)
         method = compression.recognised(window.data)
         if method is not None:
+            source.compression = method.name
             window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
             window.more(0, _MAGIC_BYTES)
             if not window.data and source.warnings:

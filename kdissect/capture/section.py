@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.source import InterfaceStatistics, Source
+from kdissect.capture.source import BYTE_ORDERS, Form, InterfaceStatistics, Source
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB
 from kdissect.model import Interface
@@ -44,11 +44,12 @@ LEAST_BYTES = {
 OPTIONS_BYTES = 1 * MIB
 
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
-RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM = 4, 5, 7
+RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM = 4, 5, 6, 7
+APPLICATION = 4  # of a section: what wrote it
 
 # What 64 bits of nanoseconds can tell (1677 to 2262): tables and files that times go to have such columns.
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
-_BYTE_ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
+_ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
 # systemd journal entries, custom blocks that may be copied or not.
 _NUMBERED = (9, 0xBAD, 0x40000BAD)
 _PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
@@ -142,6 +143,7 @@ class Section:
                 return kind, pos, passed
             if kind == SECTION:
                 self._check_version(pos)
+                self._describe(pos, total)
             elif kind == INTERFACE:
                 self._add_interface(pos, total)
             else:
@@ -150,7 +152,7 @@ class Section:
 
     def _begin(self, pos: int) -> None:
         """A section header: what follows is in its byte order, and of its interfaces only."""
-        order = _BYTE_ORDERS.get(self._window.data[pos + 8 : pos + 12])
+        order = _ORDERS.get(self._window.data[pos + 8 : pos + 12])
         if order is None:
             raise self._fault("a section header without a byte order", pos)
         self._set_order(order)
@@ -161,6 +163,12 @@ class Section:
         major, minor = struct.unpack_from(self._order + "2H", self._window.data, pos + 12)
         if major != 1:
             raise self._fault(f"pcapng version {major}.{minor} is not known", pos)
+
+    def _describe(self, pos: int, total: int) -> None:
+        """The first section stands for the file."""
+        if self._source.form is None:
+            application = _text(self._options(pos + 24, pos + total - 4).get(APPLICATION, b""))
+            self._source.form = Form("pcapng", BYTE_ORDERS[self._order], application)
 
     def _skip(self, pos: int, total: int) -> bool:
         """Pass a block without holding it, so that the window stands behind it at 4."""
@@ -189,12 +197,14 @@ class Section:
             raise self._fault(f"more than {index} interfaces in one section", pos)
         link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
         options = self._options(pos + 16, pos + total - 4)
-        name = options.get(INTERFACE_NAME, b"").rstrip(b"\0").decode("utf-8", "backslashreplace") or None
+        name = _text(options.get(INTERFACE_NAME, b""))
         interface = Interface(self._source.name, self._interfaces_before + index, link_type, snaplen, name)
         resolution = options.get(INTERFACE_RESOLUTION, b"\x06")[:1]
         offset = options.get(INTERFACE_OFFSET, b"")
         offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
-        self._clocks.append(clock(index, interface, resolution[0] if resolution else 6, offset_seconds))
+        made = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
+        self._clocks.append(made)
+        self._source.describe(interface, made.per_second)
 
     def _add_statistics(self, pos: int, total: int) -> None:
         (index,) = self.word(self._window.data, pos + 8)
@@ -207,7 +217,9 @@ class Section:
         interface = self._clocks[index].interface
         if interface in statistics or len(statistics) < self._source.limits.interfaces:
             options = self._options(pos + 20, pos + total - 4)
-            counters = (options.get(code) for code in (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM))
+            counters = (
+                options.get(code) for code in (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED)
+            )
             unpack = struct.Struct(self._order + "Q").unpack
             statistics[interface] = InterfaceStatistics(
                 *(
@@ -291,6 +303,11 @@ class Section:
         if captured > self._source.limits.packet_bytes:
             raise self._fault(f"a packet claims {captured} captured bytes", pos)
         return self._window.data[start : start + captured]
+
+
+def _text(option: bytes) -> str | None:
+    """An option's text; None where it is empty or absent."""
+    return option.rstrip(b"\0").decode("utf-8", "backslashreplace") or None
 
 
 NO_CLOCK = Clock(-1, Interface("", -1, -1), 0, 0, 1, 0)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Interface
 
 BLOCK_BYTES = 64 * 1024
+BYTE_ORDERS = {"<": "little", ">": "big"}
 
 
 class InterfaceStatistics(NamedTuple):
@@ -33,11 +34,27 @@ class InterfaceStatistics(NamedTuple):
         received: packets that the interface received (isb_ifrecv).
         dropped_by_interface: packets lost for want of resources in the interface (isb_ifdrop).
         dropped_by_system: packets lost between interface and capturing program (isb_osdrop).
+        accepted: packets that passed its filter (isb_filteraccept).
     """
 
     received: int | None
     dropped_by_interface: int | None
     dropped_by_system: int | None
+    accepted: int | None = None
+
+
+class Form(NamedTuple):
+    """What kind of capture file it is.
+
+    Attributes:
+        name: pcap, pcapng, or modified pcap.
+        byte_order: little or big, of a pcapng file that of its first section.
+        application: what wrote it, where it tells.
+    """
+
+    name: str
+    byte_order: str
+    application: str | None = None
 
 
 class Source:
@@ -50,6 +67,10 @@ class Source:
         packets: packets read, brought up to date with each block, exact when reading is over.
         warnings: what was odd, a line each that begins with the name.
         statistics: the last counters of each interface.
+        form: what kind of file it is; None before its first bytes were read, and where it is none.
+        compression: gzip, zstd or lz4; None where there is none.
+        interfaces: those described so far, each with the ticks of a second by its clock; at most
+            ``limits.interfaces``.
         reopened: whether the file is to be closed between blocks.
     """
 
@@ -61,6 +82,9 @@ class Source:
         self.packets = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
+        self.form: Form | None = None
+        self.compression: str | None = None
+        self.interfaces: dict[Interface, int] = {}
         self.reopened = False
         self.size: int | None = None
         self._block_bytes = block_bytes
@@ -90,6 +114,11 @@ class Source:
     def warn(self, text: str) -> None:
         """Note that something was odd; ``text`` goes on after the name and a colon."""
         self.warnings.append(self.told(text))
+
+    def describe(self, interface: Interface, ticks_per_second: int) -> None:
+        """Note what an interface's times are counted in."""
+        if len(self.interfaces) < self.limits.interfaces:
+            self.interfaces[interface] = ticks_per_second
 
     def blocks(self) -> Iterator[bytes]:
         """Read from the beginning to the end, once. The file is closed when the iterator is."""

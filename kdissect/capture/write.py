@@ -1,4 +1,4 @@
-"""``Packet`` -> a pcapng or pcap file, with nanoseconds. Holds the interfaces written so far."""
+"""``Packet`` -> a pcapng or pcap file, with nanoseconds. Holds the interfaces of the current section."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from kdissect.capture.pcap import NANOSECONDS
 from kdissect.capture.section import (
+    APPLICATION,
     BYTE_ORDER_MAGIC,
     ENHANCED_PACKET,
     INTERFACE,
@@ -15,6 +16,7 @@ from kdissect.capture.section import (
     SECTION,
 )
 from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
     from kdissect.model import Interface, Packet
@@ -24,23 +26,43 @@ _LATEST_TICKS = (1 << 64) - 1
 
 
 class PcapngWriter:
-    """Writes packets with the interfaces they came from. The file stays the caller's to close."""
+    """Writes packets with the interfaces they came from. The file stays the caller's to close.
 
-    def __init__(self, file: BinaryIO) -> None:
+    Args:
+        file: where to.
+        application: what is said to have written it.
+        interfaces: how many a section may have before another begins: readers have bounds too.
+    """
+
+    def __init__(
+        self, file: BinaryIO, application: str = "", *, interfaces: int = DEFAULT.interfaces
+    ) -> None:
         self._file = file
+        self._application = application
+        self._most = interfaces
         self._indexes: dict[Interface, int] = {}
-        file.write(block(SECTION, struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)))
+        self._begin_section()
 
     def write(self, packet: Packet) -> None:
         """Append a packet, and its interface before it where it is the first of that interface."""
         index = self._indexes.get(packet.interface)
         if index is None:
+            if len(self._indexes) >= self._most:
+                self._begin_section()
             index = self._indexes[packet.interface] = len(self._indexes)
             self._file.write(_interface(packet.interface))
         # Times before 1970 come from broken clocks only, and the format cannot tell them without an offset.
         ticks = min(max(packet.time_ns, 0), _LATEST_TICKS)
         head = struct.pack("<5I", index, ticks >> 32, ticks & 0xFFFFFFFF, len(packet.data), packet.length)
         self._file.write(block(ENHANCED_PACKET, head + packet.data))
+
+    def _begin_section(self) -> None:
+        """Begin a section, which has no interfaces yet."""
+        self._indexes.clear()
+        body = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)
+        if self._application:
+            body += _option(APPLICATION, self._application.encode()) + bytes(4)
+        self._file.write(block(SECTION, body))
 
 
 class PcapWriter:

@@ -11,12 +11,12 @@ _LIVE = "tcpdump -i IFACE -U -w - | kdissect read -l -"
 ELSEWHERE = {
     "-a": f"kdissect reads captures; for what passes now: {_LIVE}",
     "-A": "-x shows the bytes of each field",
-    "-C": "kdissect writes no captures; tcpdump and editcap split them",
+    "-C": "-w writes one file; editcap splits it",
     "-D": "kdissect reads captures; tcpdump -D lists interfaces",
     "-e": "choose columns behind --json (jq) or --csv, or filter by them with --where",
     "-E": "--csv has a header line and commas, --json a key for each column",
     "-f": "choose with --port and --where; capture filters are tcpdump's",
-    "-F": "kdissect writes no captures; editcap converts them",
+    "-F": "-w writes pcapng; editcap converts it",
     "-i": f"kdissect reads captures; for what passes now: {_LIVE}",
     "-n": "leave it out: kdissect looks up no names",
     "-nn": "leave it out: kdissect looks up no names",
@@ -27,7 +27,6 @@ ELSEWHERE = {
     "-s": "the capture has what tcpdump -s kept",
     "-T": "the formats are --json, --csv, -V (all fields) and -x (with their bytes)",
     "-v": "-V shows all of an exchange",
-    "-w": "kdissect writes no captures; redirect what it prints",
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",
 }

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import TextIO
 
+    from kdissect.analysis.survey import Survey
     from kdissect.capture.reader import Capture
-    from kdissect.model import Exchange
+    from kdissect.capture.trail import Trail
+    from kdissect.model import Exchange, Packet
 
 Row = TypeVar("Row")
 
@@ -102,7 +104,15 @@ class Run:
     """
 
     def __init__(
-        self, asked: Asked, capture: Capture, out: TextIO, bar: ExitStack, *, wants_bar: bool
+        self,
+        asked: Asked,
+        capture: Capture,
+        out: TextIO,
+        bar: ExitStack,
+        *,
+        wants_bar: bool,
+        trail: Trail | None = None,
+        survey: Survey | None = None,
     ) -> None:
         self.out = out
         self.capture = capture
@@ -116,12 +126,17 @@ class Run:
         self.first_ns = None if first is None else first.time_ns
         if first is not None:
             asked.wanted.begin(first.time_ns)
+        packets: Iterable[Packet] = chain(() if first is None else (first,), self._readable)
+        for watcher in (trail, survey):
+            packets = packets if watcher is None else watcher.watch(packets)
         self.dissection: Dissection = dissect(
-            chain(() if first is None else (first,), self._readable),
+            packets,
             limits=asked.limits,
             ports=asked.ports,
             kafka_ports=asked.kafka_ports,
             show_secrets=asked.show_secrets,
+            trail=trail,
+            survey=survey,
         )
 
     def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
@@ -152,6 +167,11 @@ class Run:
         self.complete = not self.interrupted and (most is None or self.shown < most)
         self._bar.close()
 
+    @property
+    def fault(self) -> str | None:
+        """What was wrong at the place that it could not be read beyond."""
+        return self._readable.fault
+
     def tell(self, exchanges: int) -> None:
         """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
         if self._readable.fault is not None:
@@ -177,7 +197,23 @@ class Run:
 
 
 @contextmanager
-def running(asked: Asked, *, bar: Callable[[TextIO], bool]) -> Iterator[Run]:
-    """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr."""
-    with open_capture(*asked.paths) as capture, output() as out, ExitStack() as stack:
-        yield Run(asked, capture, out, stack, wants_bar=not asked.no_progress and bar(out))
+def running(
+    asked: Asked,
+    *,
+    bar: Callable[[TextIO], bool],
+    trail: Trail | None = None,
+    survey: Survey | None = None,
+) -> Iterator[Run]:
+    """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr. A
+    ``trail`` is told which connection each packet belongs to, a ``survey`` what there was.
+    """
+    with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
+        yield Run(
+            asked,
+            capture,
+            out,
+            stack,
+            wants_bar=not asked.no_progress and bar(out),
+            trail=trail,
+            survey=survey,
+        )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ABSENT = "-"
 NAMES = 3  # names listed before the rest is only counted
 
 
@@ -37,6 +38,11 @@ def duration(ns: int) -> str:
     if abs(us) < 1_000_000:
         return f"{us / 1000:.1f}ms"
     return f"{us / 1_000_000:.2f}s"
+
+
+def absent(value: Any) -> str:
+    """Write a value that may not be known."""
+    return ABSENT if value is None or value == "" else str(value)
 
 
 def facts(*texts: str | None) -> str:

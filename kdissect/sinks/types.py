@@ -46,6 +46,8 @@ BOOLEAN = Scalar("boolean")
 INT16 = Scalar("int16")
 INT32 = Scalar("int32")
 INT64 = Scalar("int64")
+BINARY = Scalar("binary")
+"""Bytes, in formats that have them."""
 DATE = Scalar("date")
 """A day in UTC, as text: ``2026-11-21``."""
 TIMESTAMP = Scalar("timestamp")

@@ -24,6 +24,7 @@ from tests.captures import (
     SECOND_NS,
     VARIANTS,
     counters,
+    gzipped,
     interface,
     pcap,
     pcapng,
@@ -311,3 +312,18 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peaks[1] < peaks[0] * 1.1 + 50_000
     assert peaks[1] < 1_000_000
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_file_tells_what_kind_it_is(tmp_path: Path, variant: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(gzipped(VARIANTS[variant](EXAMPLE)))
+    with open_capture(path) as capture:
+        (source,) = capture.sources
+        assert (source.form, source.compression) == (None, None)
+        interface = next(iter(capture)).interface
+    assert source.form is not None
+    name = "modified pcap" if variant.endswith("modified") else variant.split()[0]
+    assert source.form[:2] == (name, "big" if "big-endian" in variant else "little")
+    assert source.compression == "gzip"
+    assert source.interfaces == {interface: 10**9 if "nanoseconds" in variant else 10**6}

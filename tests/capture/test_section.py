@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kdissect.capture.source import InterfaceStatistics
+from kdissect.capture.source import Form, InterfaceStatistics
 from kdissect.limits import Limits
 from tests.capture.reading import read
 from tests.captures import SECOND_NS, block, counters, enhanced, interface, option, section
@@ -100,3 +100,12 @@ def test_interfaces_and_counters_are_bounded() -> None:
     seen = read(one * 5, limits=limits)
     assert [p.interface.index for p in seen.packets] == [0, 1, 2, 3, 4]
     assert len(seen.source.statistics) == 2
+
+
+def test_the_program_that_wrote_the_file_and_what_passed_its_filter() -> None:
+    head = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + option(3, b"Linux") + option(4, b"dumpcap\0")
+    passed = block(5, struct.pack("<3I", 0, 0, 0) + option(6, struct.pack("<Q", 7)) + option(0, b""))
+    second = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + option(4, b"another"))
+    seen = read(block(0x0A0D0D0A, head) + interface() + enhanced(0, b"") + passed + second)
+    assert seen.source.form == Form("pcapng", "little", "dumpcap")
+    assert list(seen.source.statistics.values()) == [InterfaceStatistics(None, None, None, 7)]

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdissect.capture.source import Form
 from kdissect.capture.write import PcapngWriter, PcapWriter
 from kdissect.errors import CaptureError
+from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
 from tests.capture.reading import read
 
@@ -69,3 +71,15 @@ def test_times_before_1970_are_written_as_1970() -> None:
     file = io.BytesIO()
     PcapngWriter(file).write(Packet(1, -5, Interface("a", 0, 1), b"x", 1))
     assert read(file.getvalue()).timed == [(0, b"x")]
+
+
+def test_a_section_has_no_more_interfaces_than_readers_take() -> None:
+    file = io.BytesIO()
+    writer = PcapngWriter(file, "a program", interfaces=2)
+    interfaces = [Interface(f"{number}.pcap", 0, 1, number) for number in range(5)]
+    for time_ns, interface in enumerate([*interfaces, interfaces[0], interfaces[4]]):
+        writer.write(Packet(0, time_ns, interface, b"x", 1))
+    seen = read(file.getvalue(), limits=Limits(interfaces=2))
+    assert (seen.warnings, seen.fault) == ([], None)
+    assert [p.interface.snaplen for p in seen.packets] == [0, 1, 2, 3, 4, 0, 4]
+    assert seen.source.form == Form("pcapng", "little", "a program")

@@ -1,0 +1,43 @@
+"""An exchange -> whether a credential, or what could be one, is in its bytes. Holds nothing.
+
+It was decoded with credentials withheld: where something was, the bytes on the wire are not to be passed on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.kafka.records import RecordData
+from kdissect.kafka.secrets import FETCH, FETCH_SNAPSHOT, is_cluster_metadata, is_credential_api
+from kdissect.model import Embedded, Withheld
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+
+def may_carry_credentials(exchange: Exchange) -> bool:
+    """Whether something in either message was withheld, is a record of the cluster's metadata, where SCRAM
+    credentials and delegation tokens are kept, or would have been one of these if it had been captured whole.
+    """
+    if not is_credential_api(exchange.api_key):
+        return False
+    is_whole = all(frame.complete for frame in (exchange.request_frame, exchange.response_frame) if frame)
+    if not is_whole and exchange.api_key != FETCH:
+        return True
+    is_metadata = exchange.api_key == FETCH_SNAPSHOT
+    return any(_is_secret(body, is_metadata, is_whole) for body in (exchange.request, exchange.response))
+
+
+def _is_secret(value: Any, is_metadata: bool, is_whole: bool) -> bool:
+    if isinstance(value, dict):
+        is_metadata = is_metadata or is_cluster_metadata(value)
+        if is_metadata and not is_whole:
+            return True
+        return any(_is_secret(each, is_metadata, is_whole) for each in value.values())
+    if isinstance(value, list):
+        return any(_is_secret(each, is_metadata, is_whole) for each in value)
+    if isinstance(value, Embedded):
+        return any(_is_secret(each, is_metadata, is_whole) for each in (value.data, value.decoded))
+    if isinstance(value, RecordData):
+        return is_metadata and len(value) > 0
+    return isinstance(value, Withheld)

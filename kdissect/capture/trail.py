@@ -1,0 +1,157 @@
+"""Packets that pass by -> which connection each belonged to, so that they can be picked out a second time.
+
+Whether a connection is wanted is known long after its first packets are gone. So its number is written down
+for each packet, and which connections are wanted is kept apart; a second reading of the same packets meets
+the numbers in the same order. What cannot be read twice is kept as well, in a file of its own.
+
+Holds a byte for each connection and a block of numbers; four bytes for each packet, and where they are kept
+the packets, are in temporary files, which nobody else sees and which end with the program.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from tempfile import SpooledTemporaryFile, TemporaryFile, gettempdir
+from typing import TYPE_CHECKING, Self
+
+from kdissect.capture.reader import open_capture
+from kdissect.capture.write import PcapngWriter
+from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.capture.reader import Capture
+    from kdissect.model import Interface, Packet
+
+WANTED, BARRED = 1, 2
+
+_BLOCK = 64 * 1024  # numbers
+_MEMORY_BYTES = 1024 * 1024  # of a short capture the numbers need no file
+_WIDTH = array("I").itemsize
+_FRAGMENTS_OF_ONE = 64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
+
+
+class Trail:
+    """Packets, the connections they belonged to, and which of those are wanted.
+
+    Args:
+        keeps_packets: whether to keep the packets themselves, because they cannot be read a second time.
+        limits: bounds.
+    """
+
+    def __init__(self, *, keeps_packets: bool = False, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self._verdicts = bytearray(1)  # by connection; 0 is none
+        self._file = SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115  (closed by __exit__)
+        self._block = array("I")
+        self._before = 0  # numbers in the file
+        self._noted = False
+        # Packets that said nothing of a connection: the next ones may complete the datagram they began.
+        self._unknown: OrderedDict[tuple[Interface, int], int] = OrderedDict()
+        self._kept = TemporaryFile() if keeps_packets else None  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the temporary files."""
+        self._file.close()
+        if self._kept is not None:
+            self._kept.close()
+
+    # The first reading
+
+    def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Let packets pass. What ``note`` is told while one is being looked at is about that one.
+
+        Raises:
+            CaptureError: a temporary file could not be written.
+        """
+        writer = PcapngWriter(self._kept) if self._kept is not None else None
+        for packet in packets:
+            try:
+                if writer is not None:
+                    writer.write(packet)
+                self._append()
+            except OSError as error:
+                raise CaptureError(f"temporary file in {gettempdir()}: {error.strerror}") from error
+            self._noted = False
+            yield packet
+            if not self._noted:
+                self._unknown[packet.interface, packet.number] = self._before + len(self._block) - 1
+                if len(self._unknown) > self._limits.fragment_datagrams * _FRAGMENTS_OF_ONE:
+                    self._unknown.popitem(last=False)
+
+    def note(self, connection: int, parts: Iterable[tuple[Interface, int]] = ()) -> None:
+        """The packet that passes now belongs to this connection, as do earlier ``parts`` of its datagram."""
+        self._noted = True
+        self._block[-1] = connection
+        for part in parts:
+            place = self._unknown.pop(part, None)
+            if place is not None:
+                self._change(place, connection)
+
+    def want(self, connection: int) -> None:
+        """Pick its packets, unless it is barred."""
+        self._judge(connection, WANTED)
+
+    def bar(self, connection: int) -> None:
+        """Never pick its packets, wanted or not."""
+        self._judge(connection, BARRED)
+
+    # The second reading
+
+    @property
+    def picked(self) -> int:
+        """How many connections are wanted and not barred."""
+        return self._verdicts.count(WANTED)
+
+    @property
+    def left_out(self) -> int:
+        """How many connections are wanted, but barred."""
+        return self._verdicts.count(WANTED | BARRED)
+
+    def kept(self) -> Capture | None:
+        """The packets that were kept; None where they were not."""
+        if self._kept is None:
+            return None
+        self._kept.seek(0)
+        return open_capture(self._kept, limits=self._limits)
+
+    def pick(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Of the same packets in the same order, those that belong to a wanted connection."""
+        verdicts, packets = self._verdicts, iter(packets)
+        for numbers in self._blocks():
+            for connection, packet in zip(numbers, packets, strict=False):
+                if connection < len(verdicts) and verdicts[connection] == WANTED:
+                    yield packet
+
+    def _judge(self, connection: int, verdict: int) -> None:
+        missing = connection + 1 - len(self._verdicts)
+        if missing > 0:
+            self._verdicts += bytes(missing)
+        self._verdicts[connection] |= verdict
+
+    def _append(self) -> None:
+        if len(self._block) == _BLOCK:
+            self._file.seek(self._before * _WIDTH)
+            self._file.write(self._block.tobytes())
+            self._before += _BLOCK
+            self._block = array("I")
+        self._block.append(0)
+
+    def _change(self, place: int, connection: int) -> None:
+        if place >= self._before:
+            self._block[place - self._before] = connection
+        else:
+            self._file.seek(place * _WIDTH)
+            self._file.write(array("I", (connection,)).tobytes())
+
+    def _blocks(self) -> Iterator[array[int]]:
+        self._file.seek(0)
+        for _ in range(self._before // _BLOCK):
+            yield array("I", self._file.read(_BLOCK * _WIDTH))
+        yield self._block

@@ -1,0 +1,98 @@
+"""``kdissect check``: what kind of capture this is, and how good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.analysis.quality import GOOD
+from kdissect.cli.options import input_options
+from kdissect.cli.running import Asked, running
+from kdissect.cli.terminal import wants_colour, width
+
+if TYPE_CHECKING:
+    from kdissect.analysis.quality import Check
+    from kdissect.analysis.survey import Survey
+    from kdissect.cli.running import Run
+
+FOUND = 1  # exit status: what --fail asks for
+
+EXAMPLES = """\b
+Examples:
+  kdissect check capture.pcap
+  kdissect check ring-*.pcapng.gz
+  kdissect check --json capture.pcap | jq -r .verdict
+  tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
+
+The verdict is the worst of: empty, no Kafka, lossy, cut (a snaplen cut Kafka messages), one-sided,
+damaged (a file), partly unread (messages that could not be decoded), good. An exchange is complete if
+request and response are there and all of both could be decoded; one that waits for its response when the
+capture ends is not, and does no harm.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@input_options
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document; docs/check.schema.json tells its form."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    metavar="N",
+    help="Rows of each list on the page. [default: 20]",
+)
+@click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
+@click.option(
+    "--color",
+    "--colour",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) -> None:
+    """Tell what kind of capture this is, and how good.
+
+    A verdict with its reasons and what to do about them; then files, interfaces and what was dropped there,
+    packets that were not looked into, gaps, connections that are not Kafka's, and messages that could not be
+    decoded, each with an example.
+    """
+    from kdissect.analysis.survey import Survey
+
+    asked = Asked.take(options)
+    survey = Survey(asked.limits)
+    with running(asked, bar=lambda _: True, survey=survey) as run:
+        run.show(run.selected(), survey.exchange)
+        document = _appraised(run, survey)
+        _write(run, document, limit, colour, as_json=as_json)
+    run.end("exchange")
+    if fail and document.verdict != GOOD:
+        raise click.exceptions.Exit(FOUND)
+
+
+def _appraised(run: Run, survey: Survey) -> Check:
+    from kdissect.analysis.appraisal import appraise
+
+    warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
+    counts, skipped = run.dissection.counts, run.dissection.skipped
+    return appraise(run.capture.sources, survey, counts, skipped, warnings)
+
+
+def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool) -> None:
+    if as_json:
+        from kdissect.sinks.values import json_document
+
+        run.out.buffer.write(json_document(document))
+        return
+    from kdissect.sinks import checkpage, page
+
+    page.write(
+        run.out,
+        checkpage.sections(document, limit=limit),
+        width=width(run.out),
+        colour=wants_colour(run.out, colour),
+    )

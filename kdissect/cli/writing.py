@@ -1,0 +1,146 @@
+"""``read -w``: exchanges that are asked for -> a pcapng file with all packets of their connections.
+
+That a connection is wanted is known after its first packets have passed. So a capture is read twice: to find
+the connections, then to copy their packets. What can be read only once is kept in a temporary file meanwhile.
+Connections on which credentials passed are left out unless they may be shown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kdissect import __version__
+from kdissect.analysis.credentials import may_carry_credentials
+from kdissect.capture.reader import open_capture
+from kdissect.capture.trail import Trail
+from kdissect.capture.write import PcapngWriter
+from kdissect.cli.running import running
+from kdissect.cli.terminal import progress, warn
+from kdissect.sinks.phrases import many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from kdissect.cli.running import Asked, Run
+    from kdissect.model import Exchange
+
+STDIN = STDOUT = "-"
+
+
+def write(asked: Asked, target: str, most: int | None) -> None:
+    """Find the connections and copy their packets; what was written is told on stderr.
+
+    Args:
+        asked: what to read, and which exchanges.
+        target: path of the file, ``-`` for stdout.
+        most: the connections of so many exchanges, None: of all.
+
+    Raises:
+        UsageError: the target is one of the inputs, or a terminal.
+        ClickException: it cannot be written.
+    """
+    _check(target, asked.paths)
+    with ExitStack() as stack:
+        rereadable = all(path != STDIN and Path(path).is_file() for path in asked.paths)
+        trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=asked.limits))
+        with running(asked, bar=lambda _: target != STDOUT or not sys.stdout.isatty(), trail=trail) as run:
+            file = stack.enter_context(_opened(target, run))
+            run.show(_found(run, trail, most, with_secrets=asked.show_secrets), lambda _: None)
+            # What was waiting for its end may have been a credential.
+            is_known = asked.show_secrets or not run.interrupted
+            written = _copy(asked, trail, file, target) if is_known else None
+    run.tell(run.shown)
+    _tell(trail, written, target)
+    run.end("exchange")
+
+
+def _tell(trail: Trail, written: int | None, target: str) -> None:
+    if written is None:
+        warn(
+            "nothing was written: it is not known yet on which connections credentials pass; --show-secrets "
+            "writes what was found"
+        )
+        return
+    place = "stdout" if target == STDOUT else target
+    warn(f"{many(written, 'packet')} of {many(trail.picked, 'connection')} written to {place}")
+    if trail.left_out:
+        warn(
+            f"{many(trail.left_out, 'connection')} left out, because credentials passed there, or what may "
+            "be some; --show-secrets writes all"
+        )
+
+
+def _check(target: str, inputs: tuple[str, ...]) -> None:
+    if target == STDOUT:
+        if sys.stdout is not None and sys.stdout.isatty():
+            raise click.UsageError("-w - would write to the terminal; redirect stdout, or name a file")
+        return
+    try:
+        there = Path(target).stat()
+    except OSError:
+        return  # it is not there yet; or opening it will say what is wrong
+    for path in inputs:
+        try:
+            status = os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat()
+        except (OSError, ValueError):  # a stdin that is no file, as in tests; reading will tell of the others
+            continue
+        if os.path.samestat(there, status):
+            raise click.UsageError(f"-w {target} would overwrite what is to be read")
+
+
+@contextmanager
+def _opened(target: str, run: Run) -> Iterator[BinaryIO]:
+    if target == STDOUT:
+        yield run.out.buffer
+        return
+    try:
+        with Path(target).open("wb") as file:
+            yield file
+    except OSError as error:
+        raise _unwritable(target, error) from None
+
+
+def _unwritable(target: str, error: OSError) -> click.ClickException:
+    return click.ClickException(f"cannot write {target}: {error.strerror or error}")
+
+
+def _found(run: Run, trail: Trail, most: int | None, *, with_secrets: bool) -> Iterator[Exchange]:
+    """Mark the connections of the exchanges that are asked for, to the end of the capture."""
+
+    def look(exchange: Exchange) -> None:
+        if not with_secrets and may_carry_credentials(exchange):
+            trail.bar(exchange.connection.ordinal)
+
+    for number, exchange in enumerate(run.selected(look)):
+        look(exchange)
+        if most is None or number < most:
+            trail.want(exchange.connection.ordinal)
+            yield exchange
+
+
+def _copy(asked: Asked, trail: Trail, file: BinaryIO, target: str) -> int:
+    try:
+        return _copied(asked, trail, file, bar=target != STDOUT)
+    except OSError as error:
+        if target == STDOUT:
+            raise  # a closed pipe ends every command in the same way
+        raise _unwritable(target, error) from None
+
+
+def _copied(asked: Asked, trail: Trail, file: BinaryIO, *, bar: bool) -> int:
+    written = 0
+    writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=asked.limits.interfaces)
+    capture = trail.kept() or open_capture(*asked.paths, limits=asked.limits)
+    with capture, progress(capture, wanted=bar and not asked.no_progress) as packets:
+        for packet in trail.pick(packets):
+            writer.write(packet)
+            written += 1
+    file.flush()
+    return written

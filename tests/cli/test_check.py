@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from kdissect.analysis.quality import VERDICTS, Check
+from kdissect.cli.terminal import OK, USAGE
+from kdissect.sinks.jsonschema import schema
+from tests.captures import gzipped, pcap
+from tests.cli.running import capture_bytes, run, spawn, talk, write
+from tests.segments import Talk
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+if TYPE_CHECKING:
+    Capsys = pytest.CaptureFixture[str]
+
+PAGE = """\
+good: 3 of 4 exchanges are complete (75 %)
+- 1 request without response: connection or capture ended before it came, or it was lost.
+
+{path}
+pcap, little endian, 812 B
+7 packets, 0.006 s from 2023-11-14T22:13:20.000000Z to 2023-11-14T22:13:20.006000Z
+interface 0: Ethernet, times in us, snaplen 262,144, 7 packets, 676 B
+
+Packets
+7 packets
+TCP: 0 gaps
+
+Connections
+1 connection: 1 Kafka
+Kafka's: 1 from their beginning, 0 from mid-stream
+ended by: 1 end
+
+Exchanges
+4 exchanges, 3 answered, 1 unanswered
+"""
+
+
+def verdict(capsys: Capsys, *arguments: str) -> str:
+    told: str = json.loads(run(capsys, "check", "--json", *arguments).out)["verdict"]
+    return told
+
+
+def test_the_page(tmp_path: Path, capsys: Capsys) -> None:
+    path = write(tmp_path / "a.pcap", talk())
+    found = run(capsys, "check", path)
+    lines = "".join(f"{line.rstrip()}\n" for line in found.lines)
+    size = Path(path).stat().st_size
+    sized = PAGE.replace("812 B", f"{size} B").replace("676 B", f"{size - 24 - 7 * 16} B")
+    assert (found.status, found.err, lines) == (OK, "", sized.format(path=path))
+
+
+def test_the_document_has_the_form_that_its_schema_tells(capsys: Capsys) -> None:
+    found = json.loads(run(capsys, "check", "--json", str(SAMPLES / "mock-rebalance.pcapng")).out)
+    jsonschema.validate(found, schema(Check))
+    assert found["verdict"] in VERDICTS
+
+
+@pytest.mark.parametrize("name", ["quickstart.pcap", "midstream.pcap", "kafka-4-basics.pcap"])
+def test_real_traffic_is_good(capsys: Capsys, name: str) -> None:
+    assert verdict(capsys, str(SAMPLES / name)) == "good"
+
+
+def test_verdicts(tmp_path: Path, capsys: Capsys) -> None:
+    lost, cut = talk(), talk(snaplen=90)
+    del lost.packets[4]  # the answer to Metadata
+    one_sided = talk()
+    one_sided.packets = [packet for packet in one_sided.packets if packet.data[29] == 1]
+    tls = Talk().handshake().client_sends(bytes.fromhex("1603010005 0100000100"))
+    lost.client_acks()
+    for made, wanted in ((lost, "lossy"), (one_sided, "one-sided"), (tls, "no Kafka"), (Talk(), "empty")):
+        assert verdict(capsys, write(tmp_path / "a.pcap", made)) == wanted
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(pcap(((packet.time_ns, packet.data) for packet in cut.packets), longer=40))
+    assert verdict(capsys, str(path)) == "cut"
+
+
+def test_a_damaged_file_is_told(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(capture_bytes(talk()) + b"\xff" * 16)
+    assert verdict(capsys, str(path)) == "damaged"
+    path.write_bytes(capture_bytes(talk())[:-1])
+    found = run(capsys, "check", str(path)).out
+    assert found.startswith("good: ")
+    assert "ends in the middle of packet 7" in found
+    path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
+    assert "its gzip data ends early" in run(capsys, "check", str(path)).out
+
+
+def test_what_is_no_capture_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("hello")
+    assert run(capsys, "check", str(path)).status == USAGE
+
+
+def test_exit_status_on_request(tmp_path: Path, capsys: Capsys) -> None:
+    good, empty = write(tmp_path / "a.pcap", talk()), write(tmp_path / "b.pcap", Talk())
+    assert run(capsys, "check", "--fail", good).status == OK
+    assert run(capsys, "check", empty).status == OK
+    assert run(capsys, "check", "--fail", empty).status == 1
+
+
+def test_several_files_and_stdin(tmp_path: Path, capsys: Capsys) -> None:
+    other = write(tmp_path / "b.pcap", talk(client=("10.0.0.9", 40_000)))
+    process = spawn("check", "--json", "-", other, stdin=subprocess.PIPE)
+    out, _ = process.communicate(gzipped(capture_bytes(talk())))
+    found = json.loads(out)
+    assert [file["compression"] for file in found["files"]] == ["gzip", None]
+    assert [file["file"] for file in found["files"]] == ["-", other]
+    assert (found["packets"], found["connections"]["total"]) == (14, 2)
+
+
+def test_options_for_ports_and_rows(tmp_path: Path, capsys: Capsys) -> None:
+    talks = [
+        Talk(broker=("10.0.0.2", port)).handshake().client_sends(bytes.fromhex("1603010005 0100000100"))
+        for port in (9093, 9094)
+    ]
+    path = write(tmp_path / "a.pcap", *talks)
+    assert "and 1 more; --limit shows them" in run(capsys, "check", "--limit", "1", path).out
+    assert "9094" not in run(capsys, "check", "--port", "9093", path).out

@@ -1,0 +1,328 @@
+"""``read -w``: what is written, read again; Wireshark's tools judge the file."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from struct import pack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from tests.captures import enhanced, gzipped, interface, pcap, section
+from tests.cli.running import capture_bytes, run, spawn, talk, write
+from tests.frames import METADATA, request, response
+from tests.segments import START_NS, UDP, Talk, ipv4, link
+from tests.test_secrets import SECRETS, exchanges_with_secrets
+from tests.test_secrets import packets as packets_with_secrets
+
+if TYPE_CHECKING:
+    from kdissect.model import Packet
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+OTHER = ("10.0.0.9", 50_000)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    """The exchanges of a capture, but for what is different in every file."""
+    rows = [json.loads(line) for line in run(capsys, "read", "--json", *arguments).lines]
+    for row in rows:
+        del row["capture"], row["packet"]
+    return rows
+
+
+def packets(path: Path | str) -> list[Packet]:
+    with open_capture(path) as capture:
+        return list(capture)
+
+
+def bare(found: list[Packet]) -> list[tuple[int, bytes, int, int, int, str | None]]:
+    return [
+        (p.time_ns, p.data, p.length, p.interface.link_type, p.interface.snaplen, p.interface.name)
+        for p in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["quickstart.pcap", "mock-rebalance.pcapng", "midstream.pcap", "mock-acks0.pcap"]
+)
+def test_all_that_is_kafka_reads_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    out, sample = tmp_path / "out.pcapng", SAMPLES / name
+    assert run(capsys, "read", "--show-secrets", "-w", str(out), str(sample)).out == ""
+    assert told(capsys, str(out)) == told(capsys, str(sample))
+
+
+def test_of_one_connection_all_packets_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = talk().finish(), talk(client=OTHER).finish()
+    path, out = write(tmp_path / "in.pcap", one, two), tmp_path / "out.pcapng"
+    found = run(capsys, "read", "--client", OTHER[0], "-w", str(out), path)
+    assert (found.status, found.out) == (OK, "")
+    assert found.err == f"kdissect: {len(two.packets)} packets of 1 connection written to {out}\n"
+    assert bare(packets(out)) == bare(packets(path)[len(one.packets) :])
+    assert told(capsys, str(out)) == told(capsys, "--client", OTHER[0], path)
+
+
+def test_one_exchange_stands_for_its_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = write(tmp_path / "in.pcap", talk(), talk(client=OTHER)), tmp_path / "out.pcapng"
+    for options in (["-c", "1"], ["--api", "Metadata", "--client", "10.0.0.1"], ["-Y", "packet < 9"]):
+        run(capsys, "read", *options, "-w", str(out), path)
+        assert told(capsys, str(out)) == told(capsys, "--client", "10.0.0.1", path)
+
+
+def test_connections_of_the_same_ends_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = Talk(client_start=900_000).handshake()
+    second.client_sends(request(METADATA, 12, {"topics": [{"name": "other"}]}, correlation_id=1))
+    third = talk(client_start=70_000_000)
+    path, out = write(tmp_path / "in.pcap", talk(), second, third), tmp_path / "out.pcapng"
+    run(capsys, "read", "--topic", "other", "-w", str(out), path)
+    before = len(talk().packets)
+    assert bare(packets(out)) == bare(packets(path)[before : before + len(second.packets)])
+
+
+def test_fragments_of_a_datagram_are_written_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, stranger = talk(), talk(client=OTHER)
+    pieces = []
+    for number, packet in enumerate(made.packets):
+        segment = packet.data[34:]
+        parts = [(at, segment[at : at + 16]) for at in range(0, len(segment), 16)]
+        pieces += [
+            link(
+                ipv4(
+                    "10.0.0.1" if packet.data[29] == 1 else "10.0.0.2",
+                    "10.0.0.2" if packet.data[29] == 1 else "10.0.0.1",
+                    part,
+                    identification=number,
+                    offset=at,
+                    more=at + 16 < len(segment),
+                )
+            )
+            for at, part in reversed(parts)
+        ]
+    timed = [(START_NS + number * 1000, data) for number, data in enumerate(pieces)]
+    others = [(START_NS + number * 1000 + 500, packet.data) for number, packet in enumerate(stranger.packets)]
+    path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    path.write_bytes(pcap(sorted(timed + others)))
+    run(capsys, "read", "--client", "10.0.0.1", "-w", str(out), str(path))
+    assert [packet.data for packet in packets(out)] == pieces
+    assert len(told(capsys, str(out))) == 4
+
+
+def test_what_was_in_a_tunnel_is_written_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def tunnelled(data: bytes) -> bytes:
+        vxlan = bytes.fromhex("0800000000002a00") + data
+        return link(
+            ipv4(
+                "192.0.2.1", "192.0.2.2", pack(">HHHH", 50_000, 4789, 8 + len(vxlan), 0) + vxlan, protocol=UDP
+            )
+        )
+
+    timed = [
+        (START_NS + number * 1000, tunnelled(packet.data))
+        for number, packet in enumerate((*talk().packets, *talk(client=OTHER).packets))
+    ]
+    path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    path.write_bytes(pcap(timed))
+    run(capsys, "read", "--client", OTHER[0], "-w", str(out), str(path))
+    assert [packet.data for packet in packets(out)] == [data for _, data in timed[len(talk().packets) :]]
+    assert len(told(capsys, str(out))) == 4
+
+
+def test_interfaces_times_and_lengths_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = talk()
+    blocks = [
+        section(),
+        interface(name="unused", link_type=113),
+        interface(name="eth0", snaplen=9999, resolution=9),
+        interface(name="eth1", snaplen=128),
+    ]
+    for number, packet in enumerate(made.packets):
+        clock = START_NS + number if number % 2 else (START_NS + number) // 1000 + number
+        blocks.append(enhanced(clock, packet.data, index=1 if number % 2 else 2, longer=number))
+    path, out = tmp_path / "in.pcapng", tmp_path / "out.pcapng"
+    path.write_bytes(b"".join(blocks))
+    run(capsys, "read", "-w", str(out), str(path))
+    assert bare(packets(out)) == bare(packets(path))
+    assert {packet.interface.name for packet in packets(out)} == {"eth0", "eth1"}
+
+
+def test_several_files_are_written_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = talk().packets
+    halves = [tmp_path / "client.pcap.gz", tmp_path / "broker.pcap"]
+    for side, path in enumerate(halves):
+        own = [(packet.time_ns, packet.data) for packet in made if packet.data[29] == side + 1]
+        path.write_bytes(gzipped(pcap(own)) if side == 0 else pcap(own))
+    out = tmp_path / "out.pcapng"
+    run(capsys, "read", "-w", str(out), *map(str, halves))
+    assert [packet.data for packet in packets(out)] == [packet.data for packet in made]
+    assert [packet.interface.index for packet in packets(out)] == [
+        int(packet.data[29] != made[0].data[29]) for packet in made
+    ]
+
+
+def test_through_pipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = capture_bytes(talk(), talk(client=OTHER))
+    (tmp_path / "in.pcap").write_bytes(data)
+    process = spawn("read", "--client", OTHER[0], "-w", "-", "-", stdin=subprocess.PIPE)
+    out, err = process.communicate(data)
+    (tmp_path / "out.pcapng").write_bytes(out)
+    assert process.returncode == OK
+    assert err.decode().endswith("packets of 1 connection written to stdout\n")
+    meant = told(capsys, "--client", OTHER[0], str(tmp_path / "in.pcap"))
+    assert told(capsys, str(tmp_path / "out.pcapng")) == meant
+
+
+def test_up_to_where_a_capture_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    whole = capture_bytes(talk())
+    path.write_bytes(whole + b"\xff" * 16)
+    found = run(capsys, "read", "-w", str(out), str(path))
+    assert "what follows was not read" in found.err
+    path.write_bytes(whole)
+    assert bare(packets(out)) == bare(packets(path))
+
+
+def test_nothing_found_is_an_empty_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
+    found = run(capsys, "read", "--api", "Fetch", "-w", str(out), path)
+    assert found.status == OK
+    assert "none of 4 exchanges is what was asked for" in found.err
+    assert packets(out) == []
+
+
+# What may not be written
+
+
+def test_a_connection_with_a_credential_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    path.write_bytes(pcap((packet.time_ns, packet.data) for packet in packets_with_secrets()))
+    found = run(capsys, "read", "--api", "SaslHandshake", "-w", str(out), str(path))
+    assert found.err == (
+        f"kdissect: 0 packets of 0 connections written to {out}\n"
+        "kdissect: 1 connection left out, because credentials passed there, or what may be some; "
+        "--show-secrets writes all\n"
+    )
+    assert packets(out) == []
+    run(capsys, "read", "--show-secrets", "-w", str(out), str(path))
+    assert all(secret in out.read_bytes() for secret in SECRETS)
+
+
+@pytest.mark.parametrize("index", range(1, len(exchanges_with_secrets())))
+def test_no_credential_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], index: int) -> None:
+    api, version, asked, answered = exchanges_with_secrets()[index]
+    made = talk()
+    made.client_sends(request(api, version, asked, correlation_id=50))
+    made.broker_sends(response(api, version, answered, correlation_id=50))
+    path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
+    assert b"hunter2" in Path(path).read_bytes()
+    assert "1 connection left out" in run(capsys, "read", "--api", "Metadata", "-w", str(out), path).err
+    assert b"hunter2" not in out.read_bytes()
+    assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
+
+
+@pytest.mark.parametrize("options", [[], ["--show-secrets"]])
+def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kdissect.capture.trail.Trail.want", pressed)
+    found = run(capsys, "read", *options, "-w", str(out), path)
+    assert found.status == INTERRUPTED
+    assert ("nothing was written" in found.err) == (not options)
+    assert packets(out) == [] if out.stat().st_size else True
+
+
+@pytest.mark.parametrize("same", ["in.pcap", "./in.pcap", "link.pcap"])
+def test_an_input_is_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, same: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "in.pcap", talk())
+    (tmp_path / "link.pcap").symlink_to("in.pcap")
+    before = (tmp_path / "in.pcap").read_bytes()
+    found = run(capsys, "read", "-w", same, "in.pcap")
+    assert (found.status, found.err) == (
+        USAGE,
+        f"kdissect: -w {same} would overwrite what is to be read (see kdissect read --help)\n",
+    )
+    with (tmp_path / "in.pcap").open("rb") as stdin:
+        process = spawn("read", "-w", same, "-", stdin=stdin)
+        process.communicate()
+        assert process.returncode == USAGE
+    assert (tmp_path / "in.pcap").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "in.pcap", talk())
+    found = run(capsys, "read", "-w", f"{tmp_path}/nowhere/out.pcapng", path)
+    assert found.status == USAGE
+    assert re.fullmatch(
+        r"kdissect: cannot write .*/nowhere/out.pcapng: No such file or directory\n", found.err
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "in.pcap", talk())
+    found = run(capsys, "read", "-w", "/dev/full", path)
+    assert (found.status, found.err) == (
+        USAGE,
+        "kdissect: cannot write /dev/full: No space left on device\n",
+    )
+
+
+def test_no_capture_goes_to_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    found = run(capsys, "read", "-w", "-", write(tmp_path / "in.pcap", talk()))
+    assert (found.status, "redirect stdout" in found.err) == (USAGE, True)
+
+
+@pytest.mark.parametrize("other", ["--json", "-V", "-q", "--csv"])
+def test_it_writes_instead_of_showing(tmp_path: Path, capsys: pytest.CaptureFixture[str], other: str) -> None:
+    path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
+    assert run(capsys, "read", other, "-w", str(out), path).status == USAGE
+    assert not out.exists()
+
+
+# Wireshark's word on it
+
+
+@pytest.mark.tools
+def test_capinfos_and_tshark_read_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tools = {name: shutil.which(name) for name in ("capinfos", "tshark")}
+    if None in tools.values():
+        pytest.skip("capinfos or tshark is not installed")
+    out = tmp_path / "out.pcapng"
+    run(capsys, "read", "-w", str(out), str(SAMPLES / "mock-rebalance.pcapng"))
+
+    def ask(name: str, *arguments: str) -> str:
+        command = [str(tools[name]), *arguments]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+    told = dict(line.split(": ", 1) for line in ask("capinfos", "-M", str(out)).splitlines() if ": " in line)
+    assert told["Number of packets"].strip() == str(len(packets(out)))
+    assert told["Capture application"].strip().startswith("kdissect ")
+    assert told["File timestamp precision"].strip() == "nanoseconds (9)"
+    times = ask("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()
+    assert [int(time.replace(".", "")) for time in times] == [packet.time_ns for packet in packets(out)]
+    assert io.StringIO(ask("tshark", "-r", str(out), "-Y", "tcp.analysis.flags")).read() == ""
