@@ -2,7 +2,8 @@
 
 * Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
 * Tests marked ``deep`` run only when ``-m`` asks for them.
-* Tests marked ``tools`` may be skipped where tshark or tcpdump is missing; not in CI, which installs both.
+* Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
+  installs both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-_TOLD = pytest.StashKey[list[str]]()
+_TOLD = pytest.StashKey[dict[str, list[str]]]()
+_NEVER_SKIPPED_IN_CI = ("tools", "tshark")
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -42,20 +44,26 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     skipped = report.skipped and not hasattr(report, "wasxfail")
-    if skipped and item.get_closest_marker("tools") and os.environ.get("CI"):
+    marked = [name for name in _NEVER_SKIPPED_IN_CI if item.get_closest_marker(name)]
+    if skipped and marked and os.environ.get("CI"):
         report.outcome = "failed"
-        report.longrepr = f"skipped, which tests marked tools may not be in CI: {report.longrepr}"
+        report.longrepr = f"skipped, which tests marked {marked[0]} may not be in CI: {report.longrepr}"
     return report
 
 
 @pytest.fixture
-def told(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Have a line printed at the end of the run."""
-    return pytestconfig.stash.setdefault(_TOLD, []).append
+def told(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """Have a line printed at the end of the run, in a section."""
+    sections = pytestconfig.stash.setdefault(_TOLD, {})
+
+    def tell(line: str, section: str = "captures with loss and damage") -> None:
+        sections.setdefault(section, []).append(line)
+
+    return tell
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if _TOLD in config.stash:
-        terminalreporter.section("captures with loss and damage")
-        for line in config.stash[_TOLD]:
+    for section, lines in config.stash.get(_TOLD, {}).items():
+        terminalreporter.section(section)
+        for line in lines:
             terminalreporter.line(line)
