@@ -1,4 +1,4 @@
-"""Help texts and columns -> docs/cli.md and docs/columns.md, so that both say what the program does.
+"""Help texts, columns, types -> docs/*.md and *.schema.json, so that they say what the program does.
 
 python docs/generate.py            write them
 python docs/generate.py --check    change nothing; where one differs, print how and exit with status 1
@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kdissect.analysis.quality import Check
+from kdissect.analysis.summary.document import Summary
 from kdissect.cli.main import kdissect
-from kdissect.sinks import columns
+from kdissect.sinks import columnpage
+from kdissect.sinks.jsonschema import schema
+from kdissect.sinks.values import json_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +35,12 @@ This page is generated: it is what `kdissect --help` and the `--help` of each co
 
 def pages() -> dict[Path, str]:
     """Every generated page, and what should stand in it."""
-    return {FOLDER / "cli.md": cli_page(), FOLDER / "columns.md": columns.markdown().rstrip() + "\n"}
+    return {
+        FOLDER / "cli.md": cli_page(),
+        FOLDER / "columns.md": columnpage.markdown().rstrip() + "\n",
+        FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
+        FOLDER / "check.schema.json": json_document(schema(Check)).decode(),
+    }
 
 
 def cli_page() -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kdissect.analysis.summary.document import Summary
+    from kdissect.analysis.summary.summarizer import summarize
     from kdissect.capture.reader import Capture, open_capture
     from kdissect.errors import CaptureError, KdissectError
     from kdissect.limits import Limits
@@ -24,10 +26,12 @@ __version__ = "0.1.0"
 __all__ = [
     "open_capture",
     "dissect",
+    "summarize",
     "Capture",
     "Dissection",
     "Packet",
     "Exchange",
+    "Summary",
     "Anomaly",
     "Limits",
     "KdissectError",
@@ -40,6 +44,8 @@ _HOMES = {
     "Capture": "kdissect.capture.reader",
     "dissect": "kdissect.pipeline",
     "Dissection": "kdissect.pipeline",
+    "summarize": "kdissect.analysis.summary.summarizer",
+    "Summary": "kdissect.analysis.summary.document",
     "Packet": "kdissect.model",
     "Exchange": "kdissect.model",
     "Anomaly": "kdissect.model",

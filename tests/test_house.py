@@ -28,6 +28,12 @@ README_SHOWS_WITHIN = 25  # lines
 TESTED_ELSEWHERE: dict[str, str] = {
     "kdissect/__main__.py": "tests/cli runs the function it calls",
     "kdissect/analysis/truth.py": "tests/analysis/test_where.py compares through expressions, as people do",
+    "kdissect/analysis/quality.py": "a form: tests/cli/test_check.py holds what is written to its schema",
+    "kdissect/analysis/summary/findingsdocument.py": "a form: tests/sinks/test_findingspage.py",
+    "kdissect/analysis/summary/transactionsdocument.py": "a form: tests/sinks/test_transactionspage.py",
+    "kdissect/analysis/summary/groupsdocument.py": "a form: tests/analysis/summary/test_groupstories.py",
+    "kdissect/analysis/summary/lagdocument.py": "a form: tests/sinks/test_jsonschema.py",
+    "kdissect/analysis/summary/versionsdocument.py": "a form: tests/sinks/test_jsonschema.py",
     "kdissect/anomalies.py": "a table: each kind is raised by the tests of the stage that finds it",
     "kdissect/errors.py": "exceptions without logic",
     "kdissect/kafka/decoder.py": "tests/kafka/test_compiler.py runs what it writes",

@@ -59,7 +59,7 @@ def resource_topics(exchange: Exchange) -> list[str]:
     found: list[str] = []
     for layout, body in _messages(exchange):
         for path, kind, name in _resource_paths(layout):
-            structs = _at(path, body)
+            structs = at(path, body)
             found += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
     return list(dict.fromkeys(found))
 
@@ -243,11 +243,11 @@ def _record_data(exchange: Exchange) -> list[RecordData] | None:
     found: list[RecordData] | None = None
     for layout, body in _messages(exchange):
         for path in _record_paths(layout):
-            found = (found or []) + _at(path, body)
+            found = (found or []) + at(path, body)
     return found
 
 
-def _at(path: Path, body: Body) -> list[Any]:
+def at(path: Path, body: Body) -> list[Any]:
     """The values that stand at the end of a path, nulls left out."""
     values: list[Any] = [body]
     for name, array in path:
@@ -260,25 +260,27 @@ def _at(path: Path, body: Body) -> list[Any]:
 
 @cache
 def _record_paths(layout: Layout) -> list[Path]:
-    fields = layout_of(*layout).fields
-    return [path for path, field in _paths(fields, layout.version) if field.type == RECORDS]
+    return [path for path, field in paths(layout) if field.type == RECORDS]
 
 
 @cache
 def _resource_paths(layout: Layout) -> list[tuple[Path, str, str]]:
     """Each struct that tells of a resource: the path to it, and the names of type and name in it."""
-    fields = layout_of(*layout).fields
-    paths = {path: field.name for path, field in _paths(fields, layout.version)}
+    names = {path: field.name for path, field in paths(layout)}
     return [
         (path[:-1], kind, name)
-        for path, found in paths.items()
+        for path, found in names.items()
         for kind, name in _RESOURCES
-        if found == kind and (*path[:-1], (name, False)) in paths
+        if found == kind and (*path[:-1], (name, False)) in names
     ]
 
 
+def paths(layout: Layout) -> Iterator[tuple[Path, Field]]:
+    """Each field of a layout with the path to it."""
+    return _paths(layout_of(*layout).fields, layout.version)
+
+
 def _paths(fields: Sequence[Field], version: int, outer: Path = ()) -> Iterator[tuple[Path, Field]]:
-    """Each field with the path to it: (name, is an array) from the outermost field inwards."""
     for field in _present(fields, version):
         path = (*outer, (field.name, field.array))
         yield path, field

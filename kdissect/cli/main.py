@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "read": "Show what Kafka clients and brokers said in a capture.",
     "records": "Show the records that were produced and fetched.",
+    "summary": "Tell who talked to whom about what, how fast, and with which errors.",
+    "check": "Tell what kind of capture this is, and how good.",
     "apis": "Show which apis and versions are known, and their layouts.",
 }
 EXAMPLES = """\b

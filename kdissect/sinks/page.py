@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.sinks.printable import printable
@@ -71,8 +72,9 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
     from rich.table import Table
     from rich.text import Text
 
+    page = StringIO()  # what rich does about a closed pipe is not what this program does
     console = Console(
-        file=out,
+        file=page,
         width=width or _UNBOUNDED,
         force_terminal=colour,
         no_color=not colour,
@@ -103,3 +105,4 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
             console.print(table)
         if section.left_out:
             console.print(Text(f"and {section.left_out:,} more; --limit shows them", style="dim"))
+    out.write(page.getvalue())

@@ -51,7 +51,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "reed")
     assert (done.status, done.out) == (USAGE, "")
-    assert done.err == 'kdissect: no command "reed"; there are read, records, apis (see kdissect --help)\n'
+    there_are = ", ".join(COMMANDS)
+    assert done.err == f'kdissect: no command "reed"; there are {there_are} (see kdissect --help)\n'
 
 
 def test_a_file_in_the_place_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

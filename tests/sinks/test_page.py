@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
+
 from kdissect.sinks.page import Heading, Section, write
 
 TABLE = Section(
@@ -52,3 +54,12 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
     text = page(TABLE._replace(rows=rows), width=80, colour=True)
     assert "\x1b[2J" not in text
     assert "[bold]topic" in text
+
+
+def test_a_closed_pipe_is_the_callers() -> None:
+    class Closed(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        write(Closed(), [TABLE], width=None, colour=False)

@@ -1,0 +1,319 @@
+"""Exchange -> what it tells of a group: who joins, is given partitions, leaves, commits, is refused.
+
+    JoinGroup, SyncGroup, Heartbeat, LeaveGroup                                  classic groups
+    ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat           KIP-848, KIP-932, KIP-1071
+    OffsetCommit, TxnOffsetCommit                                                any group
+
+Heartbeats that only say "still here" are no events unless asked for. Bodies may be cut or not be there; what
+is missing is None. Holds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.kafka.codes import error_name
+from kdissect.model import Body, Embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kdissect.model import Exchange
+
+CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
+KINDS = (CLASSIC, CONSUMER, SHARE, STREAMS)
+
+JOIN, SYNC, HEARTBEAT, ALIVE, LEAVE, COMMIT = "join", "sync", "heartbeat", "alive", "leave", "commit"
+EVENTS = (JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT)
+
+_NOTHING: Body = {}
+_JOINING, _LEAVING = 0, -1  # member epochs; what is below -1 leaves for a while (KIP-848, static members)
+
+Assignment = tuple[tuple[str, tuple[int, ...]], ...]
+"""Topic (of a streams group: subtopology) and its partitions, both sorted."""
+
+
+class GroupEvent(NamedTuple):
+    """One thing that happens to a group.
+
+    Attributes:
+        time_ns: last byte of the request.
+        completed_ns: when the answer was there; None if it never came.
+        connection, number: the exchange.
+        kind: one of ``KINDS``; None for commits, which all groups make alike.
+        event: one of ``EVENTS``, or ``alive``. In groups that only know heartbeats, the first and last of a
+            member are ``join`` and ``leave``.
+        member_id: the one that the broker gave out in this answer, if it did.
+        is_new: of a join: whether the member had no id yet, or none that the group knows.
+        generation: of classic groups; of the others the member epoch, the answer's if there is one.
+        session_timeout_ms: as a classic member asks for when it joins.
+        protocol_type: of classic groups: ``consumer``, ``connect``.
+        protocol: the assignor that was chosen; where nothing was yet, the one asked for first.
+        error: name of the error code, None for NONE and where nothing was answered.
+        reason: what the client gave as the cause (KIP-800).
+        assignment: what the member is to work on from now on; None where nothing is told about it.
+        subscribed: topics that the member wants; None where nothing is told.
+        leads: of a join: whether the member is the leader.
+        members: of a join: all member ids, as only the leader is told them.
+        instances: of the same: group instance ids, None for a dynamic member.
+    """
+
+    time_ns: int
+    completed_ns: int | None
+    connection: str
+    number: int
+    group_id: str
+    kind: str | None
+    event: str
+    client_id: str | None
+    client_ip: str
+    member_id: str | None = None
+    group_instance_id: str | None = None
+    is_new: bool = False
+    generation: int | None = None
+    session_timeout_ms: int | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    assignment: Assignment | None = None
+    subscribed: tuple[str, ...] | None = None
+    leads: bool | None = None
+    members: tuple[str, ...] | None = None
+    instances: tuple[str | None, ...] | None = None
+
+    @property
+    def key(self) -> tuple[int, str, int, str]:
+        """Sorts events by time, whichever way they were gathered."""
+        return self.time_ns, self.connection, self.number, self.member_id or ""
+
+
+def group_events(exchange: Exchange, *, alive_too: bool = False) -> list[GroupEvent]:
+    """The events in an exchange: one as a rule, several where several members leave at once.
+
+    Args:
+        exchange: any; most have none. A response whose request was not captured does not tell its group.
+        alive_too: heartbeats too that say nothing new.
+    """
+    read = _READERS.get(exchange.api or "")
+    request = exchange.request
+    if read is None or request is None or not (group := request.get("group_id")):
+        return []
+    answered = exchange.response is not None
+    outset = GroupEvent(
+        time_ns=exchange.time_ns,
+        completed_ns=exchange.completed_ns or _answered_ns(exchange) if answered else None,
+        connection=exchange.connection.id,
+        number=exchange.number,
+        group_id=group,
+        kind=None,
+        event=COMMIT,
+        client_id=exchange.client_id,
+        client_ip=exchange.connection.client.ip,
+        member_id=request.get("member_id") or None,
+        group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
+    )
+    found = read(outset, request, exchange.response or {}, exchange.topic_names)
+    return [event for event in found if alive_too or event.event != ALIVE]
+
+
+def _answered_ns(exchange: Exchange) -> int | None:
+    return None if exchange.response_frame is None else exchange.response_frame.end_ns
+
+
+def _join(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    protocols = request.get("protocols") or []
+    chosen = response.get("protocol_name") or None
+    subscription: Body | None = next((each for each in protocols if each.get("name") == chosen), None)
+    subscription = subscription or next(iter(protocols), None) or _NOTHING
+    told = response.get("members") or []
+    member = response.get("member_id") or event.member_id
+    yield event._replace(
+        kind=CLASSIC,
+        event=JOIN,
+        is_new=event.member_id is None,
+        member_id=member,
+        generation=_at_least_0(response.get("generation_id")),
+        session_timeout_ms=request.get("session_timeout_ms"),
+        protocol_type=request.get("protocol_type") or None,
+        protocol=chosen or subscription.get("name") or None,
+        error=_error(response),
+        reason=request.get("reason") or None,
+        subscribed=_names_in(_decoded(subscription.get("metadata")).get("topics")),
+        leads=response["leader"] == member if response.get("leader") else None,
+        members=tuple(each.get("member_id") or "" for each in told) or None,
+        instances=tuple(each.get("group_instance_id") for each in told) or None,
+    )
+
+
+def _sync(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    assigned = _decoded(response.get("assignment"))
+    yield event._replace(
+        kind=CLASSIC,
+        event=SYNC,
+        generation=_at_least_0(request.get("generation_id")),
+        protocol_type=request.get("protocol_type") or response.get("protocol_type") or None,
+        protocol=response.get("protocol_name") or request.get("protocol_name") or None,
+        error=_error(response),
+        assignment=_assignment(assigned.get("assigned_partitions"), "topic", {}),
+    )
+
+
+def _heartbeat(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    error = _error(response)
+    yield event._replace(
+        kind=CLASSIC,
+        event=HEARTBEAT if error else ALIVE,
+        generation=_at_least_0(request.get("generation_id")),
+        error=error,
+    )
+
+
+def _leave(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    event = event._replace(kind=CLASSIC, event=LEAVE, error=_error(response))
+    if "members" not in request:
+        yield event
+        return
+    answers = response.get("members") or []
+    for place, member in enumerate(request["members"] or []):
+        answer = answers[place] if place < len(answers) else {}
+        yield event._replace(
+            member_id=member.get("member_id") or answer.get("member_id") or None,
+            group_instance_id=member.get("group_instance_id"),
+            reason=member.get("reason") or None,
+            error=event.error or _error(answer),
+        )
+
+
+def _commit(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    generation = request.get("generation_id_or_member_epoch", request.get("generation_id"))
+    partitions = [each for topic in response.get("topics") or [] for each in topic.get("partitions") or []]
+    errors = [error for each in partitions if (error := _error(each))]
+    yield event._replace(generation=_at_least_0(generation), error=next(iter(errors), None))
+
+
+def _consumer_heartbeat(
+    event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    given = response.get("assignment")
+    topics = None
+    if given is not None:
+        topics = given.get("topic_partitions", given.get("assigned_topic_partitions"))
+    yield _by_epoch(
+        event._replace(
+            kind=CONSUMER,
+            protocol=request.get("server_assignor") or None,
+            subscribed=_subscribed(request),
+            assignment=_assignment(topics, "topic_id", names),
+        ),
+        request,
+        response,
+    )
+
+
+def _share_heartbeat(
+    event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    for found in _consumer_heartbeat(event, request, response, names):
+        yield found._replace(kind=SHARE)
+
+
+def _streams_heartbeat(
+    event: GroupEvent, request: Body, response: Body, _names: Mapping[str, str]
+) -> Iterator[GroupEvent]:
+    topology = request.get("topology")
+    subscribed = None
+    if topology is not None:
+        subtopologies = topology.get("subtopologies") or []
+        subscribed = _names_in([name for each in subtopologies for name in each.get("source_topics") or ()])
+    yield _by_epoch(
+        event._replace(
+            kind=STREAMS,
+            subscribed=subscribed,
+            assignment=_assignment(response.get("active_tasks"), "subtopology_id", {}),
+        ),
+        request,
+        response,
+    )
+
+
+def _by_epoch(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
+    """What a heartbeat is, told by the member epochs in it."""
+    sent, given = request.get("member_epoch"), response.get("member_epoch")
+    error = _error(response)
+    is_news = (
+        error is not None
+        or event.assignment is not None
+        or event.subscribed is not None
+        or (given is not None and given != sent)
+    )
+    kind_of = HEARTBEAT if is_news else ALIVE
+    if sent == _JOINING:
+        kind_of = JOIN
+    elif sent is not None and sent <= _LEAVING:
+        kind_of = LEAVE
+    return event._replace(
+        event=kind_of,
+        member_id=response.get("member_id") or event.member_id,
+        is_new=kind_of == JOIN,
+        generation=sent if given is None or error else given,
+        error=error,
+    )
+
+
+def _subscribed(request: Body) -> tuple[str, ...] | None:
+    topics = _names_in(request.get("subscribed_topic_names"))
+    if regex := request.get("subscribed_topic_regex"):
+        return (*(topics or ()), f"/{regex}/")
+    return topics
+
+
+def _names_in(topics: list[Any] | None) -> tuple[str, ...] | None:
+    return None if topics is None else tuple(sorted({topic for topic in topics if topic}))
+
+
+def _assignment(topics: list[Body] | None, key: str, names: Mapping[str, str]) -> Assignment | None:
+    if topics is None:
+        return None
+    given: dict[str, set[int]] = {}
+    for topic in topics:
+        if (name := topic.get(key)) is not None:
+            given.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
+    return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in given.items()))
+
+
+def _decoded(value: Any) -> Body:
+    """What bytes of a member say, nothing where they could not be read."""
+    return value.decoded if isinstance(value, Embedded) else {}
+
+
+def _error(struct: Body) -> str | None:
+    return error_name(code) if (code := struct.get("error_code")) else None
+
+
+def _at_least_0(generation: int | None) -> int | None:
+    """A generation; -1 stands for none (a failed join, a commit without a group)."""
+    return None if generation is None or generation < 0 else generation
+
+
+_READERS: dict[str, Callable[[GroupEvent, Body, Body, Mapping[str, str]], Iterator[GroupEvent]]] = {
+    "JoinGroup": _join,
+    "SyncGroup": _sync,
+    "Heartbeat": _heartbeat,
+    "LeaveGroup": _leave,
+    "OffsetCommit": _commit,
+    "TxnOffsetCommit": _commit,
+    "ConsumerGroupHeartbeat": _consumer_heartbeat,
+    "ShareGroupHeartbeat": _share_heartbeat,
+    "StreamsGroupHeartbeat": _streams_heartbeat,
+}

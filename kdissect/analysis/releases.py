@@ -1,0 +1,81 @@
+"""Versions that a broker offers -> which release of Apache Kafka that is. Keeps what each release offered.
+
+The releases, and what each brought and dropped, are those of kafka/apis.tsv.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kdissect.kafka import apis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_API_VERSIONS = 18
+_TOLERATED = 0.1  # of the apis offered: a patch release, or a setting, may differ in some
+
+
+def order(release: str) -> tuple[int, ...]:
+    """``3.10`` is later than ``3.9``, and ``4.0.0`` is ``4.0``."""
+    numbers = tuple(map(int, release.split(".")))
+    return numbers if numbers[0] == 0 else numbers[:2]
+
+
+def removed_in(api_key: int, version: int) -> str | None:
+    """The release from which on brokers refuse this version; None where today's still take it."""
+    api = apis.by_key(api_key)
+    if api is None or version in api.restored:
+        return None
+    return api.removed.get(version)
+
+
+def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
+    """Name the release, or the first and last that it can be: ``4.1``, ``3.7 to 3.8``.
+
+    Args:
+        offered: api key -> first and last version, as ApiVersions answers.
+
+    Returns:
+        None where no release offered just that: another program than Apache Kafka, or one newer than this.
+    """
+    offered = {key: versions for key, versions in offered.items() if apis.by_key(key) is not None}
+    if not offered:
+        return None
+    unlike = {
+        release: sum(1 for key, (_, last) in offered.items() if latest.get(key) != last)
+        for release, latest in _latest().items()
+        if _API_VERSIONS in latest  # no earlier one can have answered
+    }
+    least = min(unlike.values())
+    if least > _TOLERATED * len(offered):
+        return None
+    nearest = [release for release, count in unlike.items() if count == least]
+    return nearest[0] if len(nearest) == 1 else f"{nearest[0]} to {nearest[-1]}"
+
+
+@cache
+def _latest() -> dict[str, dict[int, int]]:
+    """Each release in order -> the last version of each api that it had."""
+    named = {release for api in apis.all_apis() for release in api.introduced.values()}
+    releases = sorted({".".join(map(str, order(release))) for release in named}, key=order)
+    return {release: _had(release) for release in releases}
+
+
+def _had(release: str) -> dict[int, int]:
+    had: dict[int, int] = {}
+    for api in apis.all_apis():
+        versions = [
+            version
+            for version, since in api.introduced.items()
+            if order(since) <= order(release) and not _is_gone(api, version, release)
+        ]
+        if versions:
+            had[api.key] = max(versions)
+    return had
+
+
+def _is_gone(api: apis.Api, version: int, release: str) -> bool:
+    removed = api.removed.get(version)
+    return removed is not None and version not in api.restored and order(removed) <= order(release)

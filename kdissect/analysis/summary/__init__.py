@@ -1,0 +1,1 @@
+"""Exchanges -> who talked to whom about what, how fast, with which errors. Start with summarizer.py."""

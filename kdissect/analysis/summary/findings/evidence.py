@@ -1,0 +1,107 @@
+"""Occurrences -> how many, from when to when, and the first of them. Holds five names, and 64 pieces of
+time.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kdissect.analysis.summary.facts import Facts
+
+SECOND_NS = 1_000_000_000
+_EXAMPLES = 5
+_PIECES = 64
+
+
+class Evidence:
+    """Occurrences of one thing."""
+
+    __slots__ = ("_examples", "count", "first_ns", "last_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first_ns = self.last_ns = 0
+        self._examples: list[tuple[int, str]] = []
+
+    @property
+    def examples(self) -> list[str]:
+        """The first of them, as ``connection/number``."""
+        return [exchange for _, exchange in self._examples]
+
+    def add(self, facts: Facts, count: int = 1) -> None:
+        """Take an exchange that has so many of them."""
+        self.take(facts.exchange.time_ns, facts.id, count)
+
+    def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
+        """Take one that is known by its name."""
+        self._span(time_ns, time_ns)
+        self.count += count
+        if len(self._examples) < _EXAMPLES or time_ns <= self._examples[-1][0]:
+            self._keep([(time_ns, exchange)])
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        if other.count:
+            self._span(other.first_ns, other.last_ns)
+            self.count += other.count
+            self._keep(other._examples)
+
+    def _span(self, first_ns: int, last_ns: int) -> None:
+        self.first_ns = min(self.first_ns, first_ns) if self.count else first_ns
+        self.last_ns = max(self.last_ns, last_ns)
+
+    def _keep(self, examples: list[tuple[int, str]]) -> None:
+        self._examples = nsmallest(_EXAMPLES, {*self._examples, *examples})
+
+
+class Bursts(Evidence):
+    """Occurrences, and how many there were in the busiest pieces of time.
+
+    Pieces begin at multiples of their length, so that those of parts of a capture add up.
+    """
+
+    __slots__ = ("pieces",)
+
+    piece_ns = 10 * SECOND_NS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: dict[int, int] = {}
+
+    @property
+    def busiest(self) -> int:
+        """In the busiest piece."""
+        return max(self.pieces.values(), default=0)
+
+    def add(self, facts: Facts, count: int = 1) -> None:
+        """Take an exchange that has so many of them."""
+        super().add(facts, count)
+        self._take(facts.exchange.time_ns // self.piece_ns, count)
+
+    def occurred(self, evidence: Evidence) -> None:
+        """Take what else was gathered as one occurrence, at the time of its first."""
+        super().merge(evidence)
+        self._take(evidence.first_ns // self.piece_ns, evidence.count)
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Bursts)
+        for piece, count in other.pieces.items():
+            self._take(piece, count)
+
+    def _take(self, piece: int, count: int) -> None:
+        self.pieces[piece] = self.pieces.get(piece, 0) + count
+        if len(self.pieces) > _PIECES:
+            # The quietest goes, never the one that is being counted.
+            del self.pieces[min((each for each in self.pieces if each != piece), key=self.pieces.__getitem__)]
+
+
+class Minutes(Bursts):
+    """The same, in minutes."""
+
+    __slots__ = ()
+
+    piece_ns = 60 * SECOND_NS

@@ -1,0 +1,88 @@
+"""Facts of many exchanges -> how many, how large, how fast, with how many errors. Holds a row of counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.summary.quantiles import Quantiles
+
+if TYPE_CHECKING:
+    from kdissect.analysis.summary.facts import Facts
+    from kdissect.model import Frame
+
+_SIZE_FIELD_BYTES = 4
+
+
+class Load:
+    """The counts of one row, whatever the row stands for: an api, a client, a broker ...
+
+    Attributes:
+        kinds: exchanges by kind.
+        request_bytes, response_bytes: of frames, their length bytes included.
+        latency_us: of what was answered, without long polls.
+        long_poll_us: of long polls (facts.py).
+        failed: exchanges with an error code in the response.
+        throttled: exchanges whose answer tells a throttle time; ``throttle_ms`` is their sum.
+        first_ns, last_ns: times of the first and last of them.
+    """
+
+    __slots__ = (
+        *("failed", "first_ns", "kinds", "last_ns", "latency_us", "long_poll_us", "request_bytes"),
+        *("response_bytes", "throttle_ms", "throttled"),
+    )
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.request_bytes = 0
+        self.response_bytes = 0
+        self.latency_us = Quantiles()
+        self.long_poll_us = Quantiles()
+        self.failed = 0
+        self.throttled = 0
+        self.throttle_ms = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+
+    @property
+    def exchanges(self) -> int:
+        """How many."""
+        return self.kinds.total()
+
+    def add(self, facts: Facts) -> None:
+        """Count one."""
+        exchange = facts.exchange
+        self.kinds[exchange.kind] += 1
+        self.request_bytes += _size(exchange.request_frame)
+        self.response_bytes += _size(exchange.response_frame)
+        if facts.latency_us is not None:
+            (self.long_poll_us if facts.long_poll else self.latency_us).add(facts.latency_us)
+        if facts.errors:
+            self.failed += 1
+        if facts.throttle_ms > 0:
+            self.throttled += 1
+            self.throttle_ms += facts.throttle_ms
+        self._span(exchange.time_ns, exchange.time_ns)
+
+    def merge(self, other: Load) -> None:
+        """Add another row's counts."""
+        self.kinds += other.kinds
+        self.request_bytes += other.request_bytes
+        self.response_bytes += other.response_bytes
+        self.latency_us.merge(other.latency_us)
+        self.long_poll_us.merge(other.long_poll_us)
+        self.failed += other.failed
+        self.throttled += other.throttled
+        self.throttle_ms += other.throttle_ms
+        if other.first_ns is not None and other.last_ns is not None:
+            self._span(other.first_ns, other.last_ns)
+
+    def _span(self, first_ns: int, last_ns: int) -> None:
+        if self.first_ns is None or first_ns < self.first_ns:
+            self.first_ns = first_ns
+        if self.last_ns is None or last_ns > self.last_ns:
+            self.last_ns = last_ns
+
+
+def _size(frame: Frame | None) -> int:
+    return 0 if frame is None else frame.size + _SIZE_FIELD_BYTES

@@ -1,0 +1,166 @@
+"""``kdissect summary``: who talked to whom about what, how fast, with which errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.analysis.quantities import parse_duration
+from kdissect.cli.options import filter_options, input_options
+from kdissect.cli.running import Asked, Run, running
+from kdissect.cli.terminal import output, wants_colour, width
+
+if TYPE_CHECKING:
+    from kdissect.analysis.summary.document import Summary
+    from kdissect.analysis.summary.summarizer import Summarizer
+
+BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
+ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
+FINDINGS = 1  # exit status
+ROWS = 10  # of each table on the page, unless --limit says another number
+WIDE = 160  # a terminal narrower than this gets fewer columns
+
+EXAMPLES = """\b
+Examples:
+  kdissect summary capture.pcap
+  kdissect summary --by topic --order-by bytes --limit 50 *.pcapng.gz
+  kdissect summary --by client --interval 10s --api Produce capture.pcap
+  kdissect summary --versions --fail capture.pcap   exit status 1 when an upgrade would break a client
+  kdissect summary --findings --fail capture.pcap   exit status 1 when there is one
+  kdissect summary --lag --group 'billing*' capture.pcap
+  kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
+
+Latency runs from a request's last byte to its response's first, throttle time apart; Fetches that found
+nothing to read until their max_wait_ms was over are counted as long polls, and not in it.
+"""
+
+
+def _to_interval(text: str) -> int:
+    """A length of time in nanoseconds.
+
+    Raises:
+        click.BadParameter: no time passes in it.
+    """
+    length_ns = parse_duration(text)
+    if length_ns < 1_000_000:
+        raise click.BadParameter(f'"{text}" is too short; write 10s, 1m')
+    return length_ns
+
+
+@click.command(epilog=EXAMPLES)
+@input_options
+@filter_options
+@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"One table alone: {', '.join(BY)}.")
+@click.option(
+    "--order-by", "order", type=click.Choice(ORDERS), metavar="ORDER", help=f"Of rows: {', '.join(ORDERS)}."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Rows of each table. [default: {ROWS}; with --json all]",
+)
+@click.option(
+    "--interval", "interval_ns", type=_to_interval, metavar="TIME", help="A time series: 10s, 1m, 1h."
+)
+@click.option(
+    "--groups", "group_stories", is_flag=True, help="Members of each group, and what started its rebalances."
+)
+@click.option("--lag", is_flag=True, help="Who is behind: clients and groups, by partition.")
+@click.option(
+    "--versions", is_flag=True, help="Before an upgrade: who uses versions that a newer Kafka refuses."
+)
+@click.option(
+    "--transactions", is_flag=True, help="Producers: transactions, who was fenced, gaps in sequence numbers."
+)
+@click.option("--findings", is_flag=True, help="What an expert would point at, with evidence and advice.")
+@click.option(
+    "--list", "lists_rules", is_flag=True, help="With --findings: explain the rules; needs no FILE."
+)
+@click.option(
+    "--fail", is_flag=True, help="With --versions, --findings: exit status 1 when there is something."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document; docs/summary.schema.json tells its form."
+)
+@click.option(
+    "--color",
+    "--colour",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+def summary(
+    by: str | None,
+    order: str | None,
+    limit: int | None,
+    interval_ns: int | None,
+    lists_rules: bool,
+    fail: bool,
+    as_json: bool,
+    colour: str,
+    **options: Any,
+) -> None:
+    """Tell who talked to whom about what, how fast, and with which errors.
+
+    One page: what was captured, then tables of APIs, brokers, clients, topics, errors, and the slowest
+    exchanges. Memory is bounded, whatever the capture's length.
+    """
+    from kdissect.analysis.summary.summarizer import PARTS, Summarizer
+    from kdissect.analysis.summary.views import ordered, viewed
+
+    parts = frozenset(name for name in PARTS if options.pop(name))
+    if fail and parts.isdisjoint(("versions", "findings")):
+        raise click.UsageError("--fail goes with --versions or --findings")
+    if lists_rules:
+        if "findings" not in parts:
+            raise click.UsageError("--list goes with --findings")
+        _list_rules(colour, as_json=as_json)
+        return
+    asked = Asked.take(options)
+    summarizer = Summarizer(
+        asked.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
+    )
+    with running(asked, bar=lambda _: True) as run:
+        run.show(run.selected(), summarizer.feed)
+        document = ordered(viewed(_closed(summarizer, asked, run), by, parts), order)
+        _write(run, document, limit, colour, as_json=as_json)
+    run.tell(run.shown)
+    run.end("exchange")
+    if fail and ((document.versions is not None and document.versions.refused) or document.findings):
+        raise click.exceptions.Exit(FINDINGS)
+
+
+def _closed(summarizer: Summarizer, asked: Asked, run: Run) -> Summary:
+    return summarizer.close(asked.paths, run.dissection.counts, run.dissection.skipped)
+
+
+def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_json: bool) -> None:
+    from kdissect.analysis.summary.views import limited
+    from kdissect.sinks import page, summarypage
+    from kdissect.sinks.values import json_document
+
+    if as_json:
+        run.out.buffer.write(json_document(limited(document, limit)))
+        return
+    columns = width(run.out)
+    sections = summarypage.sections(
+        document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
+    )
+    page.write(run.out, sections, width=columns, colour=wants_colour(run.out, colour))
+
+
+def _list_rules(colour: str, *, as_json: bool) -> None:
+    from kdissect.analysis.summary.findings.rules import RULES
+    from kdissect.sinks import findingspage, page
+    from kdissect.sinks.values import json_document
+
+    rows = [rule.row() for rule in RULES]
+    with output() as out:
+        if as_json:
+            out.buffer.write(json_document(rows))
+        else:
+            page.write(out, findingspage.rules(rows), width=width(out), colour=wants_colour(out, colour))

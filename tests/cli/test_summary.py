@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.running import capture_bytes, run, talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASICS = "samples/kafka-4-basics.pcap"
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", BASICS)
+    assert (told.status, told.err) == (0, "")
+    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    assert titles == ["Capture", "APIs", "Brokers", "Clients", "Topics", "Errors", "Slowest exchanges"]
+
+
+def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--limit", "2", BASICS)
+    assert told.status == 0
+    start = told.lines.index("Partitions")
+    assert [line.split()[0] for line in told.lines[start + 2 : start + 4]] == ["late:0", "late:1"]
+    assert told.lines[-1].endswith("more; --limit shows them")
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--json", "--api", "Produce", "--interval", "1s", BASICS)
+    document = json.loads(told.out)
+    assert [row["api"] for row in document["apis"]] == ["Produce"]
+    assert document["capture"]["exchanges"] == sum(
+        row["exchanges"] for row in document["intervals"] if row["key"] is None
+    )
+    assert document["groups"] is None
+
+
+def test_json_has_every_row_unless_fewer_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.loads(run(capsys, "summary", "--json", BASICS).out)
+    part = json.loads(run(capsys, "summary", "--json", "--limit", "3", BASICS).out)
+    assert len(whole["apis"]) > 10
+    assert part["apis"] == whole["apis"][:3]
+
+
+def test_parts_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--lag", BASICS)
+    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    assert titles == ["Capture", "Lag"]
+    told = run(capsys, "summary", "--groups", "--versions", BASICS)
+    assert {"Groups", "Refused by a newer Kafka"} < set(told.lines)
+    assert "APIs" not in told.lines
+    document = json.loads(run(capsys, "summary", "--lag", "--json", BASICS).out)
+    assert (document["apis"], document["lag"][0]["kind"]) == (None, "client")
+
+
+def test_nothing_that_matches_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--topic", "nothing-like-it", BASICS)
+    assert told.status == 0
+    assert "none of 246 exchanges is what was asked for" in told.err
+
+
+@pytest.mark.parametrize("arguments", [("--interval", "0s"), ("--interval", "soon"), ("--by", "colour")])
+def test_what_is_no_option_value_is_told(
+    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = run(capsys, "summary", *arguments, BASICS)
+    assert (told.status, told.out) == (2, "")
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_damaged_capture_is_summarised_up_to_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(capture_bytes(talk())[:-10])
+    told = run(capsys, "summary", str(path))
+    assert told.status == 0
+    assert "4 exchanges" in told.out
+    assert "warning" in told.err
+
+
+@pytest.mark.parametrize(
+    ("sample", "status"), [("samples/mock-old-versions.pcap", 1), (BASICS, 0)], ids=["old", "new"]
+)
+def test_a_pipeline_can_gate_on_the_audit(
+    sample: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "summary", "--versions", "--fail", sample).status == status
+    assert run(capsys, "summary", "--versions", sample).status == 0
+
+
+def test_fail_without_an_audit_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "summary", "--fail", BASICS).status == 2
+
+
+def test_findings_with_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--findings", BASICS)
+    assert told.status == 0
+    assert "warning: throttled" in told.lines
+    document = json.loads(run(capsys, "summary", "--findings", "--json", BASICS).out)
+    (finding,) = document["findings"]
+    (evidence,) = finding["evidence"]
+    assert "throttle" in run(capsys, "read", "-V", "--exchange", evidence, BASICS).out
+
+
+@pytest.mark.parametrize(
+    ("sample", "status"), [(BASICS, 1), ("samples/quickstart.pcap", 0)], ids=["some", "none"]
+)
+def test_a_pipeline_can_gate_on_findings(
+    sample: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "summary", "--findings", "--fail", sample).status == status
+
+
+def test_rules_are_explained_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--findings", "--list")
+    assert (told.status, told.err) == (0, "")
+    rows = json.loads(run(capsys, "summary", "--findings", "--list", "--json").out)
+    assert all(row["rule"] in told.out and row["title"] in told.out for row in rows)
+    assert run(capsys, "summary", "--list").status == 2
+
+
+def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(capsys, "summary", "--transactions", "samples/kafka-4-transactions.pcap")
+    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    assert titles == ["Capture", "Producers", "Transactions", "Sequence numbers"]
+    assert "5 producers, 10 transactions, 0 never ended" in told.lines

@@ -1,0 +1,94 @@
+"""What rules find, for tests: facts in, findings out."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from kdissect.kafka.records import RecordData
+from kdissect.limits import DEFAULT
+from tests.producers import told
+from tests.record_batches import Item, batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kdissect.analysis.summary.facts import Facts
+    from kdissect.analysis.summary.findings.rule import Rule
+    from kdissect.analysis.summary.findingsdocument import FindingRow
+
+
+def found(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
+    """What a rule says; the same whether one saw all, or each connection was seen by one of its own."""
+    whole = rule(DEFAULT)
+    parts: dict[str, Rule] = {}
+    for each in facts:
+        assert not rule.apis or each.api in rule.apis, "it does not ask to see these"
+        whole.feed(each)
+        parts.setdefault(each.exchange.connection.id, rule(DEFAULT)).feed(each)
+    merged = rule(DEFAULT)
+    for part in reversed(parts.values()):
+        merged.merge(pickle.loads(pickle.dumps(part)))
+    rows = sorted(whole.findings(), key=_about)
+    assert sorted(merged.findings(), key=_about) == rows
+    return rows
+
+
+def _about(row: FindingRow) -> tuple[str, str]:
+    return row.about, row.sentence
+
+
+def produce(
+    after_s: float,
+    *,
+    error: int = 0,
+    partition: int = 0,
+    acks: int = -1,
+    size: int = 5,
+    records: int = 1,
+    **more: Any,
+) -> Facts:
+    data = batch([Item(value=b"x" * size)] * records)
+    written = {"index": partition, "records": RecordData(data, 0, len(data))}
+    request = {"acks": acks, "topic_data": [{"name": "orders", "partition_data": [written]}]}
+    result = {"index": partition, "error_code": error, "base_offset": 0}
+    response = {"responses": [{"name": "orders", "partition_responses": [result]}]}
+    return told("Produce", 9, after_s, request, response, **more)
+
+
+def fetch(
+    after_s: float,
+    *,
+    error: int = 0,
+    data: bytes = b"",
+    max_wait_ms: int = 500,
+    replica_id: int = -1,
+    **more: Any,
+) -> Facts:
+    answer = {"partition_index": 0, "error_code": error, "records": RecordData(data, 0, len(data))}
+    response = {"error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
+    request = {"replica_id": replica_id, "max_wait_ms": max_wait_ms, "topics": []}
+    return told("Fetch", 7, after_s, request, response, "reader", **more)
+
+
+def metadata(
+    after_s: float,
+    leaders: Iterable[tuple[int, int]] = ((1, 0),),
+    *,
+    replicas: int = 1,
+    asked: list[Any] | None = None,
+    **more: Any,
+) -> Facts:
+    """Leader and leader epoch of each partition of one topic."""
+    partitions = [
+        {
+            "error_code": 0,
+            "partition_index": number,
+            "leader_id": leader,
+            "leader_epoch": epoch,
+            "replica_nodes": list(range(replicas)),
+        }
+        for number, (leader, epoch) in enumerate(leaders)
+    ]
+    response = {"topics": [{"error_code": 0, "name": "orders", "partitions": partitions}]}
+    return told("Metadata", 7, after_s, {"topics": asked}, response, "asker", **more)
