@@ -1,8 +1,8 @@
 """A release of Apache Kafka from Maven Central -> its brokers on loopback, their log, its own clients.
 
-Needs java (17 or later) and mvn. The jars, some 45 MB a release, stay in $KDISSECT_KAFKA_JARS, by default a
-folder among the system's temporary files. Each broker is a controller too (KRaft), has 400 MB of heap and
-keeps its data in DATA, which is emptied before and after.
+Needs a JDK (17 or later) and mvn. The jars, some 45 MB a release, stay in $KDISSECT_KAFKA_JARS, by default a
+folder among the system's temporary files. Each broker is a controller too (KRaft; old_kafka.py has those of
+ZooKeeper), has 400 MB of heap and keeps its data in DATA, which is emptied before and after.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from watching import error_codes
+import request_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from request_log import Answered
     from truth import Truth
 
 JAVA = Path(__file__).resolve().parent / "java"
@@ -33,8 +34,8 @@ JARS = Path(os.environ.get("KDISSECT_KAFKA_JARS") or Path(tempfile.gettempdir())
 DATA = Path("/tmp/kdissect-sample")
 CLUSTER_ID = "kdissect-sampleCluster"
 PLAIN, SASL, CONTROLLER = 19291, 19491, 19391
-ANSWERED = "Completed request:"
 BROKER_HEARTBEAT = 63
+BESIDE = "4.3.1"  # of 4.4.0 Maven Central has neither kafka-streams nor kafka-tools
 
 # Few partitions, long waits, no heartbeats in the metadata log: little traffic that no client asked for.
 SETTINGS = {
@@ -62,9 +63,32 @@ REPLICAS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """What Maven is to bring for a release, and which of our Java files speak to it."""
+
+    scala: str = "2.13"
+    profiles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("since-0.11/Clients.java", "since-2.8/Admins.java")
+
+
+OLD = ("old",)
+RELEASES = {
+    "0.8.2.2": Jars("2.11", OLD, ("since-0.8.2/Clients.java",)),
+    "0.9.0.1": Jars("2.11", OLD, ("since-0.9/Clients.java",)),
+    "0.10.2.2": Jars("2.12", OLD, ("since-0.9/Clients.java",)),
+    "0.11.0.3": Jars("2.12", OLD, ("since-0.11/Clients.java", "since-0.11/Admins.java")),
+    "1.1.1": Jars("2.12", (), ("since-0.11/Clients.java", "since-0.11/Admins.java")),
+    "2.8.2": Jars(),
+    "3.9.1": Jars(),
+    "4.4.0": Jars(sources=(*Jars().sources, "since-4.0/Newest.java", "since-4.0/Receiver.java")),
+    BESIDE: Jars(profiles=("beside",), sources=("since-4.0/Streams.java",)),
+}
+
+
 @dataclass(slots=True)
 class Node:
-    """One broker and controller."""
+    """One broker; with KRaft a controller too."""
 
     number: int
     properties: Path
@@ -84,6 +108,12 @@ class Cluster:
     place: Path
     nodes: list[Node] = field(default_factory=list)
     sasl: bool = False
+    options: tuple[str, ...] = ()  # of the Java machine
+
+    @property
+    def listeners(self) -> list[int]:
+        """The first node's port of each listener."""
+        return [PLAIN, CONTROLLER, *([SASL] if self.sasl else [])]
 
     @property
     def bootstrap(self) -> str:
@@ -98,15 +128,16 @@ class Cluster:
     @property
     def ports(self) -> list[int]:
         """All ports, the controllers' included."""
-        listeners = [PLAIN, CONTROLLER, *([SASL] if self.sasl else [])]
-        return [node.port(first) for first in listeners for node in self.nodes]
+        return [node.port(first) for first in self.listeners for node in self.nodes]
 
     def java(self, *command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
-        """Run a class of Kafka's, or a source file of ours, with its arguments."""
-        options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
-        options += ["-cp", f"{jars(self.release)}/*"]
-        return subprocess.Popen(["java", *options, *command], stdout=log, stderr=None)
+        """Run a class of Kafka's, or of ours, with its arguments."""
+        classes = [str(self.classes()), f"{jars(self.release)}/*"]
+        return run_java(*self.options, "-cp", ":".join(classes), *command, log=log)
+
+    def classes(self) -> Path:
+        """Where our Java files, compiled against the jars of this release, are."""
+        return compiled(self.release, self.place / "classes")
 
     def format(self, node: Node, *users: str) -> None:
         """Give a node its empty storage, and the quorum its users (SCRAM-SHA-256=[name=...,password=...])."""
@@ -162,35 +193,40 @@ class Cluster:
 
     def clients(self, truth: Truth, *steps: dict[str, Any], where: str | None = None) -> None:
         """Let Kafka's own clients take these steps (Clients.java tells which there are)."""
-        arguments = []
-        for step in steps:
-            config = {"bootstrap.servers": where or self.bootstrap, **step["config"]}
-            arguments.append(json.dumps({**step, "config": config}))
-        java = self.java(str(JAVA / "Clients.java"), *arguments, log=subprocess.PIPE)
-        for line in java.communicate()[0].splitlines():
-            if line.startswith(b"{"):  # else a complaint of the library's, in its log
-                known = json.loads(line)
-                getattr(truth, known.pop("kind")).append(known)
-        if java.returncode:
-            raise RuntimeError("Clients.java failed")
+        with self.meanwhile(truth, *steps, where=where):
+            pass
 
-    def answered(self, since: dict[int, int] | None = None) -> Iterator[dict[str, Any]]:
+    @contextmanager
+    def meanwhile(
+        self, truth: Truth, *steps: dict[str, Any], where: str | None = None, main: str = "Clients"
+    ) -> Iterator[None]:
+        """Let them do so while the block runs; at its end tell them that it is enough, and wait."""
+        bootstrap = {"bootstrap.servers": where or self.bootstrap}
+        arguments = [json.dumps(configured(step, bootstrap)) for step in steps]
+        java = self.java(main, *arguments, log=subprocess.PIPE)
+        try:
+            yield
+        finally:
+            tell_known(truth, java)
+
+    def answered(self, since: dict[int, int] | None = None) -> Iterator[Answered]:
         """What the brokers logged of each request they answered, behind the given positions of their logs."""
         for node in self.nodes:
-            with node.log.open("rb") as log:
-                log.seek((since or {}).get(node.number, 0))
-                for line in log:
-                    _, found, told = line.decode().partition(ANSWERED)
-                    if found:
-                        yield json.loads(told, object_hook=spelled_as_ours)
+            yield from request_log.read(self.logged(node, since), node.port(PLAIN))
+
+    def logged(self, node: Node, since: dict[int, int] | None = None) -> Iterator[str]:
+        """The lines of a broker's log, behind the position given for it."""
+        with node.log.open("rb") as log:
+            log.seek((since or {}).get(node.number, 0))
+            for line in log:
+                yield line.decode()
 
     def leader(self) -> Node:
         """The controller that has answered most heartbeats: only their leader does without an error."""
         beats = Counter(
-            ports(told)[0]
+            told.broker_port
             for told in self.answered()
-            if told["requestHeader"]["requestApiKey"] == BROKER_HEARTBEAT
-            and not told["response"]["error_code"]
+            if told.api_key == BROKER_HEARTBEAT and not told.errors
         )
         return max(self.nodes, key=lambda node: beats[node.port(CONTROLLER)])
 
@@ -204,16 +240,51 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Popen[bytes]:
+    """Start a Java machine; whose output is read may also be told something on its stdin."""
+    options = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
+    stdin = subprocess.PIPE if log == subprocess.PIPE else subprocess.DEVNULL
+    return subprocess.Popen(["java", *options, *command], stdin=stdin, stdout=log)
+
+
 def jars(release: str) -> Path:
     """The folder with the jars of a release; Maven brings them once."""
     folder = JARS / release
     if not folder.exists():
+        wanted = RELEASES[release]
         command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "dependency:copy-dependencies"]
-        subprocess.run(
-            [*command, f"-Dkafka.version={release}", f"-DoutputDirectory={folder}.part"], check=True
-        )
+        command += [f"-P{profile}" for profile in wanted.profiles]
+        command += [f"-Dkafka.version={release}", f"-Dscala.version={wanted.scala}"]
+        subprocess.run([*command, f"-DoutputDirectory={folder}.part"], check=True)
         Path(f"{folder}.part").rename(folder)
     return folder
+
+
+def compiled(release: str, folder: Path) -> Path:
+    """Our Java files for a release as classes in this folder."""
+    if not folder.exists():
+        sources = [str(JAVA / source) for source in ("Told.java", *RELEASES[release].sources)]
+        command = ["javac", "-XDsuppressNotes", "-proc:none", "-cp", f"{jars(release)}/*", "-d", str(folder)]
+        subprocess.run([*command, *sources], check=True)
+    return folder
+
+
+def configured(step: dict[str, Any], bootstrap: dict[str, str]) -> dict[str, Any]:
+    """A step whose client, or each of whose members, knows where the brokers are."""
+    if "members" in step:
+        return {**step, "members": [configured(member, bootstrap) for member in step["members"]]}
+    return {**step, "config": bootstrap | step["config"]}
+
+
+def tell_known(truth: Truth, java: subprocess.Popen[bytes]) -> None:
+    """What our Java classes write, when they have ended."""
+    for line in java.communicate(b"enough\n")[0].splitlines():
+        if line.startswith(b"{"):  # else a complaint of the library's, in its log
+            known = json.loads(line)
+            getattr(truth, known.pop("kind")).append(known)
+    if java.returncode:
+        raise RuntimeError(f"{java.args} failed")
 
 
 @contextmanager
@@ -264,41 +335,3 @@ def properties(cluster: Cluster, node: Node, more: dict[str, str]) -> dict[str, 
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         )
     return chosen | more
-
-
-def tell_answered(truth: Truth, answered: Iterator[dict[str, Any]], names: dict[int, str]) -> None:
-    """Count what the brokers answered, and name the requests of clients that do not tell of them themselves.
-
-    A request that one broker forwards to another is on the wire inside an Envelope, of which the log says
-    only that there was one.
-    """
-    telling = {request.client_id for request in truth.requests}
-    for told in answered:
-        header = told["requestHeader"]
-        broker_port, client_port = ports(told)
-        api = "Envelope" if told["isForwarded"] else names[header["requestApiKey"]]
-        counts = truth.broker_requests.setdefault(str(broker_port), {})
-        counts[api] = counts.get(api, 0) + 1
-        if header["clientId"] not in telling and not told["isForwarded"]:
-            truth.answered.append(
-                {
-                    "client_id": header["clientId"],
-                    "client_port": client_port,
-                    "broker_port": broker_port,
-                    "api": api,
-                    "version": header["requestApiVersion"],
-                    "correlation_id": header["correlationId"],
-                    "errors": error_codes(told.get("response")),
-                }
-            )
-
-
-def ports(told: dict[str, Any]) -> tuple[int, int]:
-    """The broker's and the client's port: both addresses are the first of what names a connection."""
-    broker, client, *_ = told["connection"].split("-")
-    return int(broker.rpartition(":")[2]), int(client.rpartition(":")[2])
-
-
-def spelled_as_ours(found: dict[str, Any]) -> dict[str, Any]:
-    """The name by which error_codes() looks for an error code."""
-    return {"error_code" if name == "errorCode" else name: value for name, value in found.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import on_kafka
 import on_mock
+import on_old_kafka
 import on_tansu
 import others
 
@@ -22,6 +23,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_tansu.SCENARIOS,
     **on_mock.SCENARIOS,
     **on_kafka.SCENARIOS,
+    **on_old_kafka.SCENARIOS,
     **others.SCENARIOS,
 }
 
@@ -41,11 +43,14 @@ CONVERTED: dict[str, Callable[[Path], None]] = {
     "mock-rebalance": to_pcapng,
     "tansu-aiokafka": to_gzip,
     "kafka-4-kraft": to_gzip,
+    "kafka-4-cluster": to_gzip,
+    "kafka-4-streams": to_gzip,
+    "kafka-3.9": to_gzip,
+    **dict.fromkeys(on_old_kafka.SCENARIOS, to_gzip),
 }
 
-SECONDS = (
-    120  # a scenario takes half a minute at most; one that hangs must not leave its tcpdump and broker behind
-)
+# A scenario takes a minute or two at most; one that hangs must not leave its tcpdump and broker behind.
+SECONDS = 300
 
 
 def too_long(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import request_log
 import with_aiokafka as aio
 import with_kafka_python as kp
 import with_librdkafka as rd
-from apache_kafka import Cluster, kafka, tell_answered
+from apache_kafka import BESIDE, DATA, Cluster, compiled, jars, kafka, run_java, tell_known
 from confluent_kafka import Producer, TopicPartition
-from kafka.protocol.api_key import ApiKey
 from on_mock import CODECS, LIBRDKAFKA, assorted
 from on_tansu import admin_by_kafka_python, admin_by_librdkafka, make_topics, transactions
 from recording import recording
+from story import (
+    ALICE,
+    OPEN,
+    QUICK_QUOTA,
+    QUOTA,
+    SCRAM_USER,
+    admin,
+    all_over_the_wire,
+    client,
+    login,
+    members,
+    moving_leader,
+    produce,
+    throttled,
+)
 from truth import Truth, librdkafka_log
 from watching import watch_aiokafka, watch_kafka_python
 
@@ -23,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWEST = "4.4.0"
-NAMES = {int(api): api.name for api in ApiKey}
+TEXT = "org.apache.kafka.common.serialization.Serdes$StringSerde"
 
 
 @contextmanager
@@ -35,10 +52,11 @@ def on_kafka(
     *,
     users: tuple[str, ...] = (),
     from_start: bool = False,
+    clients: str = "",
     **settings: str,
 ) -> Iterator[tuple[Cluster, Truth]]:
     """Brokers of one release, recorded while the block runs, or from before their start."""
-    clients = f"{LIBRDKAFKA}, {kp.NAME}, {aio.NAME}, Apache Kafka {release}"
+    clients = clients or f"{LIBRDKAFKA}, {kp.NAME}, {aio.NAME}, Apache Kafka {release}"
     broker = f"Apache Kafka {release}" + (f", {nodes} brokers" if nodes > 1 else "")
     with kafka(release, nodes, users, **settings) as cluster:
         truth = Truth(name, cluster.ports, {"broker": broker, "clients": clients})
@@ -56,7 +74,12 @@ def on_kafka(
             yield cluster, truth
             rd.let_go()
             cluster.end()
-        tell_answered(truth, cluster.answered(before), NAMES)
+        request_log.tell(truth, cluster.answered(before))
+        pushed = [
+            told for node in cluster.nodes for told in request_log.telemetry(cluster.logged(node, before))
+        ]
+        if pushed:
+            truth.facts["telemetry"] = pushed
     truth.write(folder / f"{name}.truth.json")
 
 
@@ -64,11 +87,6 @@ def start_all(cluster: Cluster) -> None:
     for node in cluster.nodes:
         cluster.start(node)
     cluster.wait()
-
-
-def java(client_id: str, **config: str) -> dict[str, str]:
-    """A configuration of Kafka's own clients; a_b=1 means a.b = 1."""
-    return {"client.id": client_id, **{key.replace("_", "."): value for key, value in config.items()}}
 
 
 def kafka_4_basics(folder: Path) -> None:
@@ -104,23 +122,28 @@ def java_steps() -> list[dict[str, Any]]:
     """Kafka's own clients: topics with configurations, acks, the new group protocol, a quota."""
     late = {"name": "late", "partitions": 2, "config": {"cleanup.policy": "compact"}}
     quota = {"client": "throttled", "key": "producer_byte_rate", "value": 50}
-    member = java(
+    member = client(
         "java-reader", group_id="java-readers", auto_offset_reset="earliest", group_protocol="consumer"
     )
     calls = ["create topics", "create topics", "describe topics", "set topic config", "set quota"]
-    calls += ["describe quotas", "describe quorum", "describe features", "elect leaders"]
+    calls += ["describe quotas", "describe metadata quorum", "describe features", "elect leaders"]
     return [
-        {"do": "admin", "config": java("java-admin"), "calls": calls, "topics": [late], "quota": quota},
-        {"do": "produce", "config": java("java-zstd", compression_type="zstd"), "topic": "late", "count": 6},
-        {"do": "produce", "config": java("java-acks0", acks="0"), "topic": "late", "count": 3},
+        {"do": "admin", "config": client("java-admin"), "calls": calls, "topics": [late], "quota": quota},
         {
             "do": "produce",
-            "config": java("throttled", max_block_ms="9000"),
+            "config": client("java-zstd", compression_type="zstd"),
+            "topic": "late",
+            "count": 6,
+        },
+        {"do": "produce", "config": client("java-acks0", acks="0"), "topic": "late", "count": 3},
+        {
+            "do": "produce",
+            "config": client("throttled", max_block_ms="9000"),
             "topic": "late",
             "count": 3,
             "repeat": 20,
         },
-        {"do": "produce", "config": java("java-lost", max_block_ms="500"), "topic": "nowhere", "count": 1},
+        {"do": "produce", "config": client("java-lost", max_block_ms="500"), "topic": "nowhere", "count": 1},
         {
             "do": "consume",
             "config": member | {"enable.auto.commit": "false"},
@@ -139,14 +162,14 @@ def kafka_4_transactions(folder: Path) -> None:
         with_offsets(truth, where)
         kp.transaction(truth, where)
         aio.run(truth, aio.transaction(truth, where))
-        transactional = java("java-payments", transactional_id="pay-java")
+        transactional = client("java-payments", transactional_id="pay-java")
         ends = ["commit", "abort", "commit"]
-        reader = java("java-committed", isolation_level="read_committed")
+        reader = client("java-committed", isolation_level="read_committed")
         cluster.clients(
             truth,
             {"do": "produce", "config": transactional, "topic": "spread", "count": 2, "transactions": ends},
             {"do": "consume", "config": reader, "topics": ["spread", "plain"], "count": 14, "seconds": 3},
-            {"do": "admin", "config": java("java-admin"), "calls": ["list transactions"]},
+            {"do": "admin", "config": client("java-admin"), "calls": ["list transactions"]},
         )
         for level in ("read_committed", "read_uncommitted"):
             config = rd.settings(
@@ -158,7 +181,7 @@ def kafka_4_transactions(folder: Path) -> None:
             reader_.close()
         internal = {
             "do": "consume",
-            "config": java("java-internal", exclude_internal_topics="false"),
+            "config": client("java-internal", exclude_internal_topics="false"),
             "topics": ["__consumer_offsets", "__transaction_state"],
             "count": 200,
             "seconds": 2,
@@ -206,7 +229,7 @@ def kafka_4_sasl(folder: Path) -> None:
             ("SCRAM-SHA-256", "scram.ScramLoginModule", "bob", "looking-glass-9"),
             ("SCRAM-SHA-256", "scram.ScramLoginModule", "bob", "wrong-pass-4"),
         ):
-            config = java(f"java-{mechanism.lower()}", sasl_mechanism=mechanism, max_block_ms="2000")
+            config = client(f"java-{mechanism.lower()}", sasl_mechanism=mechanism, max_block_ms="2000")
             config["security.protocol"] = "SASL_PLAINTEXT"
             config["sasl.jaas.config"] = (
                 f'org.apache.kafka.common.security.{module} required username="{user}" password="{password}";'
@@ -256,9 +279,15 @@ def kafka_4_kraft(folder: Path) -> None:
             "set user",
             "describe users",
             "set quota",
-            "describe quorum",
+            "describe metadata quorum",
         ]
-        step = {"do": "admin", "config": java("java-admin"), "topics": [topic], "user": user, "quota": quota}
+        step = {
+            "do": "admin",
+            "config": client("java-admin"),
+            "topics": [topic],
+            "user": user,
+            "quota": quota,
+        }
         cluster.clients(truth, step | {"calls": calls})
         rd.produce(truth, rd.settings(where, "producer", linger_ms=5), assorted("spread", 4))
         leader = cluster.leader()
@@ -270,9 +299,128 @@ def kafka_4_kraft(folder: Path) -> None:
         time.sleep(2)
 
 
+THREE = [
+    {"name": "spread", "partitions": 2, "replicas": 3},
+    {"name": "plain", "partitions": 1, "replicas": 1},
+    {"name": "secret", "partitions": 1, "replicas": 1},
+]
+# With an authorizer, which before it knows its ACLs lets only super users vote; and one broker may be away.
+AUTHORIZED = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
+    "transaction_state_log_min_isr": "1",
+    "share_coordinator_state_topic_min_isr": "1",
+    **OPEN,
+    **QUICK_QUOTA,
+}
+
+
+def kafka_3_9(folder: Path) -> None:
+    """The last 3.x as a quorum of three; logins, an ACL, a quota, transactions, a leader that moves."""
+    release = "3.9.1"
+    settings = {"delegation_token_secret_key": "of-no-use", "sasl": JAAS, **AUTHORIZED}
+    with on_kafka(folder, "kafka-3.9", release, 3, clients=f"Apache Kafka {release}", **settings) as (
+        cluster,
+        truth,
+    ):
+        truth.topics = {str(topic["name"]): int(str(topic["partitions"])) for topic in THREE}
+        all_over_the_wire(cluster, truth, THREE)
+
+
+def kafka_4_cluster(folder: Path) -> None:
+    """Three brokers: an ACL, a quota, metrics that clients push, a share group, leaders that move."""
+    settings = {
+        **AUTHORIZED,
+        "metric_reporters": "Receiver",
+        "group_consumer_min_heartbeat_interval_ms": "700",
+        "group_consumer_heartbeat_interval_ms": "700",
+        "sasl": JAAS,
+    }
+    with on_kafka(folder, "kafka-4-cluster", nodes=3, clients=f"Apache Kafka {NEWEST}", **settings) as (
+        cluster,
+        truth,
+    ):
+        truth.topics = {str(topic["name"]): int(str(topic["partitions"])) for topic in THREE}
+        metrics = {"metrics": "org.apache.kafka.producer.record.", "interval.ms": "1000"}
+        configs = [
+            {"type": "CLIENT_METRICS", "name": "records", "set": metrics | {"match": "client_id=telling"}},
+            {"type": "GROUP", "name": "sharers", "set": {"share.auto.offset.reset": "earliest"}},
+        ]
+        first = ("create topics", "set configs", "set user", "create acl", "describe acls", "set quota")
+        cluster.clients(
+            truth,
+            admin(*first, topics=THREE, configs=configs, user=SCRAM_USER, quota=QUOTA),
+            produce("telling", count=8, pause=500),
+            members("spread", "readers", group_protocol="consumer"),
+            throttled(),
+        )
+        cluster.clients(truth, login("PLAIN", *ALICE), where=cluster.sasl_bootstrap)
+        share_group(cluster, truth)
+        moving_leader(
+            cluster, truth, lambda: cluster.clients(truth, admin("elect leaders", "move", brokers=[3, 1]))
+        )
+        cluster.clients(
+            truth, admin("list partition reassignments", "describe metadata quorum", "delete acl")
+        )
+
+
+def share_group(cluster: Cluster, truth: Truth) -> None:
+    """Two members take records by turns, and give some of them back."""
+    config = {"group_id": "sharers", "share_acknowledgement_mode": "explicit"}
+    both = [
+        {"config": client(f"sharer-{n}", **config), "topics": ["spread"], "seconds": seconds}
+        for n, seconds in ((1, 8), (2, 4))
+    ]
+    with cluster.meanwhile(truth, {"do": "pair", "members": both}, main="Newest"):
+        time.sleep(5)
+        cluster.clients(truth, produce("late", count=6))
+    calls = ["list groups", "describe share group", "share offsets", "set share offsets"]
+    calls += ["delete share offsets", "delete share group", "describe producers", "list config resources"]
+    step = {"do": "admin", "config": client("share-admin"), "calls": calls, "group": "sharers"}
+    with cluster.meanwhile(truth, step | {"topic": "spread"}, main="Newest"):
+        pass
+
+
+def kafka_4_streams(folder: Path) -> None:
+    """A Streams application that counts words, in a group as of old and in a streams group (KIP-1071)."""
+    clients = f"Apache Kafka {NEWEST}, Kafka Streams {BESIDE}"
+    settings = {
+        "group_streams_min_heartbeat_interval_ms": "1000",
+        "group_streams_heartbeat_interval_ms": "1000",
+    }
+    with on_kafka(folder, "kafka-4-streams", clients=clients, **settings) as (cluster, truth):
+        topics = [{"name": name, "partitions": 2} for name in ("lines", "counts")]
+        truth.topics = {"lines": 2, "counts": 2}
+        cluster.clients(truth, admin("create topics", topics=topics), produce("writer", "lines", 6))
+        for protocol in ("classic", "streams"):
+            count_words(cluster, truth, f"count-{protocol}", protocol)
+        calls = ["list groups", "describe streams group", "delete streams group"]
+        step = {"do": "admin", "config": client("admin"), "calls": calls, "group": "count-streams"}
+        with cluster.meanwhile(truth, step | {"topic": "counts"}, main="Newest"):
+            pass
+        cluster.clients(
+            truth,
+            {"do": "consume", "config": client("reader"), "topics": ["counts"], "count": 40, "seconds": 3},
+        )
+
+
+def count_words(cluster: Cluster, truth: Truth, name: str, protocol: str) -> None:
+    config = client(name, application_id=name, group_protocol=protocol, commit_interval_ms="1000")
+    config |= {"bootstrap.servers": cluster.bootstrap, "state.dir": str(DATA / "streams")}
+    config |= {"default.key.serde": TEXT, "default.value.serde": TEXT}
+    config |= {"main.consumer.auto.offset.reset": "earliest", "statestore.cache.max.bytes": "0"}
+    step = {"do": "count words", "config": config, "from": "lines", "to": "counts", "seconds": 9}
+    classes = [str(compiled(BESIDE, cluster.place / "streams")), f"{jars(BESIDE)}/*"]
+    java = run_java("-cp", ":".join(classes), "Streams", json.dumps(step), log=subprocess.PIPE)
+    tell_known(truth, java)
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "kafka-4-basics": kafka_4_basics,
     "kafka-4-transactions": kafka_4_transactions,
     "kafka-4-sasl": kafka_4_sasl,
     "kafka-4-kraft": kafka_4_kraft,
+    "kafka-4-cluster": kafka_4_cluster,
+    "kafka-4-streams": kafka_4_streams,
+    "kafka-3.9": kafka_3_9,
 }

@@ -4,9 +4,10 @@ before."""
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from kdissect.analysis import content
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED, Exchange
 from kdissect.net.tcp import Segments
-from samples.golden import FORMATS, GOLDEN, captures, name_of, output
+from samples.golden import FORMATS, captures, golden, kept, name_of, output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CAPTURES = captures()
 ENCRYPTED = "tls"
-TRUTHS = {path.name.split(".")[0]: path for path in Path("samples").glob("*.truth.json")}
+TRUTHS = {path.name.removesuffix(".truth.json"): path for path in Path("samples").glob("*.truth.json")}
 READABLE = [path for path in CAPTURES if name_of(path) in TRUTHS and name_of(path) != ENCRYPTED]
 
 
@@ -36,9 +40,8 @@ def exchanges_of(capture: Path) -> list[Exchange]:
 @pytest.mark.parametrize("ending", FORMATS)
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
 def test_the_output_is_the_golden_one(capture: Path, ending: str) -> None:
-    golden = GOLDEN / f"{name_of(capture)}.{ending}"
     lines = output(capture, FORMATS[ending]).splitlines()
-    assert lines == golden.read_bytes().splitlines(), "python samples/golden.py refreshes it"
+    assert lines == kept(golden(capture, ending)).splitlines(), "python samples/golden.py refreshes it"
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
@@ -95,8 +98,19 @@ def test_the_responses_are_those_that_the_clients_got(capture: Path) -> None:
 
 
 LOGGED = [path for path in READABLE if truth_of(path).get("answered")]
-# Brokers log nothing before a login has succeeded; a Java client's first ApiVersions is then of version 0.
-BEFORE_THE_LOGIN = {("ApiVersions", 0), ("SaslHandshake", 1), ("SaslAuthenticate", 2)}
+LOGIN = ("SaslHandshake", "SaslAuthenticate", None)  # None: a token behind SaslHandshake v0
+
+
+def after_the_login(exchanges: list[Exchange]) -> list[Exchange]:
+    """Without what brokers do not log: where one is to log in, all up to the last of that."""
+    last = {exchange.connection.id: exchange.number for exchange in exchanges if exchange.api in LOGIN}
+    doors = {exchange.connection.broker.port for exchange in exchanges if exchange.connection.id in last}
+    return [
+        exchange
+        for exchange in exchanges
+        if exchange.connection.broker.port not in doors
+        or exchange.number > last.get(exchange.connection.id, sys.maxsize)
+    ]
 
 
 def as_logged(exchange: Exchange) -> tuple[Any, ...]:
@@ -109,21 +123,25 @@ def as_logged(exchange: Exchange) -> tuple[Any, ...]:
 def test_other_requests_are_those_that_the_brokers_answered(capture: Path) -> None:
     truth = truth_of(capture)
     telling = {row["client_id"] for row in truth["requests"]}
-    logged = {
-        (*list(row.values())[:-1],): {error_name(code) for code in row["errors"]} for row in truth["answered"]
-    }
-    assert len(logged) == len(truth["answered"])
-    seen = {
-        as_logged(exchange): exchange
-        for exchange in exchanges_of(capture)
-        if exchange.client_id not in telling
-        and exchange.api != "Envelope"
-        and (exchange.api, exchange.api_version) not in BEFORE_THE_LOGIN
-    }
-    answered = {key for key, exchange in seen.items() if exchange.kind != UNANSWERED}
-    # An answer that the client did not wait for may be logged, and not be on the wire.
-    assert answered <= logged.keys() <= seen.keys()
-    assert {key: set(content.errors(seen[key])) for key in answered} == {key: logged[key] for key in answered}
+    # Correlation ids are unique only by grace of the client: those in Scala always said 0.
+    logged = Counter((*list(row.values())[:-1],) for row in truth["answered"])
+    errors = {(*list(row.values())[:-1],): row["errors"] for row in truth["answered"]}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    answered: Counter[tuple[Any, ...]] = Counter()
+    for exchange in after_the_login(exchanges_of(capture)):
+        if exchange.client_id in telling or exchange.api == "Envelope":
+            continue
+        key = as_logged(exchange)
+        seen[key] += 1
+        if exchange.kind not in (UNANSWERED, UNACKNOWLEDGED):
+            answered[key] += 1
+            codes = errors.get(key)  # null: up to 0.11 brokers did not log responses
+            assert codes is None or set(content.errors(exchange)) == {error_name(code) for code in codes}
+    assert not answered - logged
+    # Brokers talk to each other all the time: what was on its way when the recording began was sent before.
+    first = {key[1:3]: key[-1] for key in sorted(seen, key=lambda key: -key[-1])}
+    for key in logged - seen:
+        assert key[-1] == first[key[1:3]] - 1, f"{key} is not on the wire"
 
 
 def produced(capture: Path) -> list[dict[str, Any]]:
@@ -140,13 +158,162 @@ PRODUCING = [path for path in READABLE if produced(path) and name_of(path) != "m
 @pytest.mark.parametrize("capture", PRODUCING, ids=name_of)
 def test_the_records_are_as_many_as_the_clients_produced(capture: Path) -> None:
     sent = 0
+    telling = {row["client_id"] for row in produced(capture)}
     for exchange in exchanges_of(capture):
-        if exchange.api == "Produce" and exchange.kind in (ANSWERED, UNACKNOWLEDGED, UNANSWERED):
+        if (
+            exchange.api == "Produce"
+            and exchange.client_id in telling
+            and exchange.kind in (ANSWERED, UNACKNOWLEDGED, UNANSWERED)
+        ):
             count = content.records(exchange)
             if count is None or content.errors(exchange):
                 return  # compressed message sets do not tell, and what was refused is sent again
             sent += count
     assert sent == len(produced(capture))
+
+
+# What is not decoded, and why: librdkafka's mock cluster and Tansu answer a version that they do not know in
+# a layout that is no version's, or lack or add fields (samples/README.md, "Oddities"); raw-requests asks for
+# APIs and versions that nobody knows; one byte too many is librdkafka's, in AlterUserScramCredentials.
+OF_THE_MOCK_CLUSTER = ("truncated_body", "left_over")
+UNDECODED: dict[str, tuple[str, ...]] = {
+    "mock-acks0": OF_THE_MOCK_CLUSTER,
+    "mock-kafka-python": OF_THE_MOCK_CLUSTER,
+    "mock-librdkafka": OF_THE_MOCK_CLUSTER,
+    "mock-next-groups": OF_THE_MOCK_CLUSTER,
+    "mock-old-versions": OF_THE_MOCK_CLUSTER,
+    "mock-rebalance": OF_THE_MOCK_CLUSTER,
+    "unanswered": OF_THE_MOCK_CLUSTER,
+    "tansu-admin": ("truncated_body", "left_over"),
+    "raw-requests": ("truncated_body", "unknown_version", "unknown_api"),
+    "kafka-4-basics": ("left_over",),
+}
+# These say of the capture, not of a frame, what it lacks: brokers write a response's length before the rest,
+# and a recording begins in the middle of what brokers say to each other.
+OF_THE_CAPTURE = {"partial_frame", "resynchronised", "other_version", "unasked_response"}
+
+
+@pytest.mark.parametrize("capture", READABLE, ids=name_of)
+def test_all_is_decoded_but_what_is_known_not_to_be(capture: Path) -> None:
+    exchanges = exchanges_of(capture)
+    found = {anomaly.kind for exchange in exchanges for anomaly in exchange.anomalies} - OF_THE_CAPTURE
+    assert found <= set(UNDECODED.get(name_of(capture), ()))
+    if not found:
+        bodies = [body for each in exchanges for body in (each.request, each.response) if body is not None]
+        assert not any("_undecoded" in body or "_left_over" in body for body in bodies)
+
+
+if TYPE_CHECKING:
+    Feature = Callable[[Exchange], bool]
+
+
+def asks(*apis: str) -> Feature:
+    return lambda exchange: exchange.api in apis
+
+
+def fails(error: str, *apis: str) -> Feature:
+    return lambda exchange: exchange.api in apis and error in content.errors(exchange)
+
+
+def logs_in(mechanism: str) -> Feature:
+    return lambda exchange: exchange.sasl_mechanism == mechanism and exchange.principal is not None
+
+
+def rebalances(exchange: Exchange) -> bool:
+    """A group of the older protocol comes to its second generation."""
+    return exchange.api == "JoinGroup" and (exchange.response or {}).get("generation_id", 0) > 1
+
+
+def is_turned_away(exchange: Exchange) -> bool:
+    """By an error, or, where the token has no header, by silence."""
+    refused = "SASL_AUTHENTICATION_FAILED" in content.errors(exchange)
+    return refused or (exchange.api is None and exchange.kind == UNANSWERED)
+
+
+def is_throttled(exchange: Exchange) -> bool:
+    return exchange.api == "Produce" and bool(content.throttle_time_ms(exchange))
+
+
+def is_of_a_replica(exchange: Exchange) -> bool:
+    """Also a controller's, which fetches the log of the quorum; the broker's number moved in Fetch v15."""
+    if exchange.api != "Fetch" or exchange.request is None:
+        return False
+    replica = exchange.request.get("replica_state", exchange.request).get("replica_id", -1)
+    return bool(replica >= 0)
+
+
+# What the table "Releases of Apache Kafka" says is in a capture: by what kdissect shows of it.
+FEATURES: dict[str, Feature] = {
+    "produce, consume": asks("Produce"),
+    "a group that rebalances": rebalances,
+    "a transaction": asks("EndTxn"),
+    "topics are made": asks("CreateTopics"),
+    "groups are described": asks("DescribeGroups"),
+    "an ACL is made": asks("CreateAcls"),
+    "and refuses": lambda exchange: "TOPIC_AUTHORIZATION_FAILED" in content.errors(exchange),
+    "SASL/PLAIN": logs_in("PLAIN"),
+    "SCRAM": logs_in("SCRAM-SHA-256"),
+    "a login that fails": is_turned_away,
+    "a leader that moves": fails("NOT_LEADER_OR_FOLLOWER", "Produce", "Fetch"),
+    "a quota that throttles": is_throttled,
+    "the controller's orders": asks("LeaderAndIsr", "UpdateMetadata", "StopReplica"),
+    "AlterPartition": asks("AlterPartition"),
+    "Envelope": asks("Envelope"),
+    "Fetch between brokers": is_of_a_replica,
+    "Vote": asks("Vote"),
+    "BeginQuorumEpoch": asks("BeginQuorumEpoch"),
+    "FetchSnapshot": asks("FetchSnapshot"),
+    "BrokerRegistration": asks("BrokerRegistration"),
+    "BrokerHeartbeat": asks("BrokerHeartbeat"),
+    "ConsumerGroupHeartbeat": asks("ConsumerGroupHeartbeat"),
+    "a share group": asks("ShareFetch"),
+    "a streams group": asks("StreamsGroupHeartbeat"),
+    "PushTelemetry": asks("PushTelemetry"),
+}
+TABLE = "## Releases of Apache Kafka"
+
+
+def table() -> list[tuple[str, dict[str, str]]]:
+    """The table's rows: a feature, and what is said of it for each release."""
+    _, _, text = Path("samples/README.md").read_text().partition(TABLE)
+    rows = [line.strip("|").split("|") for line in text.split("\n\n")[2].splitlines()]
+    cells = [[cell.strip().strip("`") for cell in row] for row in rows]
+    return [(row[0], dict(zip(cells[0][1:], row[1:], strict=True))) for row in cells[2:]]
+
+
+def samples_of(release: str) -> list[Path]:
+    """Of the newest there are several."""
+    several = release == RELEASES[-1]
+    return [
+        path
+        for path in READABLE
+        if name_of(path) == f"kafka-{release}" or (several and name_of(path).startswith("kafka-4-"))
+    ]
+
+
+RELEASES = list(table()[0][1])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_table_says_what_is_in_the_captures(release: str) -> None:
+    exchanges = [exchange for capture in samples_of(release) for exchange in exchanges_of(capture)]
+    for feature, said in table():
+        is_one = FEATURES[feature]
+        assert (said[release] == "yes") == any(map(is_one, exchanges)), feature
+
+
+def test_metrics_are_those_that_the_broker_got() -> None:
+    (capture,) = [path for path in CAPTURES if name_of(path) == "kafka-4-cluster"]
+    got = Counter(
+        (row["client_id"], row["client_instance_id"], row["terminating"])
+        for row in truth_of(capture)["facts"]["telemetry"]
+    )
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for exchange in exchanges_of(capture):
+        if exchange.api == "PushTelemetry" and exchange.request:
+            body = exchange.request
+            seen[exchange.client_id, body["client_instance_id"], body["terminating"]] += 1
+    assert seen == got
 
 
 def test_kafka_inside_tls_is_told_to_be_tls() -> None:
