@@ -47,6 +47,8 @@ _LARGEST_FIRST_BYTE = 0x07
 _ENOUGH = 64 * 1024  # bytes of an incomplete first frame after which its beginning must do
 _PREFIX = 4096  # bytes of an incomplete frame that are tried
 _LONGEST_HEADER = 600  # bytes after which a header that is still incomplete is none
+_PRODUCE_0 = bytes(4)  # api key and version; or a response's correlation id
+_ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
 _CHAIN = 3  # responses in a row that make up for requests never seen
 
 
@@ -223,7 +225,7 @@ def _is_request(search: Search, place: int) -> bool | int:
         return int(end)
     frame = search.read(begin, size)
     if len(frame) == size:
-        if not fits_request(frame):
+        if not fits_request(frame) or _is_idle_produce(frame):
             return False
         if named:
             return True
@@ -231,6 +233,16 @@ def _is_request(search: Search, place: int) -> bool | int:
         return False  # a response with a small correlation id begins like a Produce request
     behind = search.peek(end, _REQUEST_BYTES)
     return end + _REQUEST_BYTES if behind is None else bool(_REQUEST.match(behind))
+
+
+def _is_idle_produce(frame: bytes) -> bool:
+    """Whether this is a Produce 0 that writes nothing. Nobody sends one, but the answer of an old broker to an
+    OffsetCommit with correlation id 0 reads like it, the topic's name in the place of the client id.
+    """
+    if not frame.startswith(_PRODUCE_0):
+        return False
+    topics = read_request_header(frame).body_pos + _ACKS_AND_TIMEOUT
+    return frame[topics : topics + 4] == bytes(4)
 
 
 def _names_client(frame: bytes) -> bool | None:
