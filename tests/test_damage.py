@@ -40,8 +40,9 @@ LEAST_RESPONSES = 0.4
 SNAPLENS = ("snaplen 68", "snaplen 96", "snaplen 200")
 HARMLESS = ("shuffled", "shuffled far", "duplicated", "duplicated, shuffled")
 
-# Its clients give all requests the correlation id 0: where a tenth of segments of 40 bytes is missing, so that
-# requests and responses are lost by the dozen, a response of the same form can be taken for the next one's.
+# Its clients give all requests the correlation id 0: where a tenth of segments of 40 bytes is missing, so
+# that requests and responses are lost by the dozen, a response of the same form can be taken for the next
+# one's.
 MISPAIRED = {("kafka-0.8.2", 40): 5}
 
 Found = dict[str, Counter[str]]

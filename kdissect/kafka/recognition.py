@@ -236,8 +236,8 @@ def _is_request(search: Search, place: int) -> bool | int:
 
 
 def _is_idle_produce(frame: bytes) -> bool:
-    """Whether this is a Produce 0 that writes nothing. Nobody sends one, but the answer of an old broker to an
-    OffsetCommit with correlation id 0 reads like it, the topic's name in the place of the client id.
+    """Whether this is a Produce 0 that writes nothing. Nobody sends one, but the answer of an old broker to
+    an OffsetCommit with correlation id 0 reads like it, the topic's name in the place of the client id.
     """
     if not frame.startswith(_PRODUCE_0):
         return False

@@ -236,7 +236,8 @@ def test_packets_without_any_captured_payload_take_no_room() -> None:
 
 def test_an_old_answer_is_not_taken_for_a_request() -> None:
     """With correlation id 0 an OffsetCommit 0 is answered by the bytes of a Produce 0 of a client "spread"."""
-    answered = {"topics": [{"name": "spread", "partitions": [{"partition_index": 0, "error_code": 0}]}]}
+    partition = {"partition_index": 0, "error_code": 0}
+    answered = {"topics": [{"name": "spread", "partitions": [partition]}]}
     answer = response(8, 0, answered, correlation_id=0)
     assert locate_request(search(*[answer] * 5)) is None
     written = {"acks": 0, "timeout_ms": 1, "topic_data": [{"name": "spread", "partition_data": []}]}
