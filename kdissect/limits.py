@@ -7,7 +7,7 @@ and sets its numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 KIB = 1024
@@ -46,6 +46,16 @@ class Limits:
         "may usually have 1024 files open, and others need some.",
     )
 
+    live_bytes: int = _bound(
+        64 * MIB,
+        "capture, live",
+        "Captured and not yet dissected: a burst of a second at 500 Mbit/s. What comes then is dropped and "
+        "counted.",
+    )
+    live_packets: int = _bound(
+        500_000, "capture, live", "The same: each costs some 60 bytes more than it has."
+    )
+
     fragment_datagrams: int = _bound(
         1024,
         "net, fragments",
@@ -75,6 +85,15 @@ class Limits:
     )
     stream_bytes_in_all: int = _bound(
         64 * MIB, "net, streams", "The same in all connections together; the longest waiting goes first."
+    )
+    gathered_bytes: int = _bound(
+        64 * KIB,
+        "net, streams",
+        "Bytes in the middle of a large frame that are passed on at once rather than packet by packet: more "
+        "would save little, and leave the processor's caches meanwhile.",
+    )
+    gathering_streams: int = _bound(
+        64, "net, streams", "Streams that gather at a time: with `gathered_bytes`, 4 MiB together."
     )
     patience_segments: int = _bound(
         64,
@@ -201,6 +220,11 @@ class Limits:
         "Exchanges held back while a connection waits for a late segment, a quarter of a second as a rule.",
     )
     order_bytes: int = _bound(16 * MIB, "analysis, ordering", "Their frames.")
+    order_age_ns: int = _bound(
+        10 * MINUTE_NS,
+        "analysis, ordering",
+        "How long one is held back. In a file patience ends sooner; live haste is worth more than order.",
+    )
 
     topic_names: int = _bound(
         200_000,
@@ -284,3 +308,16 @@ class Limits:
 
 
 DEFAULT = Limits()
+
+LIVE = replace(
+    DEFAULT, patience_ns=100 * MILLISECOND_NS, naming_window_ns=0, order_age_ns=100 * MILLISECOND_NS
+)
+"""For packets that come while somebody watches: what waits is shown within 200 ms."""
+
+
+def live(limits: Limits) -> Limits:
+    """The same for who has set some of the bounds of ``DEFAULT``."""
+    changed = {name: getattr(limits, name) for name in Limits.__slots__}
+    return replace(
+        LIVE, **{name: value for name, value in changed.items() if value != getattr(DEFAULT, name)}
+    )

@@ -2,7 +2,8 @@
 
     Packet -> Segment -> Data | Gap -> Frame -> Exchange
 
-Times are integers: nanoseconds since 1970-01-01 UTC, always the packet's time, never this machine's clock.
+Times are integers: nanoseconds since 1970-01-01 UTC, always the packet's time, never this machine's clock
+(which tells only how long a ``Lull`` lasts).
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class Packet(NamedTuple):
     interface: Interface
     data: bytes
     length: int
+
+
+class Lull(NamedTuple):
+    """What was captured so far has been read, and no more has come: stands between packets that come live.
+
+    Attributes:
+        time_ns: how far packet time has come meanwhile: the latest packet's, and how long ago that came.
+    """
+
+    time_ns: int
 
 
 class Segment(NamedTuple):

@@ -28,7 +28,7 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.groups import GroupProtocols
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed
+from kdissect.model import Closed, Lull
 from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments
 
@@ -45,7 +45,7 @@ class Dissection:
     """Packets in, exchanges out: iterate over it once.
 
     Args:
-        packets: in order of time.
+        packets: in order of time; lulls among them where they come live.
         limits: bounds of every stage.
         ports: look only at connections with one of these ports; empty: at all.
         kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
@@ -62,7 +62,7 @@ class Dissection:
 
     def __init__(
         self,
-        packets: Iterable[Packet],
+        packets: Iterable[Packet | Lull],
         *,
         limits: Limits = DEFAULT,
         ports: Collection[int] = (),
@@ -93,20 +93,29 @@ class Dissection:
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""
         connections, segments, ordering = self._connections, self._segments, self._ordering
+        trail = self._trail
         for packet in self._packets:
-            self.counts["packets"] += 1
-            segment = segments.feed(packet)
-            if segment is None:
+            if isinstance(packet, Lull):
+                yield from self._wait(packet.time_ns)
                 continue
-            if segment.time_ns > self._time_ns:
-                self._time_ns = segment.time_ns
+            self.counts["packets"] += 1
+            events = connections.feed_usual(packet) if trail is None else None
+            if events is None:
+                segment = segments.feed(packet)
+                if segment is None:
+                    continue
+                events = connections.feed(segment)
+                if trail is not None:
+                    trail.note(connections.ordinal(segment.ends), segments.take_parts())
+            if packet.time_ns > self._time_ns:
+                self._time_ns = packet.time_ns
+            if not (events or ordering.held):
+                continue
             exchanges: list[Exchange] = []
-            for event in connections.feed(segment):
+            for event in events:
                 exchanges += self._dissect(*event)
-            if self._trail is not None:
-                self._trail.note(connections.ordinal(segment.ends), segments.take_parts())
-            if exchanges or ordering.holds:
-                yield from self._named(ordering.feed(exchanges, connections.waiting_since_ns))
+            if exchanges or ordering.held:
+                yield from self._named(ordering.feed(exchanges, self._waiting_since_ns()))
         segments.close()
         exchanges = [exchange for event in connections.close() for exchange in self._dissect(*event)]
         exchanges.sort(key=lambda exchange: exchange.order)
@@ -115,6 +124,20 @@ class Dissection:
         self.counts["exchanges"] += len(named)
         yield from named
         self.counts.update(connections.counts)
+
+    def _wait(self, now_ns: int) -> Iterator[Exchange]:
+        """Time goes on without packets: what has waited long enough waits no more."""
+        self._time_ns = max(self._time_ns, now_ns)
+        events = self._connections.wait(self._time_ns)
+        exchanges = [exchange for event in events for exchange in self._dissect(*event)]
+        exchanges.sort(key=lambda exchange: exchange.order)
+        if exchanges or self._ordering.held:
+            yield from self._named(self._ordering.feed(exchanges, self._waiting_since_ns()))
+
+    def _waiting_since_ns(self) -> int | None:
+        """Exchanges that completed later are held back; None: none are."""
+        since_ns = self._connections.waiting_since_ns
+        return None if since_ns is None else max(since_ns, self._time_ns - self._limits.order_age_ns)
 
     def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
         if isinstance(item, Closed):
@@ -175,7 +198,7 @@ class Dissection:
 
 
 def dissect(
-    packets: Iterable[Packet],
+    packets: Iterable[Packet | Lull],
     *,
     limits: Limits = DEFAULT,
     ports: Collection[int] = (),

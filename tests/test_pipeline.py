@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.limits import Limits
+from kdissect.limits import LIVE, Limits
+from kdissect.model import UNANSWERED, Lull
 from kdissect.pipeline import dissect
 from tests.frames import (
     API_VERSIONS,
@@ -25,7 +26,7 @@ from tests.frames import (
 from tests.segments import Talk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kdissect.model import Exchange, Packet
 
@@ -141,3 +142,61 @@ def test_small_bounds_change_what_is_told_but_nothing_breaks() -> None:
     limits = Limits(frame_bytes=100, resync_bytes=1000, pending_requests=1, naming_rows=1, stream_bytes=2000)
     rows = told(dissect(talk().packets, limits=limits))
     assert {row[:2] for row in rows if row[2] != "orphan"} == {row[:2] for row in EXPECTED}
+
+
+# What comes live
+
+
+def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
+    """Of a connection that began before the capture, the first segment may have come late."""
+    made = talk()
+    packets = made.packets[3:]
+    last_ns = packets[-1].time_ns
+    patience_ns = LIVE.patience_ns
+    met: list[int] = []
+
+    def live() -> Iterator[Packet | Lull]:
+        yield from packets[:2]
+        yield Lull(packets[1].time_ns + patience_ns // 2)
+        met.append(len(exchanges))
+        yield Lull(packets[1].time_ns + patience_ns)
+        met.append(len(exchanges))
+        yield from packets[2:]
+        yield Lull(last_ns + patience_ns)
+        met.append(len(exchanges))
+
+    exchanges: list[Exchange] = []
+    for exchange in dissect(live(), limits=LIVE):
+        exchanges.append(exchange)  # noqa: PERF402  (its length is asked for meanwhile)
+    assert met == [0, 1, len(exchanges) - 1]
+    assert exchanges[-1].kind == UNANSWERED
+    assert told(exchanges) == told(dissect(packets))
+
+
+def test_a_connection_that_waits_does_not_hold_back_others_for_long() -> None:
+    waiting, other = (
+        Talk(client=("10.0.0.1", 40001)).handshake(),
+        Talk(client=("10.0.0.1", 40002)).handshake(),
+    )
+    waiting.client_sends(b"".join(heartbeats(1, first=1)))
+    waiting.broker_skips(10)
+    waiting.broker_sends(b"".join(heartbeat_answers(1, first=1)))
+    start_ns = waiting.packets[-1].time_ns
+    other.client_sends(b"".join(heartbeats(1, first=2)))
+    other.broker_sends(b"".join(heartbeat_answers(1, first=2)))
+    late = [packet._replace(time_ns=start_ns + n) for n, packet in enumerate(other.packets, 1)]
+    met: list[int] = []
+    exchanges: list[Exchange] = []
+
+    def live() -> Iterator[Packet | Lull]:
+        yield from waiting.packets
+        yield from late
+        yield Lull(late[-1].time_ns + 1)
+        met.append(len(exchanges))
+        yield Lull(late[-1].time_ns + LIVE.order_age_ns + 1)
+        met.append(len(exchanges))
+
+    for exchange in dissect(live(), limits=LIVE):
+        exchanges.append(exchange)  # noqa: PERF402
+    assert met == [0, 1]
+    assert exchanges[0].correlation_id == 2

@@ -1,6 +1,8 @@
 """An exchange -> whether a credential, or what could be one, is in its bytes. Holds nothing.
 
 It was decoded with credentials withheld: where something was, the bytes on the wire are not to be passed on.
+Nor are bytes of which nobody knows what they are: a gap that hides where a message begins makes the rest of
+it, which may be a password, bytes that were passed over.
 """
 
 from __future__ import annotations
@@ -12,13 +14,27 @@ from kdissect.kafka.secrets import FETCH, FETCH_SNAPSHOT, is_cluster_metadata, i
 from kdissect.model import Embedded, Withheld
 
 if TYPE_CHECKING:
-    from kdissect.model import Exchange
+    from collections.abc import Iterable
+
+    from kdissect.model import Anomaly, Exchange
+
+_CONNECTION = "connection"
+
+
+def may_hide_credentials(anomalies: Iterable[Anomaly]) -> bool:
+    """Whether bytes of the connection were passed over, or may have been: all that is said of a connection
+    rather than of a message says so, but of one whose other direction was not captured.
+    """
+    return any(each.where == _CONNECTION and each.kind != "one_direction" for each in anomalies)
 
 
 def may_carry_credentials(exchange: Exchange) -> bool:
     """Whether something in either message was withheld, is a record of the cluster's metadata, where SCRAM
-    credentials and delegation tokens are kept, or would have been one of these if it had been captured whole.
+    credentials and delegation tokens are kept, or would have been one of these if it had been captured whole;
+    or something before them was passed over.
     """
+    if may_hide_credentials(exchange.anomalies):
+        return True
     if not is_credential_api(exchange.api_key):
         return False
     is_whole = all(frame.complete for frame in (exchange.request_frame, exchange.response_frame) if frame)

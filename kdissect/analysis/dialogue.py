@@ -98,7 +98,13 @@ class Dialogue:
         if self._client is not None:
             if isinstance(item, Gap):
                 return self._take_gap(side, item)
-            return self._take(side, self._framings[side].feed(item))
+            framing = self._framings[side]
+            found = framing.feed(item)
+            if found:
+                self._connection.wanted[side] = 0
+                return self._take(side, found)
+            self._connection.wanted[side] = min(framing.wanted, self._limits.gathered_bytes)
+            return []
         if isinstance(item, Gap):
             self._count(item)
         if self.protocol is not None:
@@ -242,6 +248,7 @@ class Dialogue:
 
     def _take_gap(self, side: int, gap: Gap) -> list[Exchange]:
         self._counts.update(self._count(gap))
+        self._connection.wanted[side] = 0
         if self._losses is None:
             assert self._pairing is not None
             self._losses = Losses(self._pairing, self._counts)

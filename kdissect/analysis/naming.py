@@ -136,12 +136,13 @@ class Naming:
 
 def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
     """Where an exchange names topics by id; for most apis and versions nowhere."""
-    found = []
-    request, response = request_layout(exchange), response_layout(exchange)
-    if request is not None and exchange.request is not None:
-        found += [(exchange.request, struct) for struct in _naming_structs(request)]
-    if response is not None and exchange.response is not None:
-        found += [(exchange.response, struct) for struct in _naming_structs(response)]
+    found: list[tuple[Body, _Struct]] = []
+    for layout, body in (
+        (request_layout(exchange), exchange.request),
+        (response_layout(exchange), exchange.response),
+    ):
+        if layout is not None and body is not None:
+            found += [(body, struct) for struct in _naming_structs(layout)]
     return found
 
 

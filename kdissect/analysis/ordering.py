@@ -21,20 +21,19 @@ Entry = tuple[tuple[int, int], int, "Exchange"]
 
 
 class Ordering:
-    """What is held back until its order is settled."""
+    """What is held back until its order is settled.
 
-    __slots__ = ("_bytes", "_heap", "_limits", "_places")
+    Attributes:
+        held: that, as a heap.
+    """
+
+    __slots__ = ("_bytes", "_limits", "_places", "held")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._heap: list[Entry] = []
+        self.held: list[Entry] = []
         self._bytes = 0
         self._places = count()
-
-    @property
-    def holds(self) -> bool:
-        """Whether any exchange is held back."""
-        return bool(self._heap)
 
     def feed(self, exchanges: list[Exchange], waiting_since_ns: int | None) -> list[Exchange]:
         """Take exchanges that one connection completed, in its order; get those whose place is settled.
@@ -43,7 +42,7 @@ class Ordering:
             exchanges: may be empty.
             waiting_since_ns: time of the earliest packet that any connection holds; None while none does.
         """
-        heap = self._heap
+        heap = self.held
         if not heap and waiting_since_ns is None:
             return exchanges
         for exchange in exchanges:

@@ -40,6 +40,7 @@ class Survey:
     Attributes:
         census: of the packets.
         protocols: connections by protocol.
+        ends: how they ended.
         ipv6: connections over IPv6.
         from_start: Kafka connections whose SYN was captured.
         one_sided: Kafka connections of which one side alone said anything.
@@ -53,6 +54,7 @@ class Survey:
     def __init__(self, limits: Limits) -> None:
         self.census = Census(limits)
         self.protocols: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
         self.ipv6 = self.from_start = self.one_sided = 0
         self.unread: Counter[tuple[str, str]] = Counter()
         self.kinds: Counter[str] = Counter()
@@ -65,10 +67,11 @@ class Survey:
         """Let packets pass."""
         return self.census.watch(packets)
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:  # noqa: ARG002
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
         """Take a connection that is over; of its exchanges some may still be on their way."""
         protocol = dialogue.protocol or UNRECOGNISED
         self.protocols[protocol] += 1
+        self.ends[end.reason] += 1
         self.ipv6 += ":" in connection.ends[0].ip
         if protocol == KAFKA:
             self.from_start += connection.initiator is not None

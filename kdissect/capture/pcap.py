@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.source import BYTE_ORDERS, Form
 from kdissect.errors import CaptureError
-from kdissect.model import Interface, Packet
+from kdissect.model import Interface, Lull, Packet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +38,14 @@ def recognised(head: bytes) -> bool:
     return head[:4] in _ORDERS
 
 
-def packets(window: Window, source: Source) -> Iterator[Packet]:
-    """Packets in the order of the file.
+def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
+    """Packets in the order of the file, and lulls where the source waits for more.
 
     Raises:
         CaptureError: the file header is not that of a version 2 file, or a packet header announces more
             bytes than ``limits.packet_bytes``; all packets before it have been yielded.
     """
-    if not window.more(0, FILE_HEADER_BYTES):
+    if not window.wait_for(FILE_HEADER_BYTES):
         source.warn("ends in the middle of the file header")
         return
     order, magic = _ORDERS[window.data[:4]]
@@ -62,10 +62,15 @@ def packets(window: Window, source: Source) -> Iterator[Packet]:
     tick_ns = 1 if magic == NANOSECONDS else 1000
     header = _PACKET_HEADER_BYTES[magic]
     limit = source.limits.packet_bytes
-    number = 0
+    number = time_ns = 0
     pos, need = FILE_HEADER_BYTES, header
     try:
-        while window.more(pos, need):
+        while window.more(pos, need) or window.waits:
+            if window.waits:
+                if number:
+                    yield Lull(time_ns + source.silent_ns)
+                pos = 0
+                continue
             data, pos, need = window.data, 0, header
             size = len(data)
             last = size - header
@@ -88,6 +93,13 @@ def packets(window: Window, source: Source) -> Iterator[Packet]:
                 pos = end
             source.packets = number
         if window.data:
-            source.warn(f"ends in the middle of packet {number + 1}, which begins at {window.place(0)}")
+            place = window.place(0)
+            if len(window.data) >= header:
+                _, _, captured, length = unpack(window.data, 0)
+                if captured > length:  # a packet that was cut off by the end of the file has a true header
+                    raise CaptureError(
+                        f"packet {number + 1} claims {captured} captured bytes of {length}, at {place}"
+                    )
+            source.warn(f"ends in the middle of packet {number + 1}, which begins at {place}")
     finally:
         source.packets = number

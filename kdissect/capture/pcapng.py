@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.capture.section import ENHANCED_PACKET, LEAST_BYTES, NO_CLOCK, SECTION, SIMPLE_PACKET, Section
-from kdissect.model import Packet
+from kdissect.model import Lull, Packet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,9 @@ def recognised(head: bytes) -> bool:
     return head[:4] == SECTION.to_bytes(4, "big")
 
 
-def packets(window: Window, source: Source) -> Iterator[Packet]:
-    """Packets in the order of the file. One without a time (simple packet block) gets that of the one before.
+def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
+    """Packets in the order of the file, and lulls where the source waits for more. A packet without a time
+    (simple packet block) gets that of the one before.
 
     Raises:
         CaptureError: a block that contradicts itself, or an announced length beyond ``limits``; all packets
@@ -36,7 +37,12 @@ def packets(window: Window, source: Source) -> Iterator[Packet]:
     limit = source.limits.packet_bytes
     number = others = time_ns = pos = 0
     try:
-        while (block := section.next_packet(pos)) is not None:
+        while (block := section.next_packet(pos)) is not None or window.waits:
+            if block is None:
+                if number:
+                    yield Lull(time_ns + source.silent_ns)
+                pos = 0
+                continue
             kind, pos, passed = block
             number += passed
             others += passed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from itertools import chain
-from typing import IO, TYPE_CHECKING, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Self, TypeAlias, cast
 
 from kdissect.capture import compression, pcap, pcapng
 from kdissect.capture.appearance import appearance
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import TracebackType
 
-    from kdissect.model import Interface, Packet
+    from kdissect.model import Interface, Lull, Packet
 
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -144,7 +144,7 @@ class Capture:
 
     def _packets_of(self, source: Source) -> Generator[Packet, None, None]:
         try:
-            yield from packets_of(source)
+            yield from _packets_of_file(source)
         except CaptureError as error:
             if self._named == 1:
                 raise
@@ -157,22 +157,17 @@ class Capture:
         )
 
 
-def packets_of(source: Source) -> Generator[Packet, None, None]:
-    """Packets of one source in its order, whatever compression and format its content turns out to have.
+def packets_of(source: Source) -> Generator[Packet | Lull, None, None]:
+    """Packets of one source in its order, whatever compression and format its content turns out to have; of a
+    live source also lulls.
 
     Raises:
         CaptureError: it is not a capture, or cannot be read any further; the text begins with its name.
     """
     try:
-        window = Window(source.blocks())
-        window.more(0, _MAGIC_BYTES)
-        method = compression.recognised(window.data)
-        if method is not None:
-            source.compression = method.name
-            window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
-            window.more(0, _MAGIC_BYTES)
-            if not window.data and source.warnings:
-                raise CaptureError(f"its {method.name} data ends before the first packet")
+        window, method = _unpacked(source)
+        if method is not None and not window.data and source.warnings:
+            raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
             if file_format.recognised(window.data):
                 yield from file_format.packets(window, source)
@@ -186,8 +181,38 @@ def packets_of(source: Source) -> Generator[Packet, None, None]:
         raise CaptureError(source.told(error)) from error
 
 
+def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
+    """Whether a file begins as a capture does, behind its compression if it has one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    source = Source(path, limits, block_bytes=_GLANCE_BYTES)
+    try:
+        window, _ = _unpacked(source)
+    except CaptureError:  # what looks compressed, and is not
+        return False
+    return any(file_format.recognised(window.data) for file_format in (pcap, pcapng))
+
+
+def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
+    """What a source begins with, and how it was compressed."""
+    window = Window(source.blocks())
+    window.wait_for(_MAGIC_BYTES)
+    method = compression.recognised(window.data)
+    if method is not None:
+        source.compression = method.name
+        window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
+        window.more(0, _MAGIC_BYTES)
+    return window, method
+
+
+def _packets_of_file(source: Source) -> Generator[Packet, None, None]:
+    return cast("Generator[Packet, None, None]", packets_of(source))  # which waits for nothing
+
+
 def _first_ns(origin: Origin, limits: Limits) -> int | None:
     """Time of a file's first packet, None where it has none; the file is closed again."""
-    with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
+    with closing(_packets_of_file(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns

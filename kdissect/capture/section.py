@@ -44,7 +44,7 @@ LEAST_BYTES = {
 OPTIONS_BYTES = 1 * MIB
 
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
-RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM = 4, 5, 6, 7
+RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
 APPLICATION = 4  # of a section: what wrote it
 
 # What 64 bits of nanoseconds can tell (1677 to 2262): tables and files that times go to have such columns.
@@ -91,6 +91,7 @@ class Section:
         self._source = source
         self._clocks: list[Clock] = []
         self._interfaces_before = 0
+        self._passed = 0
         self._time_warned = False
         self.cut: str | None = None
         self.cut_packet = False
@@ -108,13 +109,15 @@ class Section:
 
         Returns:
             Its type, its place in the window, which holds all of it, and how many blocks were passed that
-            Wireshark numbers like packets; None at the end of the stream.
+            Wireshark numbers like packets; None at the end of the stream, and where it waits for more: to be
+            asked again from 0.
         """
         window = self._window
-        passed = 0
+        passed, self._passed = self._passed, 0
         while True:
             if len(window.data) - pos < HEAD_BYTES:
                 if not window.more(pos, HEAD_BYTES):
+                    self._passed = passed
                     self.cut = window.place(0) if window.data else None
                     return None
                 pos = 0
@@ -133,6 +136,7 @@ class Section:
                 raise self._fault(f"a block claims {total} bytes, too many to be true", pos)
             if len(window.data) - pos < total:
                 if not window.more(pos, total):
+                    self._passed = passed
                     self.cut, self.cut_packet = window.place(0), kind in _PACKET_KINDS
                     return None
                 pos = 0
@@ -175,7 +179,7 @@ class Section:
         window = self._window
         begin = window.place(pos)
         window.more(pos, 0)
-        if not (window.skip(total - 4) and window.more(0, 4)):
+        if not (window.skip(total - 4) and window.wait_for(4)):
             self.cut = begin
             return False
         self._check_end(0, total, begin)
@@ -198,7 +202,9 @@ class Section:
         link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
         options = self._options(pos + 16, pos + total - 4)
         name = _text(options.get(INTERFACE_NAME, b""))
-        interface = Interface(self._source.name, self._interfaces_before + index, link_type, snaplen, name)
+        interface = Interface(
+            self._source.called(name), self._interfaces_before + index, link_type, snaplen, name
+        )
         resolution = options.get(INTERFACE_RESOLUTION, b"\x06")[:1]
         offset = options.get(INTERFACE_OFFSET, b"")
         offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
@@ -218,7 +224,8 @@ class Section:
         if interface in statistics or len(statistics) < self._source.limits.interfaces:
             options = self._options(pos + 20, pos + total - 4)
             counters = (
-                options.get(code) for code in (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED)
+                options.get(code)
+                for code in (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
             )
             unpack = struct.Struct(self._order + "Q").unpack
             statistics[interface] = InterfaceStatistics(

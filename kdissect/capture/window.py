@@ -2,6 +2,8 @@
 
 Holds the block that is being read plus, when a unit crosses blocks, the beginning of that unit: one unit and
 one block at most. A unit that is announced but never arrives costs no more than what did arrive.
+
+An empty block says that nothing more has come yet: only live captures have such (source.py).
 """
 
 from __future__ import annotations
@@ -19,41 +21,53 @@ class Window:
     Attributes:
         data: those bytes; replaced by ``more`` and ``skip``, never changed in place.
         start: place in the stream of the first of them.
+        waits: whether the last call of ``more`` failed only because nothing more has come yet.
     """
 
-    __slots__ = ("_blocks", "_unit", "data", "start")
+    __slots__ = ("_blocks", "_unit", "data", "start", "waits")
 
     def __init__(self, blocks: Iterator[bytes], unit: str = "byte") -> None:
         self._blocks = blocks
         self._unit = unit
         self.data = b""
         self.start = 0
+        self.waits = False
 
     def more(self, pos: int, need: int) -> bool:
         """Forget what is before ``pos``, then read until ``need`` bytes are there.
 
         Returns:
-            Whether they are. When not, the stream has ended, and ``data`` is what is left of it.
+            Whether they are. When not, ``data`` is what is left: the stream has ended, or it ``waits``.
         """
         self.start += pos
+        self.waits = False
         pieces = [self.data[pos:]]
         size = len(pieces[0])
         while size < need:
-            block = next(self._blocks, b"")
+            block = next(self._blocks, None)
             if not block:
+                self.waits = block is not None
                 break
             pieces.append(block)
             size += len(block)
         self.data = b"".join(pieces)
         return size >= need
 
+    def wait_for(self, need: int) -> bool:
+        """Read until ``need`` bytes are there, however long that takes; False when the stream ends before."""
+        while not self.more(0, need):
+            if not self.waits:
+                return False
+        return True
+
     def skip(self, count: int) -> bool:
         """Forget the next ``count`` bytes without holding them; False when the stream ends before."""
         while count > len(self.data):
             count -= len(self.data)
             self.start += len(self.data)
-            self.data = next(self._blocks, b"")
-            if not self.data:
+            block = next(self._blocks, None)
+            self.data = block or b""
+            if block is None:
                 return False
         self.start += count
         self.data = self.data[count:]
@@ -61,7 +75,7 @@ class Window:
 
     def rest(self) -> Iterator[bytes]:
         """All that is left, in blocks; the window is of no use afterwards."""
-        return chain([self.data], self._blocks)
+        return filter(None, chain([self.data], self._blocks))
 
     def place(self, pos: int) -> str:
         """Where in the stream the byte at ``pos`` stands, in words."""

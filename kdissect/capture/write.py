@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from kdissect.capture.pcap import NANOSECONDS
 from kdissect.capture.section import (
+    ACCEPTED,
     APPLICATION,
     BYTE_ORDER_MAGIC,
+    DELIVERED,
+    DROPPED_BY_INTERFACE,
+    DROPPED_BY_SYSTEM,
     ENHANCED_PACKET,
     INTERFACE,
     INTERFACE_NAME,
     INTERFACE_RESOLUTION,
+    RECEIVED,
     SECTION,
+    STATISTICS,
 )
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
+    from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import Interface, Packet
 
 _DECIMAL_NANOSECONDS = b"\x09"
@@ -47,14 +54,31 @@ class PcapngWriter:
         """Append a packet, and its interface before it where it is the first of that interface."""
         index = self._indexes.get(packet.interface)
         if index is None:
-            if len(self._indexes) >= self._most:
-                self._begin_section()
-            index = self._indexes[packet.interface] = len(self._indexes)
-            self._file.write(_interface(packet.interface))
-        # Times before 1970 come from broken clocks only, and the format cannot tell them without an offset.
-        ticks = min(max(packet.time_ns, 0), _LATEST_TICKS)
-        head = struct.pack("<5I", index, ticks >> 32, ticks & 0xFFFFFFFF, len(packet.data), packet.length)
+            index = self._introduce(packet.interface)
+        high, low = _ticks(packet.time_ns)
+        head = struct.pack("<5I", index, high, low, len(packet.data), packet.length)
         self._file.write(block(ENHANCED_PACKET, head + packet.data))
+
+    def count(self, interface: Interface, statistics: InterfaceStatistics, time_ns: int) -> None:
+        """Append what was counted on an interface until this time."""
+        index = self._indexes.get(interface)
+        if index is None:
+            index = self._introduce(interface)
+        codes = (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
+        told = [
+            _option(code, struct.pack("<Q", counter))
+            for code, counter in zip(codes, statistics, strict=True)
+            if counter is not None
+        ]
+        head = struct.pack("<3I", index, *_ticks(time_ns))
+        self._file.write(block(STATISTICS, head + b"".join(told) + bytes(4)))
+
+    def _introduce(self, interface: Interface) -> int:
+        if len(self._indexes) >= self._most:
+            self._begin_section()
+        index = self._indexes[interface] = len(self._indexes)
+        self._file.write(_interface(interface))
+        return index
 
     def _begin_section(self) -> None:
         """Begin a section, which has no interfaces yet."""
@@ -95,6 +119,14 @@ def block(kind: int, body: bytes) -> bytes:
     padding = -len(body) % 4
     total = struct.pack("<I", 12 + len(body) + padding)
     return struct.pack("<I", kind) + total + body + bytes(padding) + total
+
+
+def _ticks(time_ns: int) -> tuple[int, int]:
+    """Nanoseconds in two halves. Times before 1970 come from broken clocks only, and the format cannot tell
+    them without an offset.
+    """
+    ticks = min(max(time_ns, 0), _LATEST_TICKS)
+    return ticks >> 32, ticks & 0xFFFFFFFF
 
 
 def _interface(interface: Interface) -> bytes:

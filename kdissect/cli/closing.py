@@ -11,6 +11,7 @@ from kdissect.sinks.shortcomings import shortcomings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.pipeline import Dissection
 
@@ -21,7 +22,7 @@ _UNRECOGNISED = "not recognised"
 
 
 def close(
-    capture: Capture,
+    capture: Capture | Ongoing,
     dissection: Dissection,
     *,
     shown: int,

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import click
 
-_LIVE = "tcpdump -i IFACE -U -w - | kdissect read -l -"
+_LIVE = "kdissect live -i IFACE"
 
 ELSEWHERE = {
-    "-a": f"kdissect reads captures; for what passes now: {_LIVE}",
+    "-a": f"read reads captures; for what passes now: {_LIVE}",
     "-A": "-x shows the bytes of each field",
     "-C": "-w writes one file; editcap splits it",
-    "-D": "kdissect reads captures; tcpdump -D lists interfaces",
+    "-D": "kdissect live -D lists interfaces",
     "-e": "choose columns behind --json (jq) or --csv, or filter by them with --where",
     "-E": "--csv has a header line and commas, --json a key for each column",
-    "-f": "choose with --port and --where; capture filters are tcpdump's",
+    "-f": "choose with --port and --where; capture filters are for kdissect live",
     "-F": "-w writes pcapng; editcap converts it",
-    "-i": f"kdissect reads captures; for what passes now: {_LIVE}",
+    "-i": f"read reads captures; for what passes now: {_LIVE}",
     "-n": "leave it out: kdissect looks up no names",
     "-nn": "leave it out: kdissect looks up no names",
     "-N": "leave it out: kdissect looks up no names",

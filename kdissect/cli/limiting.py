@@ -37,28 +37,28 @@ one is counted and told. --limits NAME=VALUE sets one: a count, a size (64KB, 16
 """
 
 
-def _read(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> Limits:
-    if SHOW in texts:
-        click.echo(table(), nl=False)
-        context.exit()
-    return to_limits(texts)
+def limits_option(usual: Limits = DEFAULT) -> Callable[[Command], Command]:
+    """Give a command ``--limits``; it gets the value as ``limits``: the usual ones, but for what was set."""
 
+    def read(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> Limits:
+        if SHOW in texts:
+            click.echo(table(usual), nl=False)
+            context.exit()
+        return to_limits(texts, usual)
 
-def limits_option(command: Command) -> Command:
-    """Give a command ``--limits``; it gets the value as ``limits``, a ``Limits``."""
     return click.option(
         "--limits",
         multiple=True,
         is_flag=False,
         flag_value=SHOW,
-        callback=_read,
+        callback=read,
         metavar="NAME=VALUE",
         help="Set a bound on what is held: connections=50000, stream_bytes=16MiB. Alone: show them all.",
-    )(command)
+    )
 
 
-def to_limits(texts: Iterable[str]) -> Limits:
-    """``connections=50000,stream_bytes=16MiB`` -> the defaults with these numbers in their place.
+def to_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
+    """``connections=50000,stream_bytes=16MiB`` -> the usual bounds with these numbers in their place.
 
     Raises:
         click.BadParameter: there is no such bound, or the value is none.
@@ -75,7 +75,7 @@ def to_limits(texts: Iterable[str]) -> Limits:
         if plain not in known:
             raise click.BadParameter(f'no bound is called "{name.strip()}"{did_you_mean(plain, known)}')
         wanted[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
-    return replace(DEFAULT, **wanted)
+    return replace(usual, **wanted)
 
 
 def table(limits: Limits = DEFAULT) -> str:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 COMMANDS = {
     "read": "Show what Kafka clients and brokers said in a capture.",
     "records": "Show the records that were produced and fetched.",
+    "live": "Show what Kafka clients and brokers say, as they say it.",
     "summary": "Tell who talked to whom about what, how fast, and with which errors.",
     "check": "Tell what kind of capture this is, and how good.",
+    "export": "Write typed tables for Spark, DuckDB, pandas, polars.",
     "apis": "Show which apis and versions are known, and their layouts.",
 }
 EXAMPLES = """\b
@@ -29,6 +31,7 @@ Examples:
   kdissect read -V --api Fetch x.pcapng  every field of every Fetch
   kdissect read --json - < x.pcap.gz     JSON lines, from stdin
   kdissect records --topic orders x.pcap key and value of every record
+  kdissect live -i eth0                  what passes an interface now
   kdissect apis Fetch 13                 the layout of one version
 """
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kdissect.cli.limiting import limits_option
+from kdissect.limits import LIVE
 from kdissect.model import KINDS
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def all_ports(sets: Iterable[frozenset[int]]) -> frozenset[int]:
     return frozenset[int]().union(*sets)
 
 
-def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in this order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
@@ -87,7 +89,7 @@ def _criterion(name: str, metavar: str, text: str) -> Callable[[Command], Comman
     return click.option(f"--{name}", multiple=True, metavar=metavar, help=text)
 
 
-input_options = _together(
+_file_options = together(
     click.argument("files", nargs=-1, metavar="FILE..."),
     click.option(
         "-r",
@@ -96,6 +98,8 @@ input_options = _together(
         metavar="FILE",
         help="A FILE, as tshark has it.",
     ),
+)
+_traffic_options = together(
     click.option(
         "-d",
         "decode_as",
@@ -113,12 +117,20 @@ input_options = _together(
         help="Only connections with this port.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are withheld otherwise."),
-    limits_option,
+)
+
+input_options = together(
+    _file_options,
+    _traffic_options,
+    limits_option(),
     click.option("--no-progress", is_flag=True, help="No progress bar on stderr."),
 )
 """Where packets come from and which of them are Kafka."""
 
-filter_options = _together(
+live_options = together(_traffic_options, limits_option(LIVE))
+"""The same, where packets come live: without where from."""
+
+filter_options = together(
     _criterion("api", "API", "Fetch, find-coordinator, FIND_COORDINATOR, 10 ..."),
     _criterion("topic", "TOPIC", "A topic, its id, or a pattern: 'orders-*'."),
     _criterion("partition", "PARTITION", "3, or orders:3."),

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kdissect.cli.listening import Given, interface_options, listening, take_wanted
 from kdissect.cli.options import filter_options, input_options, to_exchange_id
 from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.phrases import many
@@ -49,6 +51,7 @@ Examples:
   kdissect records --control --api Fetch capture.pcap
   kdissect records --json --unique capture.pcap | jq -r .value
   kdissect records --topic __consumer_offsets capture.pcap
+  kdissect records -i eth0 --produced --topic orders
 
 The line of a record has the time of its request, api, partition, offset, key and value; "-" stands for null
 and for an offset that no response told. Behind them stand the id of the registered schema that the value
@@ -65,6 +68,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@interface_options
 @filter_options
 @click.option(
     "--exchange",
@@ -148,17 +152,24 @@ def records(count: int | None, **options: Any) -> None:
 
     Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
     credentials in them withheld. The filters for exchanges say which requests and responses are looked into.
+    With -i no FILE is read: records are shown as they pass an interface.
     """
     from kdissect.analysis.recordfilters import RecordFilter, Wanted
     from kdissect.analysis.records import Records
 
-    asked = Asked.take(options)
+    wanted = take_wanted(options)
+    asked = Asked.take(options) if wanted is None else _asked(options)
     look = Look(**{name: options.pop(name) for name in Look._fields})
     look.check()
     topics, partitions = asked.criteria["topic"], asked.criteria["partition"]
     are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), asked.limits)
     found = Records(are_meant, asked.limits, show_secrets=asked.show_secrets)
-    with running(asked, bar=lambda out: look.is_silent or not out.isatty()) as run:
+    opened = (
+        listening(asked, Given(wanted))
+        if wanted is not None
+        else running(asked, bar=lambda out: look.is_silent or not out.isatty())
+    )
+    with opened as run:
         times = _times(look, run.out, run.first_ns)
         sink = _sink(look, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
@@ -166,9 +177,24 @@ def records(count: int | None, **options: Any) -> None:
         sink.close()
     run.tell(found.exchanges)
     _tell(found, run.shown, complete=run.complete)
+    if forgotten := are_meant.forgotten:
+        places = many(forgotten, "record")
+        warn(
+            f"--unique forgot {places}, shown again if they came again; --limits unique_records=N keeps more"
+        )
     if isinstance(sink, RecordFiles):
         warn(sink.told())
     run.end("record")
+
+
+def _asked(options: dict[str, Any]) -> Asked:
+    """What is asked of an interface, which is shown as it comes."""
+    files, also_files = options.pop("files"), options.pop("also_files")
+    if files or also_files:
+        raise click.UsageError("-i listens to an interface, and reads no FILE")
+    del options["no_progress"]
+    options |= {"limits": live(options["limits"]), "flush": True}
+    return Asked.live(options)
 
 
 class Look(NamedTuple):
@@ -230,8 +256,8 @@ def _tell(found: Records, shown: int, *, complete: bool) -> None:
     """Say what was wrong with batches, and that there was nothing to show."""
     for text in found.unreadable[:MOST_UNREADABLE]:
         warn(f"no readable record: {text}")
-    if (more := len(found.unreadable) - MOST_UNREADABLE) > 0:
-        warn(f"{many(more, 'more batch')} like these".replace("batchs", "batches"))
+    if (more := found.unread - len(found.unreadable[:MOST_UNREADABLE])) > 0:
+        warn(f"{more:,} more {'batch' if more == 1 else 'batches'} like these")
     if found.unfinished_snapshots:
         warn(f"a slice is missing of {many(found.unfinished_snapshots, 'snapshot')}")
     if found.anomalies:

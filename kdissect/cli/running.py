@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.analysis.survey import Survey
+    from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.capture.trail import Trail
-    from kdissect.model import Exchange, Packet
+    from kdissect.model import Exchange, Lull, Packet
 
 Row = TypeVar("Row")
 
@@ -48,7 +49,7 @@ class Asked:
     """What ``input_options`` and ``filter_options`` were given, as values.
 
     Attributes:
-        paths: at least one.
+        paths: at least one, but where packets come live.
         wanted: the filters, as one.
         criteria: the same as texts, for filters of other rows.
         ids: exchanges that were asked for by name; empty: all.
@@ -76,6 +77,15 @@ class Asked:
             raise click.UsageError("no FILE was named; - is stdin")
         if "-" in paths:
             check_stdin()
+        return cls.live(options, paths, no_progress=options.pop("no_progress"))
+
+    @classmethod
+    def live(cls, options: dict[str, Any], paths: tuple[str, ...] = (), *, no_progress: bool = True) -> Asked:
+        """The same for packets that come live, and from no file.
+
+        Raises:
+            UsageError: a filter is none.
+        """
         criteria = {name: options.pop(name, ()) for name in CRITERIA}
         where = options.pop("where", None)
         return cls(
@@ -83,7 +93,7 @@ class Asked:
             ports=all_ports(options.pop("ports")),
             kafka_ports=all_ports(options.pop("decode_as")),
             show_secrets=options.pop("show_secrets"),
-            no_progress=options.pop("no_progress"),
+            no_progress=no_progress,
             wanted=filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None),
             criteria=criteria,
             ids=frozenset(options.pop("exchanges", ())),
@@ -106,11 +116,10 @@ class Run:
     def __init__(
         self,
         asked: Asked,
-        capture: Capture,
+        capture: Capture | Ongoing,
+        packets: Iterable[Packet | Lull],
         out: TextIO,
         bar: ExitStack,
-        *,
-        wants_bar: bool,
         trail: Trail | None = None,
         survey: Survey | None = None,
     ) -> None:
@@ -121,16 +130,16 @@ class Run:
         self.complete = False
         self._asked = asked
         self._bar = bar
-        self._readable = Readable(bar.enter_context(progress(capture, wanted=wants_bar)))
+        self._readable = Readable(packets)
         first = next(self._readable, None)
         self.first_ns = None if first is None else first.time_ns
         if first is not None:
             asked.wanted.begin(first.time_ns)
-        packets: Iterable[Packet] = chain(() if first is None else (first,), self._readable)
+        watched: Iterable[Any] = chain(() if first is None else (first,), self._readable)
         for watcher in (trail, survey):
-            packets = packets if watcher is None else watcher.watch(packets)
+            watched = watched if watcher is None else watcher.watch(watched)
         self.dissection: Dissection = dissect(
-            packets,
+            watched,
             limits=asked.limits,
             ports=asked.ports,
             kafka_ports=asked.kafka_ports,
@@ -208,12 +217,5 @@ def running(
     ``trail`` is told which connection each packet belongs to, a ``survey`` what there was.
     """
     with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
-        yield Run(
-            asked,
-            capture,
-            out,
-            stack,
-            wants_bar=not asked.no_progress and bar(out),
-            trail=trail,
-            survey=survey,
-        )
+        packets = stack.enter_context(progress(capture, wanted=not asked.no_progress and bar(out)))
+        yield Run(asked, capture, packets, out, stack, trail, survey)

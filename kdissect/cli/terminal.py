@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +26,7 @@ INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
 LEAST_WIDTH = 60
 BAR_FROM_BYTES = 4_000_000  # a smaller capture is read before a bar could be looked at
 _BAR_PACKETS = 4096
+_NO_TIME = 1e-3  # seconds: a rate needs some
 
 
 def width(stream: TextIO) -> int | None:
@@ -101,13 +103,20 @@ def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Packet]]:
     if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
         yield capture
         return
-    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+    from kdissect.sinks.phrases import size  # which only somebody who waits needs
+
+    began = monotonic()
+
+    def rate(count: int | None) -> str:
+        return f"{size(round((count or 0) / (monotonic() - began + _NO_TIME)))}/s"
+
+    with click.progressbar(length=total, label="reading", file=sys.stderr, item_show_func=rate) as bar:
 
         def watched() -> Iterator[Packet]:
             for number, packet in enumerate(capture):
                 if not number % _BAR_PACKETS:
-                    bar.update(capture.bytes_read - bar.pos)
+                    bar.update(capture.bytes_read - bar.pos, capture.bytes_read)
                 yield packet
-            bar.update(total - bar.pos)
+            bar.update(total - bar.pos, total)
 
         yield watched()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kdissect import __version__
-from kdissect.analysis.credentials import may_carry_credentials
+from kdissect.analysis.credentials import may_carry_credentials, may_hide_credentials
+from kdissect.analysis.survey import Survey
 from kdissect.capture.reader import open_capture
 from kdissect.capture.trail import Trail
 from kdissect.capture.write import PcapngWriter
@@ -25,13 +26,34 @@ from kdissect.cli.terminal import progress, warn
 from kdissect.sinks.phrases import many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
+    from kdissect.analysis.dialogue import Dialogue
     from kdissect.cli.running import Asked, Run
-    from kdissect.model import Exchange
+    from kdissect.model import Closed, Exchange, Packet
+    from kdissect.net.connection import Connection
 
 STDIN = STDOUT = "-"
+_COMPRESSED = frozenset({".gz", ".zst", ".lz4"})
+
+
+class Ends(Survey):
+    """Bars the connections behind whose last exchange something was passed over."""
+
+    def __init__(self, asked: Asked, trail: Trail) -> None:
+        super().__init__(asked.limits)
+        self._trail = trail
+        self._with_secrets = asked.show_secrets
+
+    def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Let packets pass, without a look at them."""
+        return iter(packets)
+
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:  # noqa: ARG002
+        """Take a connection that is over."""
+        if not self._with_secrets and may_hide_credentials(dialogue.unattached):
+            self._trail.bar(connection.ordinal)
 
 
 def write(asked: Asked, target: str, most: int | None) -> None:
@@ -50,7 +72,8 @@ def write(asked: Asked, target: str, most: int | None) -> None:
     with ExitStack() as stack:
         rereadable = all(path != STDIN and Path(path).is_file() for path in asked.paths)
         trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=asked.limits))
-        with running(asked, bar=lambda _: target != STDOUT or not sys.stdout.isatty(), trail=trail) as run:
+        ends = Ends(asked, trail)
+        with running(asked, bar=lambda _: True, trail=trail, survey=ends) as run:
             file = stack.enter_context(_opened(target, run))
             run.show(_found(run, trail, most, with_secrets=asked.show_secrets), lambda _: None)
             # What was waiting for its end may have been a credential.
@@ -82,6 +105,10 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
         if sys.stdout is not None and sys.stdout.isatty():
             raise click.UsageError("-w - would write to the terminal; redirect stdout, or name a file")
         return
+    if Path(target).suffix in _COMPRESSED:
+        raise click.UsageError(
+            f"-w writes pcapng, not compressed: write {Path(target).stem}, and compress that"
+        )
     try:
         there = Path(target).stat()
     except OSError:
@@ -100,9 +127,13 @@ def _opened(target: str, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
+    path = Path(target)
+    was_there = path.exists()
     try:
-        with Path(target).open("wb") as file:
+        with path.open("ab") as file:  # what stands there goes only when something is written in its place
             yield file
+        if not was_there and path.is_file() and not path.stat().st_size:
+            path.unlink()
     except OSError as error:
         raise _unwritable(target, error) from None
 
@@ -127,6 +158,8 @@ def _found(run: Run, trail: Trail, most: int | None, *, with_secrets: bool) -> I
 
 def _copy(asked: Asked, trail: Trail, file: BinaryIO, target: str) -> int:
     try:
+        if target != STDOUT and Path(target).is_file():
+            file.truncate(0)
         return _copied(asked, trail, file, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:

@@ -8,6 +8,7 @@ sink sees a body.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError, Truncated
@@ -24,6 +25,8 @@ from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kdissect.kafka.headers import RequestHeader
     from kdissect.kafka.schema import Draft, Message
     from kdissect.model import Body, Exchange, Frame
@@ -32,6 +35,7 @@ REQUEST = "request"
 RESPONSE = "response"
 
 ENVELOPE = 58
+_NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
 
 
@@ -56,31 +60,86 @@ class Decoded(NamedTuple):
     anomalies: list[Anomaly]
 
 
+class _Plain(NamedTuple):
+    """How to read a body to which nothing has to be done when it decodes to its last byte: the usual one."""
+
+    layout: Layout
+    decode: Callable[[bytes, int], tuple[Body, int]]
+
+
 def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
     """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done."""
-    if exchange.request is None and exchange.request_frame is not None:
-        frame = exchange.request_frame
-        decoded = decode_request(
-            frame.data,
-            exchange.api_key,
-            complete=frame.complete,
-            header=exchange.request_header,
-            show_secrets=show_secrets,
-        )
-        exchange.request, exchange.request_layout = decoded.value, decoded.layout
-        exchange.anomalies += decoded.anomalies
-    if exchange.response is None and exchange.response_frame is not None:
-        frame = exchange.response_frame
-        decoded = decode_response(
-            frame.data,
-            exchange.api_key,
-            exchange.api_version,
-            complete=frame.complete,
-            asked=exchange.request,
-            show_secrets=show_secrets,
-        )
-        exchange.response, exchange.response_layout = decoded.value, decoded.layout
-        exchange.anomalies += decoded.anomalies
+    frame, header = exchange.request_frame, exchange.request_header
+    if exchange.request is None and frame is not None:
+        plain = _plain(schema.request, exchange.api_key, exchange.api_version)
+        body = None
+        if plain is not None and header is not None:
+            body = _decode_plainly(plain, frame, header.body_pos)
+        if plain is not None and body is not None:
+            exchange.request, exchange.request_layout = body, plain.layout
+        else:
+            decoded = decode_request(
+                frame.data,
+                exchange.api_key,
+                complete=frame.complete,
+                header=header,
+                show_secrets=show_secrets,
+            )
+            exchange.request, exchange.request_layout = decoded.value, decoded.layout
+            exchange.anomalies += decoded.anomalies
+    frame = exchange.response_frame
+    if exchange.response is None and frame is not None:
+        plain = _plain(schema.response, exchange.api_key, exchange.api_version)
+        body = None
+        if plain is not None:
+            body = _decode_plainly(plain, frame, _after_plain_header(frame.data, plain.layout))
+        if plain is not None and body is not None:
+            exchange.response, exchange.response_layout = body, plain.layout
+        else:
+            decoded = decode_response(
+                frame.data,
+                exchange.api_key,
+                exchange.api_version,
+                complete=frame.complete,
+                asked=exchange.request,
+                show_secrets=show_secrets,
+            )
+            exchange.response, exchange.response_layout = decoded.value, decoded.layout
+            exchange.anomalies += decoded.anomalies
+
+
+@cache
+def _plain(
+    message_of: Callable[[int], Message | None], api_key: int | None, api_version: int | None
+) -> _Plain | None:
+    """None where more than decoding is to be done, or nothing is known. Of ApiVersions the version may be
+    another, Envelope has messages inside, and credentials are to be withheld.
+    """
+    if api_key is None or api_version is None or api_key in (API_VERSIONS, ENVELOPE):
+        return None
+    message = message_of(api_key)
+    if message is None or api_version not in message.versions or secrets.carries_secrets(message):
+        return None
+    return _Plain(Layout(message, api_version), decoder(message, api_version))
+
+
+def _decode_plainly(plain: _Plain, frame: Frame, pos: int) -> Body | None:
+    """The body, None where anything at all is odd: then it is to be read the long way."""
+    data = frame.data
+    if pos < 0 or len(data) != frame.size:
+        return None
+    try:
+        body, end = plain.decode(data, pos)
+    except DecodeError:
+        return None
+    return body if end == len(data) else None
+
+
+def _after_plain_header(data: bytes, layout: Layout) -> int:
+    """Where a response's body begins; -1 where its header has tags."""
+    if not layout.message.is_flexible(layout.version):
+        return CORRELATION_ID_BYTES
+    return CORRELATION_ID_BYTES + 1 if data.startswith(_NO_TAGS, CORRELATION_ID_BYTES) else -1
 
 
 def decode_request(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Interface
 
+_new = tuple.__new__
+
 _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
 
@@ -67,6 +69,11 @@ class Framing:
         return self._search is None
 
     @property
+    def wanted(self) -> int:
+        """Bytes to come before a frame can be complete."""
+        return self._need
+
+    @property
     def first_bytes(self) -> bytes | None:
         """The beginning of a stream that is searched, eight bytes of it; None where they have not come."""
         return self._search.peek(0, 8) if self._search is not None else None
@@ -79,7 +86,9 @@ class Framing:
     def feed(self, item: Data | Gap) -> list[Frame | Lost]:
         """Take the next bytes of the stream, or that some are missing."""
         out: list[Frame | Lost] = []
-        rest = self._read(item, out) if self._search is None else item
+        rest: Data | Gap | None = item
+        if self._search is None:
+            rest = self._feed_data(item, out) if isinstance(item, Data) else self._feed_gap(item, out)
         if rest is not None:
             if self._search is None:
                 self.lose()
@@ -179,9 +188,9 @@ class Framing:
                 if not 0 <= size <= self._limits.frame_max_bytes:
                     return item._replace(payload=payload[max(0, pos - SIZE_BYTES) :])
                 if end - pos >= size:
-                    out.append(
-                        Frame(payload[pos : pos + size], size, packet, interface, self._start_ns, time_ns)
-                    )
+                    data = payload[pos : pos + size]
+                    values = data, size, packet, interface, self._start_ns, time_ns
+                    out.append(_new(Frame, values))  # half the price of calling the class
                     pos += size
                     continue
                 self._size = self._need = size

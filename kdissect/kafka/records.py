@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
 _BATCH = Struct(">qiibIhiqqqhii")
+_COUNT = Struct(">8xi4xb40xi")  # of the same: size, magic, records count
 _TIMESTAMP = Struct(">q")
 
 _BATCH_FIELDS = (
@@ -116,8 +117,21 @@ class RecordData:
         return self.scan().batches
 
     def count(self) -> int | None:
-        """Number of records, None when a compressed message set (magic 0 and 1) hides it."""
-        return self.scan().records
+        """Number of records, None when a compressed message set (magic 0 and 1) hides it.
+
+        Of whole batches, the usual case, no header is read but for its count.
+        """
+        if self._scan is not None:
+            return self._scan.records
+        pos, end = self.start, self.end
+        records = 0
+        while end - pos >= _COUNT.size:
+            size, magic, count = _COUNT.unpack_from(self.data, pos)
+            if magic != 2 or not _MIN_BATCH_LENGTH <= size <= end - pos - _LOG_OVERHEAD:
+                break
+            records += max(0, count)
+            pos += _LOG_OVERHEAD + size
+        return records if pos == end else self.scan().records
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:

@@ -21,14 +21,30 @@ Holds, for each connection, what duplex.py holds; at most ``Limits.connections``
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Segment
 from kdissect.net.duplex import Connection, Duplex, Event
 from kdissect.net.ended import Ended
-from kdissect.net.stream import Stream, advance, distance
-from kdissect.net.tcp import ACK, CONTROL, FIN, RST, SYN, reversed_ends
+from kdissect.net.ip import TCP
+from kdissect.net.link import ETHERNET, IPV4
+from kdissect.net.stream import SEQUENCE_MASK, Stream, distance
+from kdissect.net.tcp import (
+    ACK,
+    CONTROL,
+    FIN,
+    IPV4_WITHOUT_OPTIONS,
+    RST,
+    SYN,
+    USUAL,
+    USUAL_SIZE,
+    USUAL_START,
+    reversed_ends,
+)
+
+if TYPE_CHECKING:
+    from kdissect.model import Packet
 
 __all__ = ["Connection", "Connections", "Event"]
 
@@ -37,6 +53,13 @@ _SWEEP = 256
 
 _LOOK_AGAIN = 16
 """Segments until the next look when patience has lasted enough segments, but not enough time."""
+
+_GATHERED_SEGMENTS = 64
+"""Segments that are passed on at once, at most: so that tiny ones are bounded too."""
+
+_unpack = USUAL.unpack_from
+_new = tuple.__new__
+_NOTHING: list[Event] = []  # the same for all: nobody changes what ``feed`` returns
 
 
 class _Way(NamedTuple):
@@ -72,6 +95,7 @@ class Connections:
         self._arrivals = 0
         self._due = _SWEEP  # count of segments at which to look at the clock
         self._last: Segment | None = None
+        self._gathering: dict[Stream, _Way] = {}
 
     @property
     def remembered(self) -> int:
@@ -90,13 +114,61 @@ class Connections:
         way = self._ways.get(ends)
         return 0 if way is None else way.duplex.ordinal
 
+    def feed_usual(self, packet: Packet) -> list[Event] | None:
+        """Take the usual packet by the shortest way: what ``Segments.feed`` and ``feed`` do with it, in one
+        go and without a ``Segment``, in half the time. None: the packet is another one, and was not taken.
+        """
+        number, time_ns, interface, data, _ = packet
+        if len(data) < USUAL_SIZE or interface.link_type != ETHERNET:
+            return None
+        ethertype, version, total, place, protocol, ends, sequence, acknowledgment, size, flags = _unpack(
+            data
+        )
+        way = self._ways.get(ends)
+        if way is None:
+            return None
+        duplex, side, stream, other = way
+        start, end = USUAL_START + (size >> 4) * 4, 14 + total
+        if not (
+            sequence == stream.next
+            and duplex.plain
+            and flags & CONTROL == ACK
+            and USUAL_SIZE <= start <= end <= len(data)
+            and ethertype == IPV4
+            and version == IPV4_WITHOUT_OPTIONS
+            and protocol == TCP
+            and not place & 0x3FFF
+            and (acknowledgment == other.next or distance(acknowledgment, other.next) > 0)
+            and self._arrivals < self._due - 1
+        ):
+            return None
+        self._arrivals += 1
+        duplex.last_ns = time_ns
+        self._order.move_to_end(duplex)
+        length = end - start
+        if not length:
+            return _NOTHING
+        stream.next = (sequence + length) & SEQUENCE_MASK
+        connection = duplex.connection
+        assert connection is not None
+        wanted = connection.wanted[side]
+        if wanted <= length or not stream.gathered or len(stream.gathered) >= _GATHERED_SEGMENTS - 1:
+            if wanted:
+                return self._gather(way, connection, packet, data[start:end])
+            # Half the price of calling the class: a named tuple's own __new__ is a Python function.
+            return [(connection, side, _new(Data, (number, time_ns, interface, data[start:end])))]
+        stream.gathered.append(data[start:end])
+        stream.gathered_from = packet
+        connection.wanted[side] = wanted - length
+        return _NOTHING
+
     def feed(self, segment: Segment) -> list[Event]:
         """Take a segment."""
         arrivals = self._arrivals = self._arrivals + 1
-        way = self._ways.get(segment.ends)
+        packet, time_ns, interface, ends, sequence, acknowledgment, flags, payload, length = segment
+        way = self._ways.get(ends)
         if way is not None and arrivals < self._due:
             # The usual segment: the next of its direction, on a connection where nothing waits.
-            packet, time_ns, interface, _, sequence, acknowledgment, flags, payload, length = segment
             duplex, side, stream, other = way
             if (
                 sequence == stream.next
@@ -108,11 +180,22 @@ class Connections:
                 duplex.last_ns = time_ns
                 self._order.move_to_end(duplex)
                 if not length:
-                    return []
-                stream.next = advance(sequence, length)
-                assert duplex.connection is not None
-                return [(duplex.connection, side, Data(packet, time_ns, interface, payload))]
+                    return _NOTHING
+                stream.next = (sequence + length) & SEQUENCE_MASK
+                connection = duplex.connection
+                assert connection is not None
+                if connection.wanted[side]:
+                    return self._gather(way, connection, segment, payload)
+                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
+                return [(connection, side, _new(Data, (packet, time_ns, interface, payload)))]
         return self._feed(segment, way)
+
+    def wait(self, now_ns: int) -> list[Event]:
+        """All that was captured until now has come: patience need not wait for more segments."""
+        out: list[Event] = []
+        if self._last is not None:
+            self._look_at_clock(self._last._replace(time_ns=now_ns), out, patience_segments=0)
+        return out
 
     def close(self) -> list[Event]:
         """The capture is over, and with it every connection."""
@@ -122,12 +205,51 @@ class Connections:
                 self._close(duplex, "end", self._last, out)
         return out
 
+    def _gather(
+        self, way: _Way, connection: Connection, carrier: Packet | Segment, payload: bytes
+    ) -> list[Event]:
+        """The next bytes in the middle of what is wanted as a whole: keep them until enough has come."""
+        _, side, stream, _ = way
+        wanted = connection.wanted
+        if not stream.gathered:
+            too_large = wanted[side] < 2 * len(payload)  # joining them would cost more than it saves
+            if too_large or len(self._gathering) >= self._limits.gathering_streams:
+                wanted[side] = 0
+                return [(connection, side, Data(*carrier[:3], payload))]
+            self._gathering[stream] = way
+        stream.gathered.append(payload)
+        stream.gathered_from = carrier
+        wanted[side] -= len(payload)
+        if wanted[side] > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
+            return _NOTHING
+        out: list[Event] = []
+        self._pass_on(way, out)
+        return out
+
+    def _pass_on(self, way: _Way, out: list[Event]) -> None:
+        """Let go of what one direction has gathered."""
+        duplex, side, stream, _ = way
+        assert duplex.connection is not None
+        assert stream.gathered_from is not None
+        out.append((duplex.connection, side, Data(*stream.gathered_from[:3], b"".join(stream.gathered))))
+        duplex.connection.wanted[side] = 0
+        stream.gathered = []
+        stream.gathered_from = None
+        del self._gathering[stream]
+
+    def _pass_on_both(self, duplex: Duplex, out: list[Event]) -> None:
+        """The same for both directions of a connection to which something unusual happens."""
+        for stream in duplex.streams:
+            if stream.gathered:
+                self._pass_on(self._gathering[stream], out)
+
     def _feed(self, segment: Segment, way: _Way | None) -> list[Event]:
         self._last = segment
         out: list[Event] = []
         if self._arrivals >= self._due:
-            self._look_at_clock(segment, out)
-            way = self._ways.get(segment.ends)
+            self._look_at_clock(segment, out, self._limits.patience_segments)
+            self._arrivals -= 1
+            return out + self.feed(segment)
         begins = segment.flags & (SYN | RST) == SYN
         if self._came_again(segment, way):
             self.counts["segments_after_close"] += 1
@@ -146,6 +268,7 @@ class Connections:
         if duplex.over:
             self.counts["segments_after_close"] += 1
             return out
+        self._pass_on_both(duplex, out)
         duplex.feed(way.side, segment, self._arrivals, out)
         self._settle(duplex, out)
         if not duplex.patient:
@@ -174,6 +297,7 @@ class Connections:
 
     def _close(self, duplex: Duplex, reason: str, cause: Segment, out: list[Event]) -> None:
         """Pass on what is held, tell that the connection is over unless that was told, and forget it."""
+        self._pass_on_both(duplex, out)
         duplex.flush(cause, out)
         if duplex.over:
             reason = "fin"
@@ -207,15 +331,15 @@ class Connections:
             self._patient[duplex] = self._arrivals, now_ns
             self._due = min(self._due, self._arrivals + self._limits.patience_segments)
 
-    def _look_at_clock(self, segment: Segment, out: list[Event]) -> None:
+    def _look_at_clock(self, segment: Segment, out: list[Event], patience_segments: int) -> None:
         """End the patience that has lasted long enough, and the connections that were silent for too long."""
         now_ns, limits = segment.time_ns, self._limits
+        if len(self._gathering) >= limits.gathering_streams:
+            for way in list(self._gathering.values()):  # some may wait for nothing: it is others' turn
+                self._pass_on(way, out)
         while self._patient:
             duplex, (since, since_ns) = next(iter(self._patient.items()))
-            if (
-                self._arrivals - since < limits.patience_segments
-                or abs(now_ns - since_ns) < limits.patience_ns
-            ):
+            if self._arrivals - since < patience_segments or abs(now_ns - since_ns) < limits.patience_ns:
                 break
             del self._patient[duplex]
             self._end_patience(duplex, segment, out)
@@ -230,6 +354,7 @@ class Connections:
             self._due = min(self._due, max(due, self._arrivals + _LOOK_AGAIN))
 
     def _end_patience(self, duplex: Duplex, segment: Segment, out: list[Event]) -> None:
+        self._pass_on_both(duplex, out)
         if duplex.lose_patience(segment, out):
             self._close(duplex, "reset", segment, out)
             return

@@ -22,7 +22,7 @@ streams; ``held`` says how much that is, and past the bounds of a stream the old
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,8 @@ class Connection:
         from_start: by side, whether a SYN or its acknowledgment tells where the stream begins.
         first_packet, first_time_ns, interface: of the earliest packet.
         ordinal: place among the connections of the run, from 1, in the order in which they were met.
+        wanted: by side, how many bytes whoever takes them has no use for one by one: it may set that at any
+            time, and gets up to so many bytes at once.
     """
 
     id: str
@@ -61,6 +63,7 @@ class Connection:
     first_time_ns: int
     interface: Interface
     ordinal: int = 0
+    wanted: list[int] = field(default_factory=lambda: [0, 0])
 
 
 Event = tuple[Connection, int, "Data | Gap | Closed"]

@@ -24,25 +24,25 @@ from kdissect.model import Data, Gap
 if TYPE_CHECKING:
     from collections import Counter
 
-    from kdissect.model import Interface, Segment
+    from kdissect.model import Interface, Packet, Segment
 
 PIECE_COST = 256
 """What holding a piece costs besides its payload, about: so that tiny segments are bounded too."""
 
 LOST, CUT = "lost", "cut"
 
-_MASK = 0xFFFF_FFFF
+SEQUENCE_MASK = 0xFFFF_FFFF
 _HALF = 0x8000_0000
 
 
 def distance(start: int, end: int) -> int:
     """How far ``end`` lies behind ``start``, negative when before: the numbers wrap (RFC 9293, 3.4)."""
-    return ((end - start + _HALF) & _MASK) - _HALF
+    return ((end - start + _HALF) & SEQUENCE_MASK) - _HALF
 
 
 def advance(sequence: int, length: int) -> int:
     """The sequence number ``length`` bytes behind ``sequence``."""
-    return (sequence + length) & _MASK
+    return (sequence + length) & SEQUENCE_MASK
 
 
 class Piece(NamedTuple):
@@ -85,11 +85,13 @@ class Stream:
         stray: sequence number behind a segment from so far ahead that it was not believed; a second that
             follows it is.
         syn: whether a SYN of this direction was captured.
+        gathered: payloads in order that wait to be passed on at once, see connection.py.
+        gathered_from: the last of the packets that carried them.
     """
 
     __slots__ = (
-        "acked", "ended", "exact", "fin", "first", "held", "next", "overdue", "pieces", "runs", "seen",
-        "stray", "syn",
+        "acked", "ended", "exact", "fin", "first", "gathered", "gathered_from", "held", "next", "overdue",
+        "pieces", "runs", "seen", "stray", "syn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -106,6 +108,8 @@ class Stream:
         self.held = 0
         self.stray: int | None = None
         self.syn = False
+        self.gathered: list[bytes] = []
+        self.gathered_from: Packet | Segment | None = None
 
     @property
     def top(self) -> int:

@@ -29,10 +29,12 @@ CONTROL = FIN | SYN | RST | ACK
 
 # Ethertype; IPv4: version and header length, total length, flags and fragment offset, protocol; addresses
 # and ports, which are neighbours; sequence, acknowledgment, header length, flags.
-_USUAL = Struct(">12xHBxHxxHxBxx12sIIBB")
-_USUAL_START = 34  # of the TCP header
-_USUAL_SIZE = 54  # up to the end of a TCP header without options
-_IPV4_WITHOUT_OPTIONS = 0x45
+USUAL = Struct(">12xHBxHxxHxBxx12sIIBB")
+USUAL_START = 34  # of the TCP header
+USUAL_SIZE = 54  # up to the end of a TCP header without options
+IPV4_WITHOUT_OPTIONS = 0x45
+
+_new = tuple.__new__
 
 # Ports, sequence, acknowledgment, header length, flags.
 _HEADER = Struct(">4sIIBB")
@@ -55,19 +57,20 @@ class Segments:
     def feed(self, packet: Packet) -> Segment | None:
         """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
         number, time_ns, interface, data, _ = packet
-        if len(data) >= _USUAL_SIZE and interface.link_type == ETHERNET:
+        if len(data) >= USUAL_SIZE and interface.link_type == ETHERNET:
             ethertype, version, total, place, protocol, ends, sequence, acknowledgment, size, flags = (
-                _USUAL.unpack_from(data)
+                USUAL.unpack_from(data)
             )
-            start, end = _USUAL_START + (size >> 4) * 4, 14 + total
+            start, end = USUAL_START + (size >> 4) * 4, 14 + total
             if (
-                _USUAL_SIZE <= start <= end <= len(data)
+                USUAL_SIZE <= start <= end <= len(data)
                 and ethertype == IPV4
-                and version == _IPV4_WITHOUT_OPTIONS
+                and version == IPV4_WITHOUT_OPTIONS
                 and protocol == TCP
                 and not place & 0x3FFF
             ):
-                return Segment(
+                payload = data[start:end]
+                values = (
                     number,
                     time_ns,
                     interface,
@@ -75,9 +78,11 @@ class Segments:
                     sequence,
                     acknowledgment,
                     flags,
-                    data[start:end],
+                    payload,
                     end - start,
                 )
+                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
+                return _new(Segment, values)
         found = self._find(network_layer(interface.link_type, data), packet, 0)
         if not isinstance(found, Segment):
             self._fragments.joined = []

@@ -47,7 +47,7 @@ def absent(value: Any) -> str:
 
 def facts(*texts: str | None) -> str:
     """Join what there is to say."""
-    return ", ".join(text for text in texts if text)
+    return ", ".join([text for text in texts if text])
 
 
 def named(label: str, value: Any) -> str:

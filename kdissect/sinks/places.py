@@ -87,8 +87,12 @@ def only_number(topics: list[Body] | None, name: str) -> int | None:
 
 def records_of(topics: Iterable[Body] | None) -> list[RecordData]:
     """Gather the record data of all partitions, what is null or empty left out."""
-    found = [partition.get("records") for topic in topics or () for partition in array_of(topic)]
-    return [records for records in found if isinstance(records, RecordData) and len(records)]
+    return [
+        records
+        for topic in topics or ()
+        for partition in array_of(topic)
+        if isinstance(records := partition.get("records"), RecordData) and len(records)
+    ]
 
 
 def no_records(topics: Iterable[Body] | None) -> str:

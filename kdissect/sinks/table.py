@@ -1,4 +1,5 @@
-"""``Exchange`` -> one line: when, who, what, how long, what about, what went wrong. Holds column widths.
+"""``Exchange`` -> one line: when, who, what, how long, what about, what went wrong. Holds column widths and
+the cells that many lines have in common.
 
 Columns grow with what they show, up to a bound each. On a terminal every line is cut to its width, errors and
 marks last; elsewhere nothing is cut, ``-`` stands for what is absent, and two blanks or more end a
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 ABSENT = "-"
 UNANSWERED_KINDS = {UNANSWERED: "no answer", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
 
+_BEGINNINGS = 4096  # lines whose first cells are kept
 _LEAST_ABOUT = 4  # columns: in fewer nobody could tell what an exchange was about,
 _LEAST_WORD = 6  # ... or what went wrong with it
 _WIDE = 160  # a terminal this wide shows both ends
@@ -102,6 +104,7 @@ _WHO = Column("CLIENT", 8, 13, _who)
 _API = Column("API", 14, 24, api, _cut_api)
 _OUTCOME = Column("LATENCY", 8, 9, outcome)
 
+# The outcome stands last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
 _SOME = (_CLIENT, _CLIENT_ID, _API, _OUTCOME)
 _FEW = (_WHO, _API._replace(most=18), _OUTCOME._replace(least=7))
@@ -130,6 +133,7 @@ class Table:
         self._columns = _ALL if width is None or width >= _WIDE else _SOME if width >= _MIDDLE else _FEW
         self._gap = " " if self._columns is _FEW else "  "
         self._widths = [column.least for column in self._columns]
+        self._beginnings: dict[tuple[str, str | None, int | None, int | None, bool], str] = {}
         self._headed = width is None
 
     def feed(self, exchange: Exchange) -> None:
@@ -138,16 +142,22 @@ class Table:
         if not self._headed:
             self._headed = True
             self._head(len(time))
-        cells = [time]
-        for index, column in enumerate(self._columns):
-            text = column.text(exchange)
-            width = self._widths[index]
-            is_plain = len(text) <= width and text.isascii()
-            cells.append(text.ljust(width) if is_plain else self._cell(index, column, text))
+        key = (
+            exchange.connection.id,
+            exchange.client_id,
+            exchange.api_key,
+            exchange.api_version,
+            exchange.kind == ORPHAN,
+        )
+        beginning = self._beginnings.get(key) or self._begin(exchange, key)
+        text = outcome(exchange)
+        last = len(self._columns) - 1
+        width = self._widths[last]
+        end = text.ljust(width) if len(text) <= width else self._cell(last, self._columns[last], text)
         if self._colour and exchange.kind != ANSWERED:
-            cells[-1] = paint(cells[-1], YELLOW)
-        cells += self._rest(exchange, len(time))
-        self._write(self._gap.join(cells).rstrip() + "\n")
+            end = paint(end, YELLOW)
+        rest = self._rest(exchange, len(time))
+        self._write(self._gap.join((time, beginning, end, *rest)).rstrip() + "\n")
 
     def close(self) -> None:
         """Nothing is left to write: every line was complete."""
@@ -159,6 +169,16 @@ class Table:
         )
         line = self._gap.join((*cells, "ABOUT"))
         self._write((paint(line, FAINT) if self._colour else line) + "\n")
+
+    def _begin(self, exchange: Exchange, key: tuple[str, str | None, int | None, int | None, bool]) -> str:
+        """The cells between time and outcome, kept for the next exchange that has the same."""
+        before = self._widths.copy()
+        columns = enumerate(self._columns[:-1])
+        cells = [self._cell(index, column, column.text(exchange)) for index, column in columns]
+        if self._widths != before or len(self._beginnings) >= _BEGINNINGS:
+            self._beginnings.clear()  # they are narrower, or too many
+        beginning = self._beginnings[key] = self._gap.join(cells)
+        return beginning
 
     def _cell(self, index: int, column: Column, text: str) -> str:
         """A text that does not fit its column: the column grows, or the text is cut."""

@@ -16,6 +16,7 @@ uuid, error code, enum  as on the wire: Kafka's text form, and the plain number
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -40,7 +41,24 @@ def json_bytes(value: Any) -> bytes:
 
 def json_document(value: Any) -> bytes:
     """Write a whole document of dataclasses: indented, times as ISO 8601 ending in Z."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
+    option = orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE
+    try:
+        return orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError:
+        # The name of a file is bytes; those that are no text came in as surrogates, which JSON has not.
+        return orjson.dumps(_as_text(value), option=option)
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_text(each) for each in value]
+    if is_dataclass(value):
+        return {field.name: _as_text(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def plain(value: Any) -> Any:

@@ -45,6 +45,7 @@ def test_connections() -> None:
     six = talk(client=("fd00::1", 40_000), broker=("fd00::2", 9092))
     survey = surveyed(talk(), middle, one_sided, six)
     assert survey.protocols == {"Kafka": 4}
+    assert survey.ends == {"end": 4}
     assert (survey.from_start, survey.one_sided, survey.ipv6) == (3, 1, 1)
     assert survey.census.files["test.pcap"].packets == sum(
         len(each.packets) for each in (talk(), middle, one_sided, six)

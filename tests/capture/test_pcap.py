@@ -88,3 +88,12 @@ def test_an_unknown_version_is_refused() -> None:
 def test_no_packets_is_fine() -> None:
     seen = read(pcap([]))
     assert (seen.timed, seen.warnings, seen.fault) == ([], [], None)
+
+
+def test_a_damaged_length_is_not_taken_for_the_end_of_the_file() -> None:
+    file = bytearray(pcap([(number, bytes(60)) for number in range(9)]))
+    second = 24 + 16 + 60
+    file[second + 8 : second + 12] = (100_000).to_bytes(4, "little")
+    told = read(bytes(file))
+    assert len(told.packets) == 1
+    assert told.fault == "stream: packet 2 claims 100000 captured bytes of 60, at byte 100"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture.reader import open_capture
+from kdissect.capture.reader import is_capture, open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import Limits
 from tests.capture.reading import read
@@ -327,3 +327,18 @@ def test_a_file_tells_what_kind_it_is(tmp_path: Path, variant: str) -> None:
     assert source.form[:2] == (name, "big" if "big-endian" in variant else "little")
     assert source.compression == "gzip"
     assert source.interfaces == {interface: 10**9 if "nanoseconds" in variant else 10**6}
+
+
+def test_is_capture_looks_behind_compression(tmp_path: Path) -> None:
+    data = pcap([(1, b"packet")])
+    contents = {"plain": data, "gz": gzipped(data), "text.gz": gzipped(b"text"), "empty": b""}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    assert {name: is_capture(tmp_path / name) for name in contents} == {
+        "plain": True,
+        "gz": True,
+        "text.gz": False,
+        "empty": False,
+    }
+    (tmp_path / "broken").write_bytes(b"\x1f\x8b\x08no gzip")
+    assert not is_capture(tmp_path / "broken")

@@ -51,3 +51,23 @@ def test_rest_is_all_that_is_left() -> None:
     window.more(0, 4)
     window.skip(2)
     assert b"".join(window.rest()) == b"cdefghij"
+
+
+def test_an_empty_block_says_that_nothing_more_has_come_yet() -> None:
+    window = Window(iter([b"ab", b"", b"cd", b"", b"ef", b""]))
+    assert not window.more(0, 3)
+    assert window.waits
+    assert window.more(0, 3)
+    assert (window.data, window.waits) == (b"abcd", False)
+    assert window.wait_for(6)
+    assert not window.more(0, 7)
+    assert window.waits
+    assert not window.more(0, 7)
+    assert not window.waits
+
+
+def test_what_is_skipped_and_what_is_left_is_waited_for() -> None:
+    window = Window(iter([b"ab", b"", b"cd", b"", b"ef"]))
+    assert window.more(0, 1)
+    assert window.skip(3)
+    assert b"".join(window.rest()) == b"def"

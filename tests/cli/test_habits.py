@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     ("arguments", "text"),
     [
         (["read", "-T", "json", "x.pcap"], "no such option -T; the formats are --json, --csv, "),
-        (["read", "-i", "eth0"], "| kdissect read -l -"),
+        (["read", "-i", "eth0"], "kdissect live -i IFACE"),
         (["read", "-nr", "x.pcap"], "no such option -n; leave it out"),
         (["read", "--jsno", "x.pcap"], "no such option --jsno; did you mean --json"),
         (["read", "--xyzzy", "x.pcap"], "no such option --xyzzy (see kdissect read --help)"),

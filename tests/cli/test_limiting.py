@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@limits_option
+@limits_option()
 @click.argument("files", nargs=-1)
 def command(limits: Limits, files: Sequence[str]) -> None:
     click.echo(f"{limits.connections} {limits.stream_bytes} {len(files)}")

@@ -321,6 +321,13 @@ def test_a_batch_without_a_readable_record_is_told(tmp_path: Path, records: Reco
         ]
 
 
+def test_what_unique_forgot_is_told(records: Records) -> None:
+    done = records("-q", "--unique", "--limits", "unique_records=20", QUICKSTART)
+    assert "--unique forgot " in done.err
+    assert "--limits unique_records=N keeps more" in done.err
+    assert records("-q", "--unique", QUICKSTART).err == ""
+
+
 def test_slices_of_a_snapshot_are_joined(tmp_path: Path, records: Records) -> None:
     raw = b"".join(batch([Item(None, b"%d" % number)]) for number in range(3))
     made = Talk()

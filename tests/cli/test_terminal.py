@@ -153,3 +153,4 @@ def test_a_progress_bar_where_somebody_can_see_it(
     with open_capture(path) as capture, terminal.progress(capture, wanted=wanted) as packets:
         assert len(list(packets)) == len(conversation.packets)
     assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown
+    assert ("B/s" in stream.getvalue()) is is_shown

@@ -18,7 +18,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import enhanced, gzipped, interface, pcap, section
 from tests.cli.running import capture_bytes, run, spawn, talk, write
-from tests.frames import METADATA, request, response
+from tests.frames import METADATA, SASL_AUTHENTICATE, request, response, sized
 from tests.segments import START_NS, UDP, Talk, ipv4, link
 from tests.test_secrets import SECRETS, exchanges_with_secrets
 from tests.test_secrets import packets as packets_with_secrets
@@ -234,6 +234,31 @@ def test_no_credential_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_nor_is_the_rest_of_a_credential_that_began_in_a_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], goes_on: bool, is_raw: bool
+) -> None:
+    token = b"\0alice\0hunter2-in-a-gap"
+    framed = request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=50)
+    asked = sized(token) if is_raw else framed
+    made = talk()
+    made.client_sends(asked[:6])
+    lost = len(made.packets) - 1
+    made.client_sends(asked[6:])
+    if goes_on:
+        for number in (51, 52):
+            made.client_sends(request(METADATA, 12, {}, correlation_id=number))
+            made.broker_sends(response(METADATA, 12, {}, correlation_id=number))
+    del made.packets[lost]
+    path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
+    found = run(capsys, "read", "-w", str(out), path)
+    assert "1 connection left out" in found.err
+    assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
+    run(capsys, "read", "--show-secrets", "-w", str(out), path)
+    assert b"hunter2" in out.read_bytes()
+
+
 @pytest.mark.parametrize("options", [[], ["--show-secrets"]])
 def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
@@ -247,7 +272,20 @@ def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
     found = run(capsys, "read", *options, "-w", str(out), path)
     assert found.status == INTERRUPTED
     assert ("nothing was written" in found.err) == (not options)
-    assert packets(out) == [] if out.stat().st_size else True
+    assert out.exists() == bool(options)
+    out.write_bytes(b"what stood here before")
+    run(capsys, "read", *options, "-w", str(out), path)
+    assert (out.read_bytes() == b"what stood here before") == (not options)
+
+
+@pytest.mark.parametrize("name", ["out.pcapng.gz", "out.pcapng.zst"])
+def test_a_name_that_promises_compression_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    found = run(capsys, "read", "-w", str(tmp_path / name), write(tmp_path / "in.pcap", talk()))
+    assert found.status == USAGE
+    assert "write out.pcapng, and compress that" in found.err
+    assert not (tmp_path / name).exists()
 
 
 @pytest.mark.parametrize("same", ["in.pcap", "./in.pcap", "link.pcap"])

@@ -235,7 +235,7 @@ def test_packets_without_any_captured_payload_take_no_room() -> None:
 
 
 def test_an_old_answer_is_not_taken_for_a_request() -> None:
-    """With correlation id 0 an OffsetCommit 0 is answered by the bytes of a Produce 0 of a client "spread"."""
+    """With correlation id 0 an OffsetCommit 0 is answered by the bytes of a Produce 0 of client "spread"."""
     partition = {"partition_index": 0, "error_code": 0}
     answered = {"topics": [{"name": "spread", "partitions": [partition]}]}
     answer = response(8, 0, answered, correlation_id=0)

@@ -423,3 +423,51 @@ def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
     ours = {id(stream) for way in connections._ways.values() for stream in way.duplex.streams}
     assert len(ours) == 6
     assert len(connections._patient) <= 3
+
+
+def wanting(packets: Iterable[Packet], count: int, limits: Limits | None = None) -> list[Event]:
+    """Events of which whoever takes them wants so many bytes at once."""
+    connections, segments, out = Connections(limits or Limits()), Segments(), []
+    for packet in packets:
+        events = connections.feed_usual(packet)
+        segment = segments.feed(packet) if events is None else None
+        for event in connections.feed(segment) if segment else events or ():
+            event[0].wanted[event[1]] = count
+            out.append(event)
+    return out + connections.close()
+
+
+def sizes(events: Iterable[Event]) -> list[int | str]:
+    return [len(item.payload) if isinstance(item, Data) else type(item).__name__ for _, _, item in events]
+
+
+def test_what_is_wanted_as_a_whole_comes_at_once() -> None:
+    talk = Talk(mss=100).handshake().client_sends(bytes(range(250)) * 4).broker_acks()
+    plain, gathered = run(talk.finish().packets), wanting(talk.packets, 300)
+    assert sizes(plain) == [100] * 10 + ["Closed"]
+    assert sizes(gathered) == [100, 300, 300, 300, "Closed"]
+    data = [[item for _, _, item in events if isinstance(item, Data)] for events in (plain, gathered)]
+    assert b"".join(item.payload for item in data[0]) == b"".join(item.payload for item in data[1])
+    assert data[1][1][:3] == data[0][3][:3]  # told with the packet that came last
+
+
+def test_what_was_gathered_comes_before_anything_unusual() -> None:
+    talk = Talk(mss=100).handshake().client_sends(bytes(400))
+    talk.client_skips(100).client_sends(bytes(100)).finish()
+    assert sizes(wanting(talk.packets, 10_000)) == [100, 300, "Gap", 100, "Closed"]
+    assert sizes(wanting(talk.packets[:6], 10_000)) == [100, 200, "Closed"]
+
+
+def test_large_segments_are_not_gathered_and_of_small_ones_not_many() -> None:
+    talk = Talk(mss=100).handshake().client_sends(bytes(300))
+    assert sizes(wanting(talk.packets, 199)) == [100, 100, 100, "Closed"]
+    talk = Talk(mss=1).handshake().client_sends(bytes(200))
+    assert max(size for size in sizes(wanting(talk.packets, 10_000)) if isinstance(size, int)) == 64
+
+
+def test_few_streams_gather_at_a_time() -> None:
+    talks = [Talk(("10.0.0.1", port), mss=100).handshake().client_sends(bytes(400)) for port in (1, 2)]
+    packets = [packet for pair in zip(*(talk.packets for talk in talks), strict=True) for packet in pair]
+    assert sizes(wanting(packets, 1000)) == [100, 100, 300, "Closed", 300, "Closed"]
+    limits = Limits(gathering_streams=1)
+    assert sizes(wanting(packets, 1000, limits)) == [100, 100, 100, 100, 100, 300, "Closed", "Closed"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from struct import pack
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
-from kdissect.sinks.values import date, json_bytes, plain, spelled, timestamp
+from kdissect.sinks.values import date, json_bytes, json_document, plain, spelled, timestamp
 from tests.exchanges import START_NS
 
 BATCH = pack(">qiiBIhiqqqhii", 7, 49, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
@@ -38,6 +40,24 @@ def written(value: Any) -> Any:
 def test_values_of_bodies(value: Any, shown: Any) -> None:
     assert written(value) == shown
     assert b"\n" not in json_bytes(value)
+
+
+@dataclass(slots=True)
+class File:
+    name: str
+    first: datetime
+    warnings: list[str]
+    counts: dict[str, int]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("ä.pcap", "ä.pcap"), ("\udcff.pcap", "\\udcff.pcap")])
+def test_documents_name_files_whose_names_are_no_text(name: str, shown: str) -> None:
+    found = json.loads(
+        json_document([File(name, datetime(2026, 11, 21, tzinfo=UTC), [f"{name}: cut"], {name: 1})])
+    )
+    assert found == [
+        {"name": shown, "first": "2026-11-21T00:00:00Z", "warnings": [f"{shown}: cut"], "counts": {shown: 1}}
+    ]
 
 
 def test_record_data_is_an_array_of_batch_headers() -> None:

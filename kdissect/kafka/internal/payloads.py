@@ -76,7 +76,7 @@ def open_payloads(
         ("request", exchange.request, exchange.request_layout),
         ("response", exchange.response, exchange.response_layout),
     ):
-        if body is not None and layout is not None:
+        if body is not None and layout is not None and carries_payloads(layout.message):
             context = Context(protocol, limits=limits)
             anomalies += open_body(layout.message, body, context, where)
     return anomalies

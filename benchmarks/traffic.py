@@ -1,0 +1,225 @@
+"""A seed -> captures of made-up Kafka traffic: for benchmarks, not for tests of what is right.
+
+    python benchmarks/traffic.py WORK MEGABYTES FILE [--codec none|lz4|zstd] [--connections N]
+
+    bulk      Produce requests and Fetch responses of about 100 KB by turns, in packets of 1448 bytes
+    loopback  the same in packets of 65,483 bytes, as the loopback interface carries them
+    large     Fetch responses of 1 MB, in packets of 1448 bytes
+    chatty    exchanges of two small packets: Produce and Fetch of one record, Heartbeat, OffsetCommit
+
+Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are written once
+and sent again and again with another correlation id, so a gigabyte is written in seconds; every record batch
+has its right checksum. Connections take turns, an exchange each. Every eighth packet of a large frame is
+acknowledged. The same arguments give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.frames import request, response
+from tests.record_batches import BASE_MS, CODECS, Item, batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ETHERNET_MSS, LOOPBACK_MSS = 1448, 65_483
+BROKER_PORT = 9092
+
+PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
+
+_SEED = 9
+_BEGIN_US = 1_700_000_000_000_000
+_VARIANTS = 8  # of each kind of exchange
+_ACKNOWLEDGED_EVERY = 8  # packets
+_FIN, _SYN, _PSH, _ACK = 0x01, 0x02, 0x08, 0x10
+_FILE_HEADER = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
+_PACKET = struct.Struct("<4I")
+# Ethernet, IPv4 and TCP with a timestamp option, as every system sends them; checksums are left to the card.
+_HEADERS = struct.Struct(">6s6sH BBHHHBBH4s4s HHIIBBHHH 12s")
+_TIMESTAMPS = bytes.fromhex("0101080a 00010203 00010203")
+
+
+class Template(NamedTuple):
+    """An exchange; the correlation ids in it are yet to be written."""
+
+    request: bytes
+    response: bytes
+
+
+class Work(NamedTuple):
+    """What a kind of capture is made of."""
+
+    mss: int
+    templates: Callable[[Random, int], list[Template]]
+
+
+def records(random: Random, count: int, size: int, codec: int) -> bytes:
+    """A batch whose values are half noise, so that they compress about as well as JSON does."""
+    values = (random.randbytes(size // 2).hex().encode()[:size] for _ in range(count))
+    items = [Item(b"key-%d" % place, value, (), BASE_MS + place) for place, value in enumerate(values)]
+    return batch(items, codec=codec)
+
+
+def produce(topic: str, data: bytes) -> Template:
+    partitions = [{"index": 3, "records": data}]
+    answers = [{"index": 3, "base_offset": 123_456, "log_append_time_ms": -1}]
+    body = {"acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": partitions}]}
+    answer = {"responses": [{"name": topic, "partition_responses": answers}]}
+    return Template(request(PRODUCE, 8, body, client_id="producer-1"), response(PRODUCE, 8, answer))
+
+
+def fetch(topic: str, data: bytes) -> Template:
+    asked = [{"partition": 1, "fetch_offset": 4_711, "partition_max_bytes": 1 << 20}]
+    found = [{"partition_index": 1, "high_watermark": 5_000, "records": data}]
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "topics": [{"topic": topic, "partitions": asked}],
+    }
+    answer = {"session_id": 77, "responses": [{"topic": topic, "partitions": found}]}
+    return Template(request(FETCH, 11, body, client_id="consumer-1"), response(FETCH, 11, answer))
+
+
+def bulk(random: Random, codec: int) -> list[Template]:
+    found = []
+    for _ in range(_VARIANTS):
+        found.append(produce("orders", records(random, 100, 1_000, codec)))
+        found.append(fetch("payments", records(random, 100, 1_000, codec)))
+    return found
+
+
+def large(random: Random, codec: int) -> list[Template]:
+    return [fetch("payments", records(random, 1_000, 1_000, codec)) for _ in range(_VARIANTS)]
+
+
+def chatty(random: Random, codec: int) -> list[Template]:
+    member = {"group_id": "billing", "member_id": "consumer-1-0d3b2a"}
+    offsets = [{"partition_index": 1, "committed_offset": 4_712}]
+    topics = [{"name": "payments", "partitions": offsets}]
+    alive = {**member, "generation_id": 7}
+    commit = {**member, "generation_id_or_member_epoch": 7, "topics": topics}
+    committed = {"topics": [{"name": "payments", "partitions": [{"partition_index": 1}]}]}
+    found = []
+    for _ in range(_VARIANTS):
+        found += [
+            produce("orders", records(random, 1, 60, codec)),
+            fetch("payments", records(random, 1, 60, codec)),
+            Template(request(HEARTBEAT, 4, alive, client_id="consumer-1"), response(HEARTBEAT, 4)),
+            Template(
+                request(OFFSET_COMMIT, 7, commit, client_id="consumer-1"),
+                response(OFFSET_COMMIT, 7, committed),
+            ),
+        ]
+    return found
+
+
+WORKS = {
+    "bulk": Work(ETHERNET_MSS, bulk),
+    "loopback": Work(LOOPBACK_MSS, bulk),
+    "large": Work(ETHERNET_MSS, large),
+    "chatty": Work(ETHERNET_MSS, chatty),
+}
+
+
+class Side(NamedTuple):
+    """One end of a connection."""
+
+    address: bytes
+    port: int
+
+
+class Wire:
+    """Writes the packets of connections; ten microseconds lie between two packets."""
+
+    def __init__(self, file: BinaryIO, mss: int) -> None:
+        self._file = file
+        self._mss = mss
+        self._us = _BEGIN_US
+        self.packets = self.written = 0
+        file.write(_FILE_HEADER)
+
+    def segment(
+        self, ends: tuple[Side, Side], numbers: list[int], side: int, flags: int, data: bytes
+    ) -> None:
+        """One packet; ``numbers`` are the next sequence numbers of both sides."""
+        source, target = ends[side], ends[1 - side]
+        total = 52 + len(data)
+        head = _HEADERS.pack(
+            b"\2\0\0\0\0\2", b"\2\0\0\0\0\1", 0x0800,
+            0x45, 0, total, 0, 0x4000, 64, 6, 0, source.address, target.address,
+            source.port, target.port, numbers[side], numbers[1 - side] if flags & _ACK else 0,
+            0x80, flags, 0xFFFF, 0, 0, _TIMESTAMPS,
+        )  # fmt: skip
+        size = len(head) + len(data)
+        second, us = divmod(self._us, 1_000_000)
+        self._file.write(_PACKET.pack(second, us, size, size) + head + data)
+        self._us += 10
+        self.packets += 1
+        self.written += _PACKET.size + size
+        numbers[side] = numbers[side] + len(data) + bool(flags & (_SYN | _FIN)) & 0xFFFF_FFFF
+
+    def frame(self, ends: tuple[Side, Side], numbers: list[int], side: int, data: bytes) -> None:
+        """One frame in as many packets as it takes."""
+        mss = self._mss
+        for count, start in enumerate(range(0, len(data), mss), 1):
+            self.segment(ends, numbers, side, _ACK | _PSH, data[start : start + mss])
+            if not count % _ACKNOWLEDGED_EVERY:
+                self.segment(ends, numbers, 1 - side, _ACK, b"")
+
+
+def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> tuple[int, int]:
+    """Write at least ``size`` bytes; return how many packets and exchanges these are."""
+    mss, templates_of = WORKS[work]
+    templates = templates_of(Random(_SEED), CODECS[codec])
+    random = Random(_SEED)
+    broker = Side(b"\x0a\0\0\2", BROKER_PORT)
+    talks = []
+    exchanges = 0
+    with path.open("wb", buffering=1 << 20) as file:
+        wire = Wire(file, mss)
+        for number in range(connections):
+            client = Side(bytes((10, 0, 1 + number // 20_000, 1)), 40_000 + number % 20_000)
+            talk = (client, broker), [random.getrandbits(32), random.getrandbits(32)]
+            wire.segment(*talk, 0, _SYN, b"")
+            wire.segment(*talk, 1, _SYN | _ACK, b"")
+            wire.segment(*talk, 0, _ACK, b"")
+            talks.append(talk)
+        while wire.written < size:
+            template = templates[exchanges % len(templates)]
+            talk = talks[exchanges % connections]
+            correlation_id = struct.pack(">i", exchanges // connections & 0x7FFF_FFFF)
+            exchanges += 1
+            # Behind the size field stand api key and version in a request, nothing in a response.
+            wire.frame(*talk, 0, template.request[:8] + correlation_id + template.request[12:])
+            wire.frame(*talk, 1, template.response[:4] + correlation_id + template.response[8:])
+        for talk in talks:
+            for side in (0, 1):
+                wire.segment(*talk, side, _ACK | _FIN, b"")
+    return wire.packets, exchanges
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("megabytes", type=float)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--codec", choices=CODECS, default="none")
+    parser.add_argument("--connections", type=int, default=1)
+    asked = parser.parse_args(arguments)
+    size = int(asked.megabytes * 1e6)
+    packets, exchanges = make(asked.work, asked.file, size, codec=asked.codec, connections=asked.connections)
+    print(f"{asked.file}: {packets} packets, {exchanges} exchanges")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

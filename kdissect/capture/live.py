@@ -1,0 +1,387 @@
+"""A network interface -> its packets as they pass, as bytes: scapy opens the socket, and dissects nothing.
+
+Packets that the filter does not want never leave the kernel, and it says how many it had no room for. Of an
+interface whose frames begin with Ethernet or IP the frames are taken as they are; of others, and of all
+interfaces together (``any``), packets come behind a cooked header (LINKTYPE_LINUX_SLL2). What a machine sends
+to itself passes a socket twice, and counts once. Linux only.
+
+Holds a buffer for one packet; the kernel's buffer holds those that were not taken yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.capture.source import InterfaceStatistics
+from kdissect.errors import CaptureError
+from kdissect.limits import KIB, MIB
+from kdissect.model import Interface, Packet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ANY = "any"
+DEFAULT_FILTER = "tcp"
+DEFAULT_BUFFER_BYTES = 16 * MIB
+DEFAULT_SNAPLEN = 256 * KIB  # more than any packet has, and tcpdump's
+
+_ETHERNET, _IP, _COOKED = 1, 101, 276  # LINKTYPE_ values
+_WITH_ETHERNET = frozenset((1, 772))  # ARPHRD_ETHER, ARPHRD_LOOPBACK
+_WITHOUT_HEADER = frozenset((519, 768, 769, 776, 65534))  # ARPHRD_RAWIP, TUNNEL, TUNNEL6, SIT, NONE
+_DLT_ETHERNET, _DLT_IP = 1, 12
+
+# From linux/if_packet.h, asm/socket.h, linux/if.h: Python's socket module has no names for them.
+_SOL_PACKET, _STATISTICS, _AUXDATA = 263, 6, 8
+_SO_RCVBUFFORCE, _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 33, 26, 35
+_VLAN_VALID, _VLAN_TPID_VALID = 0x10, 0x40
+_EVERY_PROTOCOL = 3
+_MOST_BEFORE = 10_000  # packets that a buffer may have before its filter is there
+_SIOCGIFFLAGS = 0x8913
+_UP, _LOOPBACK = 0x1, 0x8
+_DOWN = frozenset((errno.ENETDOWN, errno.ENODEV, errno.ENXIO))
+
+_auxdata = struct.Struct("=3I4H").unpack_from
+_timespec = struct.Struct("@2l").unpack_from
+_cooked_header = struct.Struct(">HHIHBB8s").pack
+_ANCILLARY_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(20) if hasattr(socket, "CMSG_SPACE") else 0
+
+
+class Wanted(NamedTuple):
+    """What to capture.
+
+    Attributes:
+        names: of interfaces, or ``any``.
+        filter: as tcpdump has it; empty: everything.
+        snaplen: bytes kept of each packet.
+        buffer_bytes: the kernel's buffer, for each interface.
+        promiscuous: also what is addressed to others.
+    """
+
+    names: tuple[str, ...]
+    filter: str = DEFAULT_FILTER
+    snaplen: int = DEFAULT_SNAPLEN
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    promiscuous: bool = True
+
+
+class Listed(NamedTuple):
+    """An interface of this machine."""
+
+    name: str
+    is_up: bool
+    addresses: tuple[str, ...]
+
+
+class WentDown(Exception):
+    """Nothing more comes from an interface until it is up again, and opened again."""
+
+
+class Listener:
+    """An interface that is listened to.
+
+    Args:
+        name: of the interface, or ``any``.
+        number: place among those that are listened to, from 0.
+        wanted: what to capture of it.
+
+    Attributes:
+        interface: as packets name it.
+        notes: what is not as it was asked for, as sentences.
+
+    Raises:
+        WentDown: it is not up now.
+        CaptureError: it cannot be listened to.
+    """
+
+    def __init__(self, name: str, number: int, wanted: Wanted) -> None:
+        if not is_up(name):
+            raise WentDown
+        self.notes: list[str] = []
+        self._owner: Any = None  # scapy's, which closes the socket when it is let go of
+        try:
+            link_type = self._open(name, wanted)
+        except PermissionError:
+            raise CaptureError(_not_permitted(name)) from None
+        except OSError as error:
+            if error.errno in _DOWN:
+                raise WentDown from None
+            raise CaptureError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+        snaplen = wanted.snaplen if wanted.snaplen < DEFAULT_SNAPLEN else 0
+        self.interface = Interface(name, number, link_type, snaplen, name)
+        self._header_bytes = 20 if link_type == _COOKED else 0
+        self._may_be_tagged = link_type == _ETHERNET
+        self._buffer = bytearray(wanted.snaplen + 64)
+        self._view = memoryview(self._buffer)
+        self._indexes: dict[str, int] = {}
+        self._accepted = self._dropped = 0
+        self._forget()
+
+    def fileno(self) -> int:
+        """To wait for packets with."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._socket.close()
+
+    def take(self, most: int) -> Iterator[Packet]:
+        """Packets that are there, at most so many. Their number is 0: only who reads them all can count.
+
+        Raises:
+            WentDown: the interface did.
+        """
+        receive, buffers = self._socket.recvmsg_into, [self._buffer]
+        for _ in range(most):
+            try:
+                size, ancillary, _, address = receive(buffers, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _DOWN:
+                    raise WentDown from None
+                raise
+            data, length, time_ns = bytes(self._view[:size]), size, 0
+            for _, kind, told in ancillary:
+                if kind == _SO_TIMESTAMPNS:
+                    seconds, rest_ns = _timespec(told)
+                    time_ns = seconds * 1_000_000_000 + rest_ns
+                elif kind == _AUXDATA:
+                    status, length, _, _, _, tag, protocol = _auxdata(told)
+                    if status & _VLAN_VALID and self._may_be_tagged:  # the kernel has taken it out
+                        protocol = protocol if status & _VLAN_TPID_VALID else 0x8100
+                        data = data[:12] + struct.pack(">2H", protocol, tag) + data[12:]
+                        length += 4
+            if not time_ns:
+                time_ns = time.time_ns()
+            if self._header_bytes:
+                data = self._cooked(address) + data
+                length += self._header_bytes
+            yield Packet(0, time_ns, self.interface, data, length)
+
+    def counted(self) -> InterfaceStatistics:
+        """How many packets the kernel had for us, and for how many of them it had no room."""
+        accepted, dropped = struct.unpack("2I", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
+        self._accepted += accepted
+        self._dropped += dropped
+        return InterfaceStatistics(None, None, self._dropped, self._accepted)
+
+    def _forget(self) -> None:
+        """Let go of what came before there was a filter, and count anew."""
+        with suppress(OSError):  # nothing is left; what else there is take() will tell
+            for _ in range(_MOST_BEFORE):
+                self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+        self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
+
+    def _open(self, name: str, wanted: Wanted) -> int:
+        """Make the socket; which link type its packets have."""
+        link_type = _COOKED
+        if name != ANY:
+            self._owner = _scapy_socket(name, promiscuous=wanted.promiscuous)
+            self._socket: socket.socket = self._owner.ins
+            link_type = _link_type(self._socket.getsockname()[3])
+        if link_type == _COOKED:
+            self._owner = None
+            every = socket.htons(_EVERY_PROTOCOL)
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, every)
+            if name != ANY:
+                self._socket.bind((name, _EVERY_PROTOCOL))
+            self._socket.setsockopt(_SOL_PACKET, _AUXDATA, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        _attach(self._socket, self._program(wanted, link_type))
+        self._enlarge(wanted.buffer_bytes)
+        return link_type
+
+    def _program(self, wanted: Wanted, link_type: int) -> list[_Instruction]:
+        # Before a cooked header is put there, a packet begins with IP.
+        dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
+        try:
+            program = _compiled(wanted.filter, dlt, wanted.snaplen)
+        except ImportError:
+            if wanted.filter != DEFAULT_FILTER:
+                raise CaptureError(
+                    '-f needs libpcap (Debian: libpcap0.8); -f "" captures everything'
+                ) from None
+            self.notes.append("without libpcap everything is captured, not only TCP")
+            program = _compiled("", dlt, wanted.snaplen)
+        return [*_without_echo(), *program]
+
+    def _enlarge(self, buffer_bytes: int) -> None:
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
+        except PermissionError:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+            got = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux doubles it
+            if got < buffer_bytes:
+                self.notes.append(
+                    f"the kernel's buffer is {got // KIB} KiB, not {buffer_bytes // KIB}: "
+                    "net.core.rmem_max allows no more without cap_net_admin"
+                )
+
+    def _cooked(self, address: Any) -> bytes:
+        name, protocol, kind, hardware, link_address = address
+        index = self._indexes.get(name)
+        if index is None:
+            index = self._indexes[name] = _index_of(name)
+        return _cooked_header(protocol, 0, index, hardware, kind, len(link_address), link_address[:8])
+
+
+def listed() -> list[Listed]:
+    """The interfaces of this machine, with their addresses."""
+    _load_scapy()
+    from scapy.config import conf
+
+    found = sorted(conf.ifaces.values(), key=lambda each: each.index)
+    return [
+        Listed(each.name, bool(int(each.flags) & _UP), tuple(chain.from_iterable(each.ips.values())))
+        for each in found
+    ]
+
+
+def check_names(names: tuple[str, ...]) -> None:
+    """See whether there are such interfaces.
+
+    Raises:
+        CaptureError: there are not, or this is not Linux.
+    """
+    if not sys.platform.startswith("linux"):
+        raise CaptureError("-i needs Linux; elsewhere: tcpdump -i IFACE -U -w - | kdissect live -")
+    known = [name for _, name in socket.if_nameindex()]
+    for name in names:
+        if name != ANY and name not in known:
+            raise CaptureError(f"no interface {name}; there are {', '.join((*known, ANY))}")
+
+
+def is_up(name: str) -> bool:
+    """Whether an interface is there, and up."""
+    return name == ANY or bool(_flags(name) & _UP)
+
+
+def _flags(name: str) -> int:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            told = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
+        except OSError:
+            return 0
+    return int.from_bytes(told[16:18], sys.byteorder)
+
+
+def _index_of(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:  # it is gone since
+        return 0
+
+
+def _not_permitted(name: str) -> str:
+    python = os.path.realpath(sys.executable)
+    return (
+        f"{name}: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip {python}; "
+        f"or a pipe: tcpdump -i {name} -U -w - | kdissect live -"
+    )
+
+
+def _link_type(hardware: int) -> int:
+    if hardware in _WITH_ETHERNET:
+        return _ETHERNET
+    return _IP if hardware in _WITHOUT_HEADER else _COOKED
+
+
+# What scapy does
+
+
+def _load_scapy() -> None:
+    """Load it in silence, and without asking this machine for its routes."""
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("scapy").setLevel(logging.CRITICAL)
+        from scapy.config import conf
+
+        conf.route_autoload = conf.route6_autoload = False
+        import scapy.arch.linux  # noqa: F401
+
+
+def _scapy_socket(name: str, *, promiscuous: bool) -> Any:
+    _load_scapy()
+    from scapy.arch.linux import L2ListenSocket
+    from scapy.config import conf
+
+    conf.ifaces.reload()  # an interface that was made anew has another index
+    return L2ListenSocket(iface=name, promisc=promiscuous, nofilter=1)
+
+
+# Filters: programs of classic BPF, as the kernel runs them
+
+_Instruction = tuple[int, int, int, int]
+"""Code, jump if true, jump if false, constant."""
+
+_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_PACKET_TYPE, _INTERFACE_INDEX = 0xFFFFF004, 0xFFFFF008  # places that stand for what is known of a packet
+_OUTGOING = 4
+
+
+def _compiled(text: str, dlt: int, snaplen: int) -> list[_Instruction]:
+    """A filter as libpcap compiles it, through scapy's bindings; scapy's own function would cut packets at
+    65,535 bytes, which those of a loopback interface exceed by their Ethernet header.
+
+    Raises:
+        ImportError: there is no libpcap.
+        CaptureError: it is no filter.
+    """
+    if not text.strip():
+        return [(_RETURN, 0, 0, snaplen)]
+    from ctypes import byref
+
+    _load_scapy()
+    try:
+        from scapy.libs import winpcapy as pcap
+        from scapy.libs.structures import bpf_program
+    except OSError as error:
+        raise ImportError(str(error)) from None
+    handle = pcap.pcap_open_dead(dlt, snaplen)
+    program = bpf_program()
+    try:
+        if pcap.pcap_compile(handle, byref(program), text.encode(), 1, -1):
+            fault = bytearray(pcap.pcap_geterr(handle)).rstrip(b"\0").decode("utf-8", "backslashreplace")
+            raise CaptureError(f'-f "{text}": {fault}')
+        made = [program.bf_insns[place] for place in range(program.bf_len)]
+        instructions = [(each.code, each.jt, each.jf, each.k) for each in made]
+        pcap.pcap_freecode(byref(program))
+    finally:
+        pcap.pcap_close(handle)
+    return instructions
+
+
+def _without_echo() -> list[_Instruction]:
+    """What a machine sends to itself leaves and arrives: a copy that leaves by a loopback interface ends
+    here.
+    """
+    own = [index for index, name in socket.if_nameindex() if _flags(name) & _LOOPBACK]
+    if len(own) != 1:
+        return []
+    return [
+        (_LOAD, 0, 0, _PACKET_TYPE),
+        (_JUMP_IF_EQUAL, 0, 3, _OUTGOING),
+        (_LOAD, 0, 0, _INTERFACE_INDEX),
+        (_JUMP_IF_EQUAL, 0, 1, own[0]),
+        (_RETURN, 0, 0, 0),
+    ]
+
+
+def _attach(to: socket.socket, program: list[_Instruction]) -> None:
+    from ctypes import addressof, create_string_buffer
+
+    code = create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in program))
+    to.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program), addressof(code)))

@@ -1,0 +1,166 @@
+"""Packets that pass -> a pcapng file, or a ring of them; and whether there are enough.
+
+A ring's files are named as dumpcap names them, ``name_00001_20261121090500.pcapng``: a number that goes on,
+and the time of the first packet in UTC. Packets are written as they were captured, whatever they carry
+(docs/decisions/credentials-are-not-written-back.md). Holds one open file, and the names of a ring's files.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from kdissect.capture.write import PcapngWriter
+from kdissect.errors import OutputError
+from kdissect.model import Lull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from kdissect.capture.source import InterfaceStatistics
+    from kdissect.model import Interface, Packet
+
+
+class Enough(NamedTuple):
+    """When to begin the next file, or to stop; None: never for that reason.
+
+    Attributes:
+        bytes: of the file.
+        duration_ns: packet time since the file's first packet.
+        files: how many a ring keeps; how many are written before it ends.
+        packets: captured.
+    """
+
+    bytes: int | None = None
+    duration_ns: int | None = None
+    files: int | None = None
+    packets: int | None = None
+
+
+NEVER = Enough()
+
+
+class Recording:
+    """What is written of the packets that pass.
+
+    Args:
+        path: of the file, or what the names of a ring's files are made of; None: nothing is written.
+        ring: when to begin the next file; ``NEVER``: it is one file.
+        stop: when there is enough.
+        application: what is said to have written it.
+
+    Attributes:
+        packets: that have passed.
+        files: begun so far.
+    """
+
+    def __init__(self, path: Path | None, ring: Enough, stop: Enough, application: str) -> None:
+        self.packets = 0
+        self.files = 0
+        self._path, self._ring, self._stop = path, ring, stop
+        self._application = application
+        self._measured: _Measured | None = None
+        self._writer: PcapngWriter | None = None
+        self._begun_ns = 0
+        self._kept: deque[Path] = deque()
+        self._is_full = False
+
+    def watch(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
+        """Let packets pass, until there are enough.
+
+        Raises:
+            OutputError: a file cannot be written.
+        """
+        for packet in packets:
+            if isinstance(packet, Lull):
+                self._flush()
+                yield packet
+                continue
+            self.packets += 1
+            if self._path is not None:
+                self._write(self._path, packet)
+            if self._is_full:
+                return
+            yield packet
+            if self._has_enough():
+                return
+
+    def close(self, statistics: Mapping[Interface, InterfaceStatistics], time_ns: int) -> None:
+        """Write what was counted, and finish the file."""
+        if self._writer is not None:
+            for interface, counted in statistics.items():
+                self._writer.count(interface, counted, time_ns)
+        self._finish()
+
+    def _has_enough(self) -> bool:
+        stop = self._stop
+        if stop.packets is not None and self.packets >= stop.packets:
+            return True
+        return stop.bytes is not None and self._measured is not None and self._measured.bytes >= stop.bytes
+
+    def _write(self, path: Path, packet: Packet) -> None:
+        if self._writer is None or self._is_time(packet):
+            if self._stop.files is not None and self.files >= self._stop.files:
+                self._is_full = True  # this packet would begin another one
+                return
+            self._begin(path, packet)
+        assert self._writer is not None
+        try:
+            self._writer.write(packet)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _is_time(self, packet: Packet) -> bool:
+        ring, measured = self._ring, self._measured
+        if measured is not None and ring.bytes is not None and measured.bytes >= ring.bytes:
+            return True
+        return ring.duration_ns is not None and packet.time_ns - self._begun_ns >= ring.duration_ns
+
+    def _begin(self, path: Path, packet: Packet) -> None:
+        self._finish()
+        self.files += 1
+        self._begun_ns = packet.time_ns
+        if self._ring != NEVER:
+            when = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
+            path = path.with_name(f"{path.stem}_{self.files:05}_{when:%Y%m%d%H%M%S}{path.suffix}")
+        self._kept.append(path)
+        try:
+            self._measured = _Measured(path.open("wb"))
+            if self._ring.files is not None and len(self._kept) > self._ring.files:
+                self._kept.popleft().unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._writer = PcapngWriter(self._measured, self._application)  # type: ignore[arg-type]  # it only writes
+        if self._ring.files is None:
+            self._kept = deque(self._kept, maxlen=1)
+
+    def _flush(self) -> None:
+        if self._measured is not None:
+            try:
+                self._measured.file.flush()
+            except OSError as error:
+                raise self._unwritable(error) from error
+
+    def _finish(self) -> None:
+        if self._measured is not None:
+            try:
+                self._measured.file.close()
+            except OSError as error:
+                raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write {self._kept[-1]}: {error.strerror or error}")
+
+
+class _Measured:
+    """A file, and how many bytes were written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self.bytes += len(data)
+        return self.file.write(data)

@@ -1,0 +1,304 @@
+"""Options that say what to listen to -> a run over packets as they come; and what is said of it at the end.
+
+    given = Given.take(options)
+    with listening(asked, given) as run:
+        run.show(...)
+    run.tell(...)
+
+Holds nothing but what it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect import __version__
+from kdissect.analysis.quantities import parse_duration, parse_size
+from kdissect.capture.following import Following
+from kdissect.capture.live import (
+    ANY,
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_FILTER,
+    DEFAULT_SNAPLEN,
+    Wanted,
+    listed,
+)
+from kdissect.capture.ongoing import Listening, Ongoing, Piped
+from kdissect.capture.recording import NEVER, Enough, Recording
+from kdissect.cli.ending import Ending
+from kdissect.cli.losses import Losses
+from kdissect.cli.options import together
+from kdissect.cli.running import Run
+from kdissect.cli.terminal import check_stdin, output, warn
+from kdissect.errors import UsageError
+from kdissect.limits import KIB
+from kdissect.sinks.phrases import many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from kdissect.cli.running import Asked
+
+SIGNALLED = 128  # an exit status: this, and the number of the signal that ended the command
+_STDIN = "-"
+
+
+def to_buffer_bytes(text: str) -> int:
+    """``4096`` is KiB, as tcpdump has it; ``64MiB`` is what it says.
+
+    Raises:
+        click.BadParameter: it is neither.
+    """
+    try:
+        return int(text) * KIB if text.isdecimal() else parse_size(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def to_condition(text: str) -> tuple[str, int]:
+    """``filesize:1000``, ``duration:60``, ``files:5`` or ``packets:1000`` -> a field of ``Enough``, and its
+    value. As dumpcap has it, bare numbers are kB and seconds.
+
+    Raises:
+        click.BadParameter: it is none of these.
+    """
+    name, _, value = text.partition(":")
+    try:
+        if name == "filesize":
+            return "bytes", int(value) * 1000 if value.isdecimal() else parse_size(value)
+        if name == "duration":
+            return "duration_ns", parse_duration(f"{value}s" if value.isdecimal() else value)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
+    if name in ("files", "packets") and value.isdecimal() and int(value):
+        return name, int(value)
+    raise click.BadParameter(
+        f'"{text}" is no condition; write filesize:100MB, duration:1h, files:10 or packets:1000'
+    )
+
+
+interface_options = together(
+    click.option(
+        "-i",
+        "interfaces",
+        multiple=True,
+        metavar="IFACE",
+        help="Listen to this interface; any is all of them. May be given several times.",
+    ),
+    click.option(
+        "-f",
+        "bpf",
+        metavar="FILTER",
+        help=f'A capture filter, which the kernel applies: "tcp port 9092". [default: {DEFAULT_FILTER}]',
+    ),
+    click.option(
+        "-s", "snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Keep so much of each packet."
+    ),
+    click.option(
+        "-B",
+        "buffer_bytes",
+        type=to_buffer_bytes,
+        metavar="SIZE",
+        help="The kernel's buffer, in KiB, or as 64MiB. [default: 16MiB]",
+    ),
+    click.option(
+        "--no-promiscuous", is_flag=True, help="Only what is addressed to this machine, or comes from it."
+    ),
+)
+"""Which interfaces to listen to, and how."""
+
+source_options = together(
+    click.argument("pipe", required=False, metavar="[-]"),
+    interface_options,
+    click.option(
+        "--follow",
+        metavar="PATH",
+        help="Read a capture that grows, or a folder in which one capture follows another (tcpdump -G, -C "
+        "and -W; dumpcap -b), from the oldest on.",
+    ),
+    click.option("-D", "lists", is_flag=True, help="List the interfaces, and end."),
+)
+"""What to listen to."""
+
+keep_options = together(
+    click.option(
+        "-w",
+        "target",
+        metavar="FILE",
+        help="Also write every packet that is captured to a pcapng file, whatever the filters below say. As "
+        "with tcpdump, credentials that pass are in it.",
+    ),
+    click.option(
+        "-b",
+        "ring",
+        multiple=True,
+        type=to_condition,
+        metavar="filesize:|duration:|files:",
+        help="With -w: begin another file after filesize:100MB or duration:1h; keep files:10 of them.",
+    ),
+    click.option(
+        "-a",
+        "stop",
+        multiple=True,
+        type=to_condition,
+        metavar="duration:|packets:|filesize:|files:",
+        help="Stop after duration:60s, packets:1000, or with -w filesize:100MB, files:10.",
+    ),
+)
+"""What to keep of the packets, and when to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What ``source_options`` and ``keep_options`` were given, as values."""
+
+    wanted: Wanted | None
+    follow: str | None = None
+    target: Path | None = None
+    ring: Enough = NEVER
+    stop: Enough = NEVER
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Given:
+        """Take its own out of a command's options, and leave those of the command.
+
+        Raises:
+            UsageError: nothing to listen to was named, or two things; or an option goes with another one.
+        """
+        pipe, follow = options.pop("pipe", None), options.pop("follow", None)
+        if pipe not in (None, _STDIN):
+            raise click.UsageError(
+                f"{pipe} is no interface; -i IFACE, --follow PATH, or: kdissect read {pipe}"
+            )
+        ways = {"-": pipe is not None, "-i": bool(options["interfaces"]), "--follow": follow is not None}
+        chosen = [name for name, is_chosen in ways.items() if is_chosen]
+        if not chosen:
+            raise click.UsageError(
+                "name an interface (-i IFACE; -D lists them), a pipe (-), or --follow PATH"
+            )
+        if len(chosen) > 1:
+            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        if pipe is not None:
+            check_stdin()
+        wanted = take_wanted(options)
+        target = options.pop("target", None)
+        ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
+        if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
+            raise click.UsageError("-b, -a filesize: and -a files: go with -w FILE")
+        if ring != NEVER and ring.bytes is None and ring.duration_ns is None:
+            raise click.UsageError("-b needs filesize: or duration:, to know when to begin another file")
+        if ring.packets is not None:
+            raise click.UsageError("-b knows no packets:; -a packets: stops")
+        return cls(wanted, follow, None if target is None else Path(target), ring, stop)
+
+    def open(self, asked: Asked) -> Ongoing:
+        """Begin to listen.
+
+        Raises:
+            CaptureError: there is nothing to listen to.
+        """
+        if self.wanted is not None:
+            return Ongoing([Listening(self.wanted, asked.limits, warn)])
+        if self.follow is not None:
+            files = Following(self.follow, asked.limits)
+            return Ongoing(files, files.stop)
+        return Ongoing([Piped(_STDIN, asked.limits, sys.stdin.fileno())])
+
+
+def take_wanted(options: dict[str, Any]) -> Wanted | None:
+    """Take what ``interface_options`` were given out of a command's options; None: no interface.
+
+    Raises:
+        UsageError: an option goes with an interface, and there is none.
+    """
+    interfaces = options.pop("interfaces")
+    settings = {
+        "-f": options.pop("bpf"),
+        "-s": options.pop("snaplen"),
+        "-B": options.pop("buffer_bytes"),
+        "--no-promiscuous": options.pop("no_promiscuous") or None,
+    }
+    if interfaces:
+        bpf, snaplen, buffer_bytes, is_modest = settings.values()
+        return Wanted(
+            tuple(dict.fromkeys(interfaces)) if ANY not in interfaces else (ANY,),
+            DEFAULT_FILTER if bpf is None else bpf,
+            snaplen or DEFAULT_SNAPLEN,
+            buffer_bytes or DEFAULT_BUFFER_BYTES,
+            not is_modest,
+        )
+    for name, value in settings.items():
+        if value is not None:
+            raise click.UsageError(f"{name} goes with -i IFACE")
+    return None
+
+
+def list_interfaces() -> None:
+    """Write the interfaces of this machine to stdout."""
+    found = listed()
+    width = max((len(each.name) for each in found), default=0)
+    for each in found:
+        state = "up  " if each.is_up else "down"
+        click.echo(f"{each.name:{width}}  {state}  {', '.join(each.addresses)}".rstrip())
+    click.echo(f"{ANY:{width}}  all of them")
+
+
+class LiveRun(Run):
+    """A run over packets as they come."""
+
+    def __init__(self, asked: Asked, given: Given, ongoing: Ongoing, ending: Ending, out: TextIO) -> None:
+        self.ending = ending
+        self.losses = Losses(ongoing)
+        self.recording = Recording(given.target, given.ring, given.stop, f"kdissect {__version__}")
+        self._has_counters = given.wanted is not None
+        packets = self.recording.watch(self.losses.watch(ongoing))
+        super().__init__(asked, ongoing, packets, out, ExitStack())
+
+    def close(self) -> None:
+        """Finish what is written."""
+        if isinstance(self.capture, Ongoing) and self._has_counters:
+            self.capture.finish()
+        self.losses.look()
+        self.recording.close(self.capture.statistics, time.time_ns())
+
+    def tell(self, exchanges: int) -> None:
+        """Say on stderr what was not looked at, and why; then how many packets there were."""
+        super().tell(exchanges)
+        dropped = f"{self.losses.by_kernel:,} dropped by the kernel, {self.losses.by_us:,} by kdissect"
+        found = self.dissection.counts["exchanges"]
+        shown = (
+            f"{many(found, 'exchange')}, {exchanges:,} shown"
+            if exchanges != found
+            else many(found, "exchange")
+        )
+        warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
+
+    def end(self, noun: str) -> None:  # noqa: ARG002  (tell has told)
+        """End the command as the signal wants it, if there was one.
+
+        Raises:
+            Exit: there was.
+        """
+        if self.ending.signal is not None:
+            raise click.exceptions.Exit(SIGNALLED + self.ending.signal)
+
+
+@contextmanager
+def listening(asked: Asked, given: Given) -> Iterator[LiveRun]:
+    """Begin to listen, and wait for the first packet."""
+    with given.open(asked) as ongoing, output() as out:
+        ending = Ending(ongoing)
+        with ending.waited_for(given.stop.duration_ns):
+            run = LiveRun(asked, given, ongoing, ending, out)
+            try:
+                yield run
+            finally:
+                run.close()

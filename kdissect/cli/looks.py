@@ -1,0 +1,165 @@
+"""How exchanges are shown: options of the commands that show them -> a sink. Holds nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from kdissect.cli.options import together
+from kdissect.cli.terminal import wants_colour, width
+from kdissect.sinks.columns import EXCHANGE
+from kdissect.sinks.csvlines import CsvLines
+from kdissect.sinks.jsonlines import JsonLines
+from kdissect.sinks.table import Table, is_narrow
+from kdissect.sinks.tally import Tally
+from kdissect.sinks.times import FORMATS, Times
+from kdissect.sinks.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Protocol, TextIO
+
+    from kdissect.cli.running import Asked
+    from kdissect.model import Exchange
+    from kdissect.sinks.columns import Column
+    from kdissect.sinks.opened import Opener
+
+    class Sink(Protocol):
+        """Where exchanges end."""
+
+        def feed(self, exchange: Exchange) -> None:
+            """Show one."""
+
+        def close(self) -> None:
+            """Show what is left."""
+
+
+_TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
+
+look_options = together(
+    click.option(
+        "-V", "tree", is_flag=True, help="Show every field of request and response, and what values mean."
+    ),
+    click.option(
+        "-x", "show_bytes", is_flag=True, help="The same, with the offset and the bytes of each field."
+    ),
+    click.option("--full", is_flag=True, help="With -V and -x: cut no long array, text or bytes."),
+    click.option(
+        "--records",
+        "with_records",
+        is_flag=True,
+        help="With -V, -x, --json and --csv: open the batches, and show the records in them.",
+    ),
+    click.option(
+        "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
+    ),
+    click.option("--csv", "as_csv", is_flag=True, help="The same columns as CSV."),
+    click.option("-q", "--quiet", is_flag=True, help="Show no exchange, only count them."),
+    click.option(
+        "-t",
+        "times",
+        type=click.Choice(list(FORMATS)),
+        metavar="FORMAT",
+        help=f"How times are written. {_TIMES}.",
+    ),
+    click.option(
+        "--color",
+        "--colour",
+        "colour",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="auto: on a terminal, unless NO_COLOR is set.",
+    ),
+)
+"""How exchanges are shown."""
+
+
+class Look(NamedTuple):
+    """How exchanges are shown, as the options say it."""
+
+    tree: bool
+    show_bytes: bool
+    full: bool
+    with_records: bool
+    as_json: bool
+    as_csv: bool
+    quiet: bool
+    times: str | None
+    colour: str
+
+    @classmethod
+    def take(cls, options: dict[str, Any], others: Mapping[str, bool] | None = None) -> Look:
+        """Take its own out of a command's options, and leave those of the command.
+
+        Args:
+            options: of the command.
+            others: ways of the command's own that exclude these, by option, and whether they were chosen.
+
+        Raises:
+            UsageError: two ways were chosen, or --records without one that shows them.
+        """
+        look = cls(**{name: options.pop(name) for name in cls._fields})
+        look._check(others or {})
+        return look
+
+    def clock(self, out: TextIO, first_ns: int | None) -> Times:
+        """The time format asked for; else what fits: a terminal gets no date, a narrow one no fraction beyond
+        milliseconds.
+        """
+        columns_of_terminal = width(out)
+        is_line = not (self.tree or self.show_bytes)
+        usual = "u" if is_line and columns_of_terminal is not None else "ud"
+        digits = 3 if is_line and is_narrow(columns_of_terminal) else 6
+        return Times(self.times or usual, first_ns=first_ns, digits=digits)
+
+    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool) -> Sink:
+        """What shows them; ``flush`` each at once."""
+        if self.quiet:
+            return Tally(out)
+        opener = _opener(asked) if self.with_records else None
+        if self.as_json or self.as_csv:
+            machine = JsonLines if self.as_json else CsvLines
+            return machine(out.buffer.write, columns=_columns(opener), flush_each=flush)
+        colour = wants_colour(out, self.colour)
+        if self.tree or self.show_bytes:
+            return Tree(
+                out,
+                times,
+                colour=colour,
+                show_bytes=self.show_bytes,
+                whole=self.full,
+                show_secrets=asked.show_secrets,
+                opener=opener,
+            )
+        return Table(out, times, width=width(out), colour=colour)
+
+    def _check(self, others: Mapping[str, bool]) -> None:
+        detail = self.tree or self.show_bytes
+        ways = {
+            "-V or -x": detail,
+            "--json": self.as_json,
+            "--csv": self.as_csv,
+            "-q": self.quiet,
+            **others,
+        }
+        chosen = [name for name, is_chosen in ways.items() if is_chosen]
+        if len(chosen) > 1:
+            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        if self.with_records and not (detail or self.as_json or self.as_csv):
+            raise click.UsageError("--records goes with -V, -x, --json or --csv; for lines: kdissect records")
+
+
+def _opener(asked: Asked) -> Opener:
+    from kdissect.sinks.opened import Opener  # and with it every codec, which other ways do not need
+
+    return Opener(asked.show_secrets, asked.limits)
+
+
+def _columns(opener: Opener | None) -> Sequence[Column]:
+    if opener is None:
+        return EXCHANGE
+    from kdissect.sinks.recordbodies import with_records
+
+    return with_records(opener)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.live import Wanted
+from kdissect.capture.ongoing import Listening, Ongoing, Piped
+from kdissect.errors import CaptureError
+from kdissect.limits import LIVE
+from kdissect.model import Lull, Packet
+from tests.captures import pcap, pcapng
+from tests.loopback import listens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_NS = 1_700_000_000_000_000_000
+PACKETS = [(START_NS + number * 1_000_000, bytes([number]) * 40) for number in range(5)]
+
+
+@contextmanager
+def piped() -> Iterator[tuple[Ongoing, int]]:
+    """Something ongoing, and the end of the pipe that it comes through."""
+    out, into = os.pipe()
+    with Ongoing([Piped("-", LIVE, out)]) as ongoing:
+        yield ongoing, into
+    os.close(out)
+
+
+def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
+    """The next packets; lulls between them are passed over."""
+    found: list[Packet] = []
+    while len(found) < count:
+        item = next(iter(ongoing))
+        if isinstance(item, Packet):
+            found.append(item)
+    return found
+
+
+@pytest.mark.parametrize("file", [pcap(PACKETS), pcapng(PACKETS)], ids=["pcap", "pcapng"])
+def test_a_packet_comes_as_soon_as_it_is_there(file: bytes) -> None:
+    """Cut in any place: what is complete is not held back by what is not."""
+    with piped() as (ongoing, into):
+        os.write(into, file[: -len(file) // 10])
+        assert [packet.data for packet in packets_of(ongoing, 4)] == [data for _, data in PACKETS[:4]]
+        os.write(into, file[-len(file) // 10 :])
+        assert packets_of(ongoing, 1)[0].number == 5
+        os.close(into)
+        assert [item for item in ongoing if isinstance(item, Packet)] == []
+        assert ongoing.warnings == []
+
+
+@pytest.mark.parametrize("file", [pcap(PACKETS), pcapng(PACKETS)], ids=["pcap", "pcapng"])
+def test_time_goes_on_when_nothing_comes(file: bytes) -> None:
+    with piped() as (ongoing, into):
+        os.write(into, file)
+        assert len(packets_of(ongoing, 5)) == 5
+        lulls = [next(iter(ongoing)) for _ in range(3)]
+        assert all(isinstance(lull, Lull) for lull in lulls)
+        times = [lull.time_ns for lull in lulls]
+        assert times == sorted(times)
+        assert PACKETS[-1][0] <= times[0] < times[2]
+        os.close(into)
+
+
+def test_byte_by_byte() -> None:
+    file = pcapng(PACKETS)
+    with piped() as (ongoing, into):
+
+        def write() -> None:
+            for pos in range(len(file)):
+                os.write(into, file[pos : pos + 1])
+            os.close(into)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        got = [item for item in ongoing if isinstance(item, Packet)]
+        thread.join()
+    assert [(packet.time_ns, packet.data) for packet in got] == PACKETS
+
+
+def test_what_has_come_is_read_when_it_is_stopped() -> None:
+    with piped() as (ongoing, into):
+        os.write(into, pcap(PACKETS))
+        first = packets_of(ongoing, 1)
+        ongoing.stop()
+        assert len(first + [item for item in ongoing if isinstance(item, Packet)]) == 5
+        os.close(into)
+
+
+def test_what_is_no_capture_is_refused() -> None:
+    with piped() as (ongoing, into):
+        os.write(into, b"tcpdump: no suitable device\n")
+        os.close(into)
+        with pytest.raises(CaptureError, match="neither pcap nor pcapng; it is text"):
+            list(ongoing)
+
+
+@listens
+def test_why_nothing_can_be_captured_is_told_once() -> None:
+    told: list[str] = []
+    with (
+        Ongoing([Listening(Wanted(("nowhere0",)), LIVE, told.append)]) as ongoing,
+        pytest.raises(CaptureError, match=r"^no interface nowhere0; there are "),
+    ):
+        list(ongoing)
+    assert told == []
+
+
+@listens
+def test_an_interface_is_listened_to_until_it_is_stopped() -> None:
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        ongoing.stop()
+
+    ongoing = Ongoing([Listening(Wanted(("lo",), "tcp port 1"), LIVE, tell)])
+    with ongoing:
+        assert list(takewhile(lambda item: isinstance(item, Lull), ongoing)) == []
+        assert ongoing.sources[0].form is not None
+    assert told == ['listening on lo, filter "tcp port 1"']

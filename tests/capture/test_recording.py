@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.capture.recording import NEVER, Enough, Recording
+from kdissect.capture.source import InterfaceStatistics
+from kdissect.errors import OutputError
+from kdissect.model import Interface, Lull, Packet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECOND_NS = 1_000_000_000
+START_NS = 1_700_000_000 * SECOND_NS  # 2023-11-14T22:13:20Z
+ETH0 = Interface("eth0", 0, 1, 0, "eth0")
+
+
+def packets(count: int) -> list[Packet]:
+    """One a second, of 100 bytes each."""
+    return [Packet(n + 1, START_NS + n * SECOND_NS, ETH0, bytes(100), 100) for n in range(count)]
+
+
+def passed(recording: Recording, count: int) -> int:
+    """How many packets passed."""
+    return sum(isinstance(packet, Packet) for packet in recording.watch(packets(count)))
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """How many packets each file has."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        with open_capture(path) as capture:
+            found[path.name] = sum(1 for _ in capture)
+    return found
+
+
+def test_all_that_passes_is_written_with_what_was_counted(tmp_path: Path) -> None:
+    path = tmp_path / "all.pcapng"
+    recording = Recording(path, NEVER, NEVER, "kdissect")
+    assert passed(recording, 5) == 5
+    counted = InterfaceStatistics(None, None, 7, 12, 5)
+    recording.close({ETH0: counted}, START_NS)
+    with open_capture(path) as capture:
+        assert [packet.time_ns for packet in capture] == [packet.time_ns for packet in packets(5)]
+        assert list(capture.statistics.values()) == [counted]
+
+
+def test_what_was_written_can_be_read_as_soon_as_nothing_more_comes(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "all.pcapng", NEVER, NEVER, "")
+    items = recording.watch([*packets(2), Lull(START_NS)])
+    assert [next(items) for _ in range(3)][2] == Lull(START_NS)
+    assert counts(tmp_path) == {"all.pcapng": 2}
+    recording.close({}, START_NS)
+
+
+def test_a_ring_by_size_keeps_its_last_files(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "ring.pcapng", Enough(bytes=300, files=2), NEVER, "")
+    assert passed(recording, 7) == 7
+    recording.close({}, START_NS)
+    assert counts(tmp_path) == {
+        "ring_00003_20231114221324.pcapng": 2,
+        "ring_00004_20231114221326.pcapng": 1,
+    }
+
+
+def test_a_ring_by_time(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "ring.pcapng", Enough(duration_ns=2 * SECOND_NS), NEVER, "")
+    assert passed(recording, 5) == 5
+    recording.close({}, START_NS)
+    assert list(counts(tmp_path).values()) == [2, 2, 1]
+    assert recording.files == 3
+
+
+def test_enough_packets() -> None:
+    recording = Recording(None, NEVER, Enough(packets=3), "")
+    assert passed(recording, 5) == 3
+
+
+def test_enough_bytes(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "some.pcapng", NEVER, Enough(bytes=300), "")
+    assert passed(recording, 5) == 2
+    recording.close({}, START_NS)
+    assert counts(tmp_path) == {"some.pcapng": 2}
+
+
+def test_enough_files(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "ring.pcapng", Enough(bytes=300), Enough(files=2), "")
+    assert passed(recording, 9) == 4
+    recording.close({}, START_NS)
+    assert list(counts(tmp_path).values()) == [2, 2]
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "nowhere" / "x.pcapng", NEVER, NEVER, "")
+    with pytest.raises(OutputError, match=r"cannot write .*nowhere/x\.pcapng: No such file or directory"):
+        passed(recording, 1)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from kdissect.cli.ending import Ending
+
+
+class Ongoing:
+    """Knows whether it was stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def ending() -> tuple[Ending, Ongoing]:
+    ongoing: Any = Ongoing()
+    return Ending(ongoing), ongoing
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_it_end_and_the_second_one_ends_it(number: signal.Signals) -> None:
+    made, ongoing = ending()
+    before = signal.getsignal(number)
+    with made.waited_for(None):
+        signal.raise_signal(number)
+        assert ongoing.stopped.is_set()
+        assert made.signal == number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def test_it_ends_after_some_time() -> None:
+    made, ongoing = ending()
+    with made.waited_for(1_000_000):
+        assert ongoing.stopped.wait(60)
+    assert made.signal is None

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from kdissect.cli.listening import to_buffer_bytes, to_condition
+from kdissect.cli.terminal import USAGE
+from tests.cli.running import run
+
+
+def test_a_buffer_is_in_kib_as_tcpdump_has_it_or_says_its_unit() -> None:
+    assert to_buffer_bytes("4096") == 4096 * 1024
+    assert to_buffer_bytes("64MiB") == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("filesize:1000", ("bytes", 1_000_000)),
+        ("filesize:1MiB", ("bytes", 1 << 20)),
+        ("duration:60", ("duration_ns", 60_000_000_000)),
+        ("duration:1h", ("duration_ns", 3_600_000_000_000)),
+        ("files:3", ("files", 3)),
+        ("packets:10", ("packets", 10)),
+    ],
+)
+def test_conditions_as_dumpcap_has_them(text: str, condition: tuple[str, int]) -> None:
+    assert to_condition(text) == condition
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name an interface (-i IFACE; -D lists them), a pipe (-), or --follow PATH"),
+        (["x.pcap"], "x.pcap is no interface; -i IFACE, --follow PATH, or: kdissect read x.pcap"),
+        (["-i", "lo", "--follow", "x"], "-i and --follow exclude each other"),
+        (["--follow", "x", "-s", "100"], "-s goes with -i IFACE"),
+        (["--follow", "x", "-b", "filesize:1"], "-b, -a filesize: and -a files: go with -w FILE"),
+        (["--follow", "x", "-a", "files:1"], "-b, -a filesize: and -a files: go with -w FILE"),
+        (["--follow", "x", "-w", "y", "-b", "files:2"], "-b needs filesize: or duration:"),
+        (["--follow", "x", "-a", "hours:1"], '"hours:1" is no condition'),
+        (["--follow", "x", "-a", "packets:0"], '"packets:0" is no condition'),
+        (["--follow", "x", "-B", "many"], '"many"'),
+        (["--follow", "x", "-V", "--json"], "-V or -x and --json exclude each other"),
+        (["--follow", "nowhere"], "nowhere: no such file or directory"),
+    ],
+)
+def test_what_does_not_go_together_is_told_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run(capsys, "live", *arguments)
+    assert done.status == USAGE
+    assert said in done.err
+    assert done.err.count("\n") == 1

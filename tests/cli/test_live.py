@@ -1,0 +1,315 @@
+"""End to end: commands in processes of their own, as people run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from tests.captures import pcapng
+from tests.cli.running import capture_bytes, run, spawn, talk
+from tests.frames import PRODUCE, request
+from tests.loopback import WAIT_S, Client, broker, listens
+from tests.record_batches import Item, batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COUNTED = re.compile(
+    r"kdissect: ([\d,]+) packets?, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; "
+    r"(\d+) exchange"
+)
+EXCHANGES = 4  # of a talk
+SECOND_NS = 1_000_000_000
+
+
+class Live:
+    """A command that has begun to listen."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._guard = threading.Timer(WAIT_S, process.kill)
+        self._guard.start()
+
+    def line(self) -> str:
+        """The next line of stdout, as soon as it is there."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line, "it has ended, or nothing came"
+        return line
+
+    def error_line(self) -> str:
+        """The same of stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().decode()
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str], str]:
+        """End it by a signal: exit status, the other lines, and what it said."""
+        self.process.send_signal(number)
+        return self.rest()
+
+    def rest(self) -> tuple[int, list[str], str]:
+        """Wait for its end."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        said: list[bytes] = []
+        thread = threading.Thread(target=lambda: said.append(self.process.stderr.read()))  # type: ignore[union-attr]
+        thread.start()
+        lines = self.process.stdout.read().decode().splitlines()
+        thread.join()
+        status = self.process.wait()
+        self._guard.cancel()
+        return status, lines, said[0].decode()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._guard.cancel()
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self.process.wait()
+
+
+@contextmanager
+def live(*arguments: str, **options: int) -> Iterator[Live]:
+    made = Live(spawn("live", *arguments, **options))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def on_loopback(port: int, *arguments: str, name: str = "lo") -> Iterator[Live]:
+    """Listen to a broker."""
+    with live("-i", name, "-f", f"tcp port {port}", *arguments) as made:
+        assert made.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
+        yield made
+
+
+# Interfaces
+
+
+@listens
+@pytest.mark.parametrize("name", ["lo", "any"])
+def test_every_exchange_once_in_order_and_nothing_dropped(name: str) -> None:
+    with broker() as port, on_loopback(port, "--json", name=name) as running, Client(port) as client:
+        client.beat(1)
+        first = json.loads(running.line())  # which comes while nothing else does
+        assert (first["api"], first["capture"], first["broker_port"]) == ("Heartbeat", name, port)
+        client.beat(499)
+        status, lines, said = running.end()
+    assert status == INTERRUPTED
+    assert [json.loads(line)["correlation_id"] for line in lines] == list(range(2, 501))
+    counted = COUNTED.search(said)
+    assert counted
+    assert counted.groups()[1:] == ("0", "0", "500")
+    assert int(counted[1].replace(",", "")) >= 1000
+    assert "kdissect: 500 exchanges, all answered\n" in said
+
+
+@listens
+def test_a_connection_that_exists_already_is_picked_up() -> None:
+    with broker() as port, Client(port) as client:
+        client.beat(3)
+        with on_loopback(port, "--json") as running:
+            client.beat(1)
+            assert json.loads(running.line())["correlation_id"] == 4
+            client.beat(1)
+            assert json.loads(running.line())["correlation_id"] == 5
+            assert running.end(signal.SIGTERM)[0] == 128 + signal.SIGTERM
+
+
+@listens
+def test_filters_trees_and_a_count() -> None:
+    with (
+        broker() as port,
+        on_loopback(port, "-V", "-c", "1", "--api", "heartbeat") as running,
+        Client(port) as client,
+    ):
+        client.beat(2)
+        status, lines, _ = running.rest()
+    assert status == OK
+    assert re.fullmatch(r"[0-9a-f]+/1  Heartbeat v4  answered after \S+", lines[0])
+    assert sum("Heartbeat v4" in line for line in lines) == 1
+
+
+@listens
+def test_what_is_dropped_is_told() -> None:
+    with (
+        broker() as port,
+        on_loopback(port, "-q", "--limits", "live_packets=1", "-a", "packets:1") as running,
+        Client(port) as client,
+    ):
+        client.beat(50)
+        _, _, said = running.end()
+    assert re.search(r"\d+ packets dropped by kdissect, which is too slow", said)
+    counted = COUNTED.search(said)
+    assert counted
+    assert int(counted[3].replace(",", "")) > 0
+
+
+@listens
+def test_what_is_captured_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "live.pcapng"
+    with (
+        broker() as port,
+        on_loopback(port, "-q", "-w", str(path), "-a", "packets:20") as running,
+        Client(port) as client,
+    ):
+        client.beat(30)
+        status, _, said = running.rest()
+    assert status == OK
+    assert "kdissect: 20 packets, " in said
+    with open_capture(path) as capture:
+        packets = list(capture)
+        assert len(packets) == 20
+        assert {packet.interface.name for packet in packets} == {"lo"}
+        assert len(capture.statistics) == 1
+
+
+@listens
+def test_it_stops_after_a_time() -> None:
+    with live("-i", "lo", "-f", "tcp port 1", "-a", "duration:0.1s") as running:
+        status, lines, said = running.rest()
+    assert (status, lines) == (OK, [])
+    assert "kdissect: 0 packets, 0 dropped by the kernel, 0 by kdissect; 0 exchanges\n" in said
+
+
+@listens
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="without setpriv no right can be given up")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_without_the_right_one_line_says_what_is_needed() -> None:
+    command = [sys.executable, "-m", "kdissect", "live", "-i", "lo"]
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-net_raw,-net_admin", *command],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (USAGE, "")
+    assert re.fullmatch(
+        r"kdissect: lo: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip \S+; "
+        r"or a pipe: tcpdump -i lo -U -w - \| kdissect live -\n",
+        done.stderr,
+    )
+
+
+@listens
+def test_an_interface_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "live", "-i", "nowhere0")
+    assert done.status == USAGE
+    assert re.fullmatch(r"kdissect: no interface nowhere0; there are .*any\n", done.err)
+
+
+def test_interfaces_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "live", "-D")
+    assert done.status == OK
+    assert any(re.match(r"lo +(up  |down)  127\.0\.0\.1", line) for line in done.lines)
+    assert re.fullmatch(r"any +all of them", done.lines[-1])
+
+
+# Pipes and files, for which nobody needs a right
+
+
+def test_a_pipe_is_shown_as_it_comes() -> None:
+    whole = capture_bytes(talk())
+    with live("-", "--json", stdin=subprocess.PIPE) as running:
+        assert running.process.stdin is not None
+        running.process.stdin.write(whole[:-150])
+        running.process.stdin.flush()
+        assert json.loads(running.line())["api"] == "Metadata"
+        running.process.stdin.write(whole[-150:])
+        running.process.stdin.close()
+        status, lines, said = running.rest()
+    assert status == OK
+    assert [json.loads(line)["api"] for line in lines] == ["Heartbeat"] * 3
+    assert COUNTED.search(said)
+
+
+def test_what_waits_for_a_packet_is_shown_while_nothing_comes() -> None:
+    """The first segment of a connection without SYN may have come late: patience waits, and time goes on."""
+    made = talk()
+    del made.packets[:3]
+    with live("-", "--json", stdin=subprocess.PIPE) as running:
+        assert running.process.stdin is not None
+        running.process.stdin.write(capture_bytes(made))
+        running.process.stdin.flush()
+        assert [json.loads(running.line())["api"] for _ in range(3)] == ["Metadata", "Heartbeat", "Heartbeat"]
+        status, lines, _ = running.end()
+    assert status == INTERRUPTED
+    assert [json.loads(line)["kind"] for line in lines] == ["unanswered"]
+
+
+def test_a_folder_is_followed(tmp_path: Path) -> None:
+    packets = [
+        (n * SECOND_NS // 1000, packet.data) for n, packet in enumerate(talk().packets, 1_700_000_000_000)
+    ]
+    (tmp_path / "1.pcapng").write_bytes(pcapng(packets[:5]))
+    with live("--follow", str(tmp_path), "--json") as running:
+        assert json.loads(running.line())["api"] == "Metadata"
+        (tmp_path / "2.pcapng").write_bytes(pcapng(packets[5:]))
+        found = [json.loads(running.line()) for _ in range(2)]
+        assert [row["capture"] for row in found] == [str(tmp_path / "2.pcapng")] * 2
+        status, lines, said = running.end()
+    assert status == INTERRUPTED
+    assert len(lines) == EXCHANGES - 3
+    counted = COUNTED.search(said)
+    assert counted
+    assert counted.groups() == (str(len(packets)), "0", "0", str(EXCHANGES))
+
+
+def test_a_reader_that_has_gone_ends_it_quietly() -> None:
+    with live("-", stdin=subprocess.PIPE) as running:
+        assert running.process.stdout is not None
+        assert running.process.stdin is not None
+        running.process.stdout.close()
+        running.process.stdin.write(capture_bytes(talk()))
+        running.process.stdin.flush()
+        assert running.process.wait(WAIT_S) == OK
+        assert running.process.stderr is not None
+        assert running.process.stderr.read() == b""
+
+
+# Records
+
+
+@listens
+def test_records_are_shown_as_they_are_produced() -> None:
+    records = batch([Item(b"k", b"v")])
+    body = {"acks": 1, "topic_data": [{"name": "orders", "partition_data": [{"records": records}]}]}
+    with (
+        broker() as port,
+        Client(port) as client,
+    ):
+        made = Live(spawn("records", "-i", "lo", "-f", f"tcp port {port}", "--json"))
+        try:
+            made.error_line()
+            client.beat(1)
+            client.ask(request(PRODUCE, 9, body, correlation_id=2))
+            row = json.loads(made.line())
+            assert (row["topic"], row["key"], row["value"]) == ("orders", "k", "v")
+            assert made.end()[0] == INTERRUPTED
+        finally:
+            made.close()
+
+
+def test_records_of_an_interface_are_not_those_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "records", "-i", "lo", "x.pcap")
+    assert (done.status, done.out) == (USAGE, "")
+    assert "-i listens to an interface, and reads no FILE" in done.err
+    assert "-f goes with -i IFACE" in run(capsys, "records", "-f", "tcp", "x.pcap").err

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import io
+
+import click
+import pytest
+
+from kdissect.cli.looks import Look
+from kdissect.sinks.jsonlines import JsonLines
+from kdissect.sinks.table import Table
+from kdissect.sinks.tally import Tally
+
+NOTHING = dict.fromkeys(Look._fields, False) | {"times": None, "colour": "never"}
+
+
+def look(**chosen: object) -> Look:
+    return Look.take(NOTHING | chosen)
+
+
+def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
+    options = NOTHING | {"count": 3}
+    assert Look.take(options) == look()
+    assert options == {"count": 3}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kind"), [({}, Table), ({"as_json": True}, JsonLines), ({"quiet": True}, Tally)]
+)
+def test_the_sink_that_was_asked_for(chosen: dict[str, bool], kind: type) -> None:
+    out = io.TextIOWrapper(io.BytesIO())
+    made = look(**chosen)
+    asked: object = None  # of which only trees and records want to know something
+    assert isinstance(made.sink(out, made.clock(out, None), asked, flush=False), kind)  # type: ignore[arg-type]
+
+
+def test_ways_exclude_each_other_those_of_the_command_too() -> None:
+    with pytest.raises(click.UsageError, match="-V or -x and --json exclude each other"):
+        look(tree=True, as_json=True)
+    with pytest.raises(click.UsageError, match="--csv and -w exclude each other"):
+        Look.take(NOTHING | {"as_csv": True}, {"-w": True})
+    with pytest.raises(click.UsageError, match="--records goes with -V, -x, --json or --csv"):
+        look(with_records=True)

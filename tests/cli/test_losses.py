@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kdissect.capture.source import InterfaceStatistics
+from kdissect.cli.losses import Losses
+from kdissect.model import Lull
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def counted(by_system: int, accepted: int, delivered: int) -> InterfaceStatistics:
+    return InterfaceStatistics(None, None, by_system, accepted, delivered)
+
+
+def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+    ongoing: Any = SimpleNamespace(statistics={})
+    losses = Losses(ongoing)
+    lulls = losses.watch(Lull(number) for number in range(4))
+    next(lulls)
+    assert capsys.readouterr().err == ""
+    ongoing.statistics = {"eth0": counted(2, 10, 5), "eth1": counted(1, 4, 3)}
+    next(lulls)
+    assert (losses.by_kernel, losses.by_us) == (3, 3)
+    assert capsys.readouterr().err == (
+        "kdissect: 3 packets dropped by the kernel: -B SIZE enlarges its buffer\n"
+        "kdissect: 3 packets dropped by kdissect, which is too slow: -f FILTER leaves out more\n"
+    )
+    ongoing.statistics = {"eth0": counted(2000, 4000, 5)}
+    next(lulls)
+    assert (losses.by_kernel, losses.by_us) == (2000, 1995)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,95 @@
+"""A broker on loopback that answers heartbeats, a client that sends them, and whether one can listen."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+import pytest
+
+from tests.frames import heartbeat_answers, heartbeats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WAIT_S = 60  # for what comes at once, unless the machine is very busy
+
+
+def _why_not() -> str | None:
+    if not hasattr(socket, "AF_PACKET"):
+        return "packet sockets are Linux's"
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError as error:
+        return f"no packet sockets here: {error.strerror}"
+    return None
+
+
+_WHY_NOT = _why_not()
+
+
+def listens(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that listens to an interface."""
+    skip = pytest.mark.skipif(_WHY_NOT is not None, reason=_WHY_NOT or "")
+    return pytest.mark.live(skip(test))  # type: ignore[no-any-return]
+
+
+def _frame(file: BinaryIO) -> bytes:
+    size = file.read(4)
+    return size + file.read(int.from_bytes(size, "big"))
+
+
+def _answer(connection: socket.socket) -> None:
+    with connection, connection.makefile("rb") as requests:
+        while len(frame := _frame(requests)) > 4:
+            correlation_id = int.from_bytes(frame[8:12], "big")
+            connection.sendall(b"".join(heartbeat_answers(1, first=correlation_id)))
+
+
+@contextmanager
+def broker() -> Iterator[int]:
+    """A broker's port."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:  # closed
+                    return
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+class Client:
+    """A member of a group that says it is alive, and waits for the answer each time."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers = self._socket.makefile("rb")
+        self._beats = 0
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.close()
+        self._socket.close()
+
+    def beat(self, count: int) -> None:
+        """Beat some times, one after another; correlation ids count from 1."""
+        for _ in range(count):
+            self._beats += 1
+            self.ask(b"".join(heartbeats(1, first=self._beats)))
+
+    def ask(self, request: bytes) -> None:
+        """Send a request, and wait for what this broker takes for an answer."""
+        self._socket.sendall(request)
+        assert len(_frame(self._answers)) > 4
