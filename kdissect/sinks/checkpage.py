@@ -26,7 +26,7 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
     if len(check.files) > limit:
         yield Section(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
     yield Section("Packets", note="\n".join(_packets(check)))
-    if check.connections.total:
+    if check.connections.total or check.connections.silent:
         yield Section("Connections", note="\n".join(_connections(check)))
     if check.connections.unread:
         yield _unread(check, limit)
@@ -99,9 +99,10 @@ def _packets(check: quality.Check) -> Iterator[str]:
 def _connections(check: quality.Check) -> Iterator[str]:
     part = check.connections
     yield facts(
-        many(part.total, "connection") + f": {_counted(part.protocols)}",
+        f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
+        f"{part.silent:,} without data" if part.silent else None,
     )
     if part.protocols.get("Kafka"):
         yield facts(
@@ -109,7 +110,8 @@ def _connections(check: quality.Check) -> Iterator[str]:
             f"{part.kafka_mid_stream:,} from mid-stream",
             f"{part.kafka_one_sided:,} one side only" if part.kafka_one_sided else None,
         )
-    yield f"ended by: {_counted(part.ends)}"
+    if part.ends:
+        yield f"ended by: {_counted(part.ends)}"
 
 
 def _unread(check: quality.Check, limit: int) -> Section:

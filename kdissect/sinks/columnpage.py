@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.sinks.columns import EXCHANGE, EXPORT_ONLY
+from kdissect.sinks.columns import EXCHANGE
 from kdissect.sinks.recordcolumns import RECORD
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.sinks.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +17,13 @@ if TYPE_CHECKING:
 
 def markdown() -> str:
     """Write the tables of docs/columns.md."""
-    return "\n".join([_HEAD, _table(EXCHANGE), _EXPORTS, _table(EXPORT_ONLY), _RECORDS, _table(RECORD)])
+    parts = [_HEAD, _table(EXCHANGE), _BODIES, _RECORDS, _table(RECORD), _EXPORTS]
+    parts += ["Table `exchanges` has besides:\n", _table(EXCHANGE_OWN)]
+    parts += ["Table `records` has besides:\n", _table(RECORD_OWN)]
+    for table in TABLES.values():
+        if table.name not in ("exchanges", "records"):
+            parts += [f"## Table {table.name}\n", f"{table.sentence}\n", _table(table.columns)]
+    return "\n".join(parts)
 
 
 def _table(columns: Sequence[Column]) -> str:
@@ -35,15 +43,13 @@ are: in `request` and `response` error codes and enumerations are numbers, in th
 names.
 """
 
-_EXPORTS = """\
+_BODIES = """\
 Inside `request` and `response`, names are those of the protocol guide, in wire order. Bytes are
 `{"base64": "..."}`, with `"decoded": {...}` beside it where the payload is known; a uuid is text as Kafka
 prints it; record data is an array of batch headers; a credential is `{"withheld": 16}`: its length in bytes.
 Unknown tags stand under `_tags` by number, bytes behind a complete body under `_left_over`, bytes that could
 not be decoded under `_undecoded`. A float64 that is not a number is null. Where columns are fixed (CSV,
 Parquet, Spark), `object` is a string of JSON.
-
-Exports have two more columns:
 """
 
 _RECORDS = """\
@@ -57,4 +63,16 @@ counted on stderr, and told there of each without a readable record.
 `read --json --records` shows the same inside `request` and `response`: each batch there has `records`, an
 array of objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `value`,
 `value_encoding`, `headers`, `control_type` and `aborted` as below, and `anomalies` where there are any.
+"""
+
+_EXPORTS = """\
+# Tables of an export
+
+What `kdissect export` writes. All tables have `date`, and join on `connection` and `number`. Every column can
+be null; names differ even where case is ignored. Files have types, which `_kdissect/schema.json` tells in
+Spark's words: a time before the year 1 or after 9999, which a damaged capture can claim, is null there (the
+numbers `time_ns` and `timestamp_ms` tell it as far as 64 bits reach). In JSON lines `request` and `response`
+are objects, which Spark reads as strings; in Parquet they are strings of JSON, and `key` and `value` of
+records are bytes: of what `*_encoding` calls `utf-8` and `base64` those on the wire, of `json` the text.
+With `--partition-by` the columns `date` and `api` are in the names of folders and not in the files.
 """

@@ -20,7 +20,6 @@ from kdissect.errors import UsageError
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
 from kdissect.sinks.types import (
-    DATE,
     INT16,
     INT32,
     INT64,
@@ -31,7 +30,7 @@ from kdissect.sinks.types import (
     Struct,
     Type,
 )
-from kdissect.sinks.values import date, timestamp
+from kdissect.sinks.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -245,20 +244,6 @@ EXCHANGE: tuple[Column, ...] = (
         needs_bodies=True,
     ),
 )
-
-EXPORT_ONLY: tuple[Column, ...] = (
-    Column(
-        "date", DATE, lambda exchange: date(exchange.time_ns), "Day of `time` in UTC: the partition column."
-    ),
-    Column(
-        "time_ns",
-        INT64,
-        attrgetter("time_ns"),
-        "`time`, for captures that have nanoseconds.",
-        "ns since 1970",
-    ),
-)
-"""What exports have beside the columns of ``EXCHANGE``."""
 
 BY_NAME = {column.name: column for column in EXCHANGE}
 

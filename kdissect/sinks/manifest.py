@@ -1,11 +1,13 @@
-"""What stands beside the files of a table, in its folder ``_kdissect``: how to read them, and what they are of.
+"""What stands beside the files of a table, in its folder ``_kdissect``: how to read them, and what they are
+of.
 
     schema.json         a StructType of Spark
     schema.ddl          the same as text
     create_table.sql    a statement that makes a table of the folder
     manifest.json       the files, whether they are all of the export, the captures and options it was made of
 
-The manifest is written before the first file, saying that the export is not complete, and again at its end. So
+The manifest is written before the first file, saying that the export is not complete, and again at its end.
+So
 a run that finds one knows what it found: an export that can be left alone, one to be made again, or somebody
 else's files. Holds nothing.
 """
@@ -21,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from kdissect import __version__
 from kdissect.errors import OutputError
 from kdissect.sinks import sparkschema
-from kdissect.sinks.tablefiles import cannot_write, own_files, remove_own
+from kdissect.sinks.phrases import many
+from kdissect.sinks.tablefiles import cannot_write, remove_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,24 +54,20 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
     """
     wanted = list(tables)
     found = _found(folder)
-    try:
-        if overwrite:
-            for name in found:
-                _remove(folder / name)
-            found = {}
-        done = set()
+    if not overwrite:
         for name, manifest in found.items():
-            if manifest["job"] != job or "-" in (each["path"] for each in job["captures"]):
-                raise OutputError(
-                    f"{folder / name} holds {_told(manifest)}; name a new folder, or --overwrite removes it"
-                )
-            if manifest["complete"]:
-                done.add(name)
+            # What came through a pipe cannot be told from what comes now.
+            if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
+                told = f"{folder / name} holds {_told(manifest)}"
+                raise OutputError(f"{told}; name a new folder, or --overwrite removes it")
+    done = {name for name, manifest in found.items() if manifest["complete"] and not overwrite}
+    try:
         for name in wanted:
-            if name in found and name not in done:
-                _remove(folder / name)
-            elif name not in found and _has_files(folder / name):
+            if name not in found and _has_files(folder / name):
                 raise OutputError(f"{folder / name} is not empty, and holds no export; name a new folder")
+        for name in found.keys() - done:
+            if overwrite or name in wanted:
+                _remove(folder / name)
     except OSError as error:
         raise cannot_write(folder, error) from None
     return [name for name in wanted if name not in done]
@@ -157,7 +156,8 @@ def _told(manifest: Mapping[str, Any]) -> str:
     captures = [each["path"] for each in manifest["job"]["captures"]]
     more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
     whole = "an export" if manifest["complete"] else "an unfinished export"
-    return f"{whole} of {captures[0]}{more} ({manifest['rows']:,} rows), made of other captures or by other options"
+    rows = many(manifest["rows"], "row")
+    return f"{whole} of {captures[0]}{more} ({rows}), made of other captures or by other options"
 
 
 def _has_files(folder: Path) -> bool:
@@ -171,4 +171,3 @@ def _remove(folder: Path) -> None:
         (folder / FOLDER / name).unlink(missing_ok=True)
     if next((folder / FOLDER).iterdir(), None) is None:
         (folder / FOLDER).rmdir()
-    assert not list(own_files(folder))

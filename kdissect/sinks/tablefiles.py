@@ -1,12 +1,12 @@
-"""Rows of a table -> files in its folder. Holds ``limits.export_files`` open files, and ``limits.export_bytes``
-of rows that they did not write yet.
+"""Rows of a table -> files in its folder. Holds ``limits.export_files`` open files, and
+``limits.export_bytes`` of rows that they did not write yet.
 
     exchanges/part-00000.jsonl.zst
     exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, as Hive names them
 
-While a file is written its name begins with a dot and ends in ``.unfinished``, which Spark and all others pass
-over. It gets its own name when all of it is on disk. The columns that folders are named after are not in the
-files.
+While a file is written its name begins with a dot and ends in ``.unfinished``, which Spark and all others
+pass over. It gets its own name when all of it is on disk. The columns that folders are named after are not in
+the files.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class Written(NamedTuple):
 
 
 class _Counted:
-    """A file that counts what is written to it."""
+    """A file that counts what is written to it, or once it is abandoned lets it go."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.bytes = 0
+        self.is_abandoned = False
         self.flush = file.flush
 
     def write(self, data: Any) -> int:
+        if self.is_abandoned:
+            return len(data)
         written = self.file.write(data)
         self.bytes += written
         return written
@@ -97,7 +100,10 @@ class _Open:
 
     def abandon(self) -> None:
         """Remove it."""
-        with suppress(OSError):  # what it still holds may not fit either
+        self.counted.is_abandoned = True
+        with suppress(OSError):
+            self.writer.close()  # or it would do so itself, some time later
+        with suppress(OSError):  # what the file still holds may not fit either
             self.counted.file.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)

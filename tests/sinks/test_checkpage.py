@@ -54,6 +54,7 @@ FULL = replace(
         kafka_mid_stream=1,
         kafka_one_sided=1,
         ends={"fin": 4, "end": 1},
+        silent=3,
         unread=[
             quality.EndPart(protocol="TLS", end=f"10.0.0.2:{port}", connections=1) for port in (9093, 9094)
         ],
@@ -84,7 +85,7 @@ not looked into: 12 UDP, 3 ARP in VXLAN
 TCP: 2 gaps, 2,920 bytes lost, 1 segment out of order
 
 Connections
-5 connections: 3 Kafka, 2 TLS, 4 over IPv4, 1 over IPv6
+5 connections: 3 Kafka, 2 TLS, 4 over IPv4, 1 over IPv6, 3 without data
 Kafka's: 2 from their beginning, 1 from mid-stream, 1 one side only
 ended by: 4 fin, 1 end
 

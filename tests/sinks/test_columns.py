@@ -11,7 +11,7 @@ from kdissect.sinks import columns
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.types import DATE, INT16, INT32, INT64, OBJECT, STRING, TIMESTAMP, Array, Scalar
-from tests.exchanges import INTERFACE, START_NS, exchange, frame
+from tests.exchanges import INTERFACE, exchange, frame
 
 # The contract, written once more: a change here breaks somebody's reader.
 CONTRACT = """\
@@ -33,7 +33,7 @@ def test_names_and_types_are_the_contract() -> None:
 
 
 def test_names_are_unique_in_any_case() -> None:
-    names = [column.name.lower() for column in columns.EXCHANGE + columns.EXPORT_ONLY]
+    names = [column.name.lower() for column in columns.EXCHANGE]
     assert len(names) == len(set(names))
 
 
@@ -46,7 +46,7 @@ def test_values_have_their_columns_types() -> None:
         client_id="app",
         anomalies=[Anomaly("left_over", "request", "3 bytes")],
     )
-    for column in columns.EXCHANGE + columns.EXPORT_ONLY:
+    for column in columns.EXCHANGE:
         value = column.get(full)
         if isinstance(column.type, Array):
             assert isinstance(value, list), column.name
@@ -87,11 +87,6 @@ def test_api_that_is_not_known_keeps_its_number() -> None:
     made = exchange(None, 3, {}, api_key=200, api_version=3)
     by_name = {column.name: column.get(made) for column in columns.EXCHANGE}
     assert (by_name["api"], by_name["api_key"], by_name["api_version"]) == (None, 200, 3)
-
-
-def test_export_only() -> None:
-    values = {column.name: column.get(exchange()) for column in columns.EXPORT_ONLY}
-    assert values == {"date": "2026-09-21", "time_ns": START_NS}
 
 
 def test_a_latency_below_zero_is_shown() -> None:

@@ -1,0 +1,109 @@
+"""What files of rows have in common, whatever their format; and those of JSON lines. A file holds 64 KiB and
+a line, and what its compressor does.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+import zstandard
+
+from kdissect.sinks.jsonlines import JsonLines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.sinks.columns import Column
+    from kdissect.sinks.tables.form import Table
+
+NONE, GZ, ZST = "none", "gz", "zst"
+COMPRESSIONS = (NONE, GZ, ZST)
+
+_GZIP_LEVEL = 6  # as gzip itself; a higher one takes twice the time for one percent
+_ZSTD_LEVEL = 3
+
+
+class RowFile(Protocol):
+    """A file that rows are written to.
+
+    Attributes:
+        held: bytes, about, that were not passed on yet.
+    """
+
+    held: int
+
+    def feed(self, row: Any) -> None:
+        """Take a row."""
+
+    def flush(self) -> None:
+        """Write what is held."""
+
+    def close(self) -> None:
+        """Write the rest; the file below stays open."""
+
+
+class Format(Protocol):
+    """A format of files.
+
+    Attributes:
+        name: as people call it.
+        compression: one of ``COMPRESSIONS``.
+        suffix: how names of files end. Readers tell the compression by it.
+        using: what Spark SQL calls it.
+    """
+
+    name: str
+    compression: str
+    suffix: str
+    using: str
+
+    def columns(self, table: Table) -> tuple[Column, ...]:
+        """The columns of a table in this format."""
+
+    def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
+        """Begin a file."""
+
+
+class JsonFormat:
+    """JSON lines, bodies as objects."""
+
+    name = "jsonl"
+    using = "JSON"
+
+    def __init__(self, compression: str = NONE) -> None:
+        self.compression = compression
+        self.suffix = ".jsonl" if compression == NONE else f".jsonl.{compression}"
+
+    def columns(self, table: Table) -> tuple[Column, ...]:
+        """The columns of a table: JSON has text alone."""
+        return table.columns
+
+    def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
+        """Begin a file."""
+        return _JsonFile(file, columns, self.compression)
+
+
+class _JsonFile:
+    """The lines, and what compresses them; the same rows make the same bytes."""
+
+    held = 0  # the lines' own bound is small
+
+    def __init__(self, file: BinaryIO, columns: Sequence[Column], compression: str) -> None:
+        self._packer: Any = None
+        if compression == GZ:
+            self._packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
+        elif compression == ZST:
+            self._packer = zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file, closefd=False)
+        self._lines = JsonLines((self._packer or file).write, columns=columns)
+        self.feed = self._lines.feed
+
+    def flush(self) -> None:
+        """Write the lines; a compressor keeps some of them."""
+        self._lines.close()
+
+    def close(self) -> None:
+        """Write the rest, and how the compressed data ends."""
+        self._lines.close()
+        if self._packer is not None:
+            self._packer.close()

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.sinks.manifest import FOLDER, MANIFEST
+from kdissect.sinks.tables.catalogue import TABLES
+from tests.cli.running import Run, capture_bytes, long_capture, run, spawn, talk, write
+from tests.exports import json_rows, parquet_rows, part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Exporting = Callable[..., Run]
+
+MOST_WAIT_S = 60
+KILLED = """
+import os, signal
+from kdissect.cli.main import main
+from kdissect.sinks.export import Export
+
+feed, fed = Export.feed, []
+
+def killed(export, exchange):
+    feed(export, exchange)
+    fed.append(exchange)
+    if len(fed) == 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Export.feed = killed
+main()
+"""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "tables"
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> str:
+    return write(tmp_path / "talk.pcap", talk())
+
+
+@pytest.fixture
+def export(capsys: pytest.CaptureFixture[str]) -> Exporting:
+    return lambda *options: run(capsys, "export", *map(str, options))
+
+
+def names(folder: Path) -> list[str]:
+    """All files of rows below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*part-*"))
+
+
+def manifest(folder: Path) -> Any:
+    return json.loads((folder / FOLDER / MANIFEST).read_text())
+
+
+def test_what_is_written(export: Exporting, capture: str, out: Path) -> None:
+    done = export(capture, "-o", out)
+    assert (done.status, done.out) == (OK, "")
+    tables = [name for name in TABLES if name != "records"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(tables)
+    assert names(out) == sorted(f"{name}/part-00000.jsonl" for name in tables)
+    assert len(json_rows(out / "exchanges")) == 4
+    assert f"written to {out}; rows: exchanges 4, partitions 0, connections 1" in done.err
+    assert sorted(path.name for path in (out / "exchanges" / FOLDER).iterdir()) == [
+        "create_table.sql", "manifest.json", "schema.ddl", "schema.json",
+    ]  # fmt: skip
+
+
+def test_rows_are_those_of_read(
+    export: Exporting, capsys: pytest.CaptureFixture[str], capture: str, out: Path
+) -> None:
+    shown = [json.loads(line) for line in run(capsys, "read", "--json", capture).lines]
+    assert export(capture, "-o", out, "--compress", "zst").status == OK
+    rows = json_rows(out / "exchanges")
+    assert [{key: row[key] for key in shown[0]} for row in rows] == shown
+
+
+@pytest.mark.parametrize("compression", [[], ["--compress", "none"], ["--compress", "gz"]])
+def test_parquet(export: Exporting, capture: str, out: Path, compression: list[str]) -> None:
+    assert export(capture, "-o", out, "--format", "parquet", *compression).status == OK
+    assert part(out / "exchanges").name == "part-00000.parquet"
+    assert len(parquet_rows(out / "exchanges", TABLES["exchanges"])) == 4
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    export: Exporting, capture: str, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "kdissect.sinks.parquet", raising=False)
+    done = export(capture, "-o", out, "--format", "parquet")
+    assert done == Run(USAGE, "", "kdissect: Parquet needs pyarrow: pip install 'kdissect[parquet]'\n")
+    assert not out.exists()
+
+
+def test_tables_that_are_named(export: Exporting, capture: str, out: Path) -> None:
+    assert export(capture, "-o", out, "--tables", "groups, topic_ids").status == OK
+    assert sorted(path.name for path in out.iterdir()) == ["groups", "topic_ids"]
+    assert export(capture, "-o", out, "--tables", "groups", "--records").status == OK
+    assert sorted(path.name for path in out.iterdir()) == ["groups", "records", "topic_ids"]
+
+
+def test_bodies(export: Exporting, capture: str, out: Path) -> None:
+    for bodies in ("none", "request", "response", "both"):
+        assert export(capture, "-o", out / bodies, "--bodies", bodies, "--tables", "exchanges").status == OK
+        row = json_rows(out / bodies / "exchanges")[0]
+        assert (row["request"] is not None) == (bodies in ("request", "both"))
+        assert (row["response"] is not None) == (bodies in ("response", "both"))
+        assert row["topics"] == ["orders"]
+
+
+def test_filters(export: Exporting, capture: str, out: Path) -> None:
+    assert export(capture, "-o", out, "--api", "Heartbeat", "--kind", "answered").status == OK
+    assert {row["api"] for row in json_rows(out / "exchanges")} == {"Heartbeat"}
+    (row,) = json_rows(out / "connections")
+    assert row["exchanges"] == 4
+
+
+def test_filters_that_nothing_passes(export: Exporting, capture: str, out: Path) -> None:
+    done = export(capture, "-o", out, "--topic", "order")
+    assert done.status == OK
+    assert 'did you mean "orders"?' in done.err
+    assert json_rows(out / "exchanges") == json_rows(out / "connections") == []
+
+
+def test_partitions(export: Exporting, capture: str, out: Path) -> None:
+    tables = ("--tables", "exchanges,connections")
+    assert export(capture, "-o", out, *tables, "--partition-by", "date,api").status == OK
+    assert names(out) == [
+        "connections/date=2023-11-14/part-00000.jsonl",
+        "exchanges/date=2023-11-14/api=Heartbeat/part-00001.jsonl",
+        "exchanges/date=2023-11-14/api=Metadata/part-00000.jsonl",
+    ]
+    assert not {"date", "api"} & json_rows(out / "exchanges")[0].keys()
+    sql = (out / "exchanges" / FOLDER / "create_table.sql").read_text()
+    assert "PARTITIONED BY (`date`, `api`)" in sql
+
+
+def test_rotation(export: Exporting, tmp_path: Path, out: Path) -> None:
+    (tmp_path / "long.pcap").write_bytes(long_capture(500))
+    options = ("--tables", "exchanges", "--rotate", "100KB")
+    assert export(tmp_path / "long.pcap", "-o", out, *options).status == OK
+    parts = [path.stat().st_size for path in sorted((out / "exchanges").glob("part-*"))]
+    assert len(parts) > 2
+    assert all(100_000 <= size < 200_000 for size in parts[:-1])
+    rows = json_rows(out / "exchanges")
+    assert [row["number"] for row in rows] == list(range(1, 501))
+    assert sum(file["rows"] for file in manifest(out / "exchanges")["files"]) == 500
+
+
+def test_folders_and_patterns(export: Exporting, tmp_path: Path, out: Path) -> None:
+    folder = tmp_path / "captures"
+    (folder / "below").mkdir(parents=True)
+    write(folder / "a.pcap", talk(client=("10.0.0.1", 41000)))
+    write(folder / "below" / "b.pcap", talk(client=("10.0.0.1", 41001)))
+    (folder / "notes.txt").write_text("no capture")
+    assert export(folder, "-o", out).status == OK
+    assert len(json_rows(out / "captures")) == 2
+    assert len(json_rows(out / "exchanges")) == 8
+    assert export(folder / "**" / "*.pcap", "-o", tmp_path / "again").status == OK
+    assert json_rows(tmp_path / "again" / "exchanges") == json_rows(out / "exchanges")
+
+
+def test_stdin(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kdissect", "export", "-", "-o", tmp_path / "out"],
+        input=capture_bytes(talk()),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == OK
+    assert len(json_rows(tmp_path / "out" / "exchanges")) == 4
+    assert json_rows(tmp_path / "out" / "captures")[0]["capture"] == "-"
+
+
+# Running it again
+
+
+def test_a_complete_export_is_left_alone(export: Exporting, capture: str, out: Path) -> None:
+    export(capture, "-o", out)
+    before = part(out / "exchanges").stat()
+    done = export(capture, "-o", out)
+    assert (done.status, done.err) == (
+        OK, f"kdissect: {out} holds this export already; --overwrite makes it again\n"
+    )  # fmt: skip
+    assert part(out / "exchanges").stat() == before
+
+
+def test_an_interrupted_export_is_made_again(export: Exporting, capture: str, out: Path) -> None:
+    export(capture, "-o", out)
+    expected = json_rows(out / "exchanges")
+    told = manifest(out / "exchanges")
+    (out / "exchanges" / FOLDER / MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    (out / "exchanges" / "part-00007.jsonl").write_text("{}\n")
+    (out / "exchanges" / ".part-00008.jsonl.unfinished").write_text("{")
+    connections = part(out / "connections").stat()
+    assert export(capture, "-o", out).status == OK
+    assert json_rows(out / "exchanges") == expected
+    assert names(out / "exchanges") == ["part-00000.jsonl"]
+    assert manifest(out / "exchanges")["complete"] is True
+    assert part(out / "connections").stat() == connections
+
+
+@pytest.mark.parametrize("other", [["--api", "Metadata"], ["--bodies", "none"], ["--format", "parquet"]])
+def test_another_export_in_the_same_folder(
+    export: Exporting, capture: str, out: Path, other: list[str]
+) -> None:
+    export(capture, "-o", out)
+    before = json_rows(out / "exchanges")
+    done = export(capture, "-o", out, *other)
+    assert done.status == USAGE
+    assert "made of other captures or by other options; name a new folder" in done.err
+    assert json_rows(out / "exchanges") == before
+    (out / "exchanges" / "mine.txt").write_text("kept")
+    assert export(capture, "-o", out, *other, "--overwrite").status == OK
+    assert (out / "exchanges" / "mine.txt").read_text() == "kept"
+    assert len(names(out / "exchanges")) == 1
+
+
+def test_a_capture_that_has_changed_is_another_one(export: Exporting, capture: str, out: Path) -> None:
+    export(capture, "-o", out)
+    os.utime(capture, (1, 1))
+    assert export(capture, "-o", out).status == USAGE
+
+
+def test_somebody_elses_files(export: Exporting, capture: str, out: Path) -> None:
+    (out / "exchanges").mkdir(parents=True)
+    (out / "exchanges" / "part-00000.jsonl").write_text("mine\n")
+    for options in ([], ["--overwrite"]):
+        done = export(capture, "-o", out, *options)
+        assert done.status == USAGE
+        assert f"{out}/exchanges is not empty, and holds no export; name a new folder" in done.err
+    assert (out / "exchanges" / "part-00000.jsonl").read_text() == "mine\n"
+
+
+def test_a_folder_that_cannot_be_made(export: Exporting, capture: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = export(capture, "-o", tmp_path / "file" / "out")
+    assert done.status == USAGE
+    assert "cannot write to" in done.err
+    assert "directory" in done.err.lower()
+
+
+def test_a_full_disk(export: Exporting, capture: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kdissect.sinks.tablefiles.os", SimpleNamespace(fsync=full))
+        done = export(capture, "-o", out)
+    assert done.status == USAGE
+    assert "cannot write to" in done.err
+    assert "No space left on device" in done.err
+    assert names(out) == []
+    assert manifest(out / "exchanges")["complete"] is False
+    assert export(capture, "-o", out).status == OK
+    assert len(json_rows(out / "exchanges")) == 4
+
+
+def test_a_damaged_capture_is_exported_up_to_there(
+    export: Exporting, capture: str, tmp_path: Path, out: Path
+) -> None:
+    damaged = tmp_path / "damaged.pcap"
+    damaged.write_bytes(Path(capture).read_bytes()[:-7] + bytes(3))
+    done = export(damaged, "-o", out)
+    assert done.status == OK
+    assert json_rows(out / "exchanges")
+    assert manifest(out / "exchanges")["warnings"]
+    assert json_rows(out / "captures")[0]["warnings"]
+
+
+def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
+    """What was read is written, whole lines, and the manifest says that it is not all."""
+    process = spawn("export", "-", "-o", str(out), stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(long_capture(300))
+    process.stdin.flush()
+    deadline = time.monotonic() + MOST_WAIT_S
+    while not list(out.glob("exchanges/.part-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=MOST_WAIT_S)
+    assert process.returncode == INTERRUPTED, err
+    assert b"the export is not complete; --overwrite makes it again" in err
+    told = manifest(out / "exchanges")
+    rows = json_rows(out / "exchanges")
+    assert told["complete"] is False
+    assert 0 < len(rows) == told["rows"]
+    assert not list(out.rglob("*.unfinished"))
+
+
+def test_killed_in_the_middle_and_run_again(export: Exporting, tmp_path: Path, out: Path) -> None:
+    long = tmp_path / "long.pcap"
+    long.write_bytes(long_capture(300))
+    options = [str(long), "--rotate", "20KB"]
+    assert export(*options, "-o", tmp_path / "expected").status == OK
+    command = [sys.executable, "-c", KILLED, "export", *options, "-o", str(out)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert list(out.rglob("*.unfinished"))
+    assert manifest(out / "exchanges")["complete"] is False
+    assert export(*options, "-o", out).status == OK
+    assert not list(out.rglob("*.unfinished"))
+    assert json_rows(out / "exchanges") == json_rows(tmp_path / "expected" / "exchanges")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "-o"),
+        (["-o", "x", "--tables", "exchange"], 'no table "exchange"; did you mean "exchanges"?'),
+        (["-o", "x", "--partition-by", "topic"], '"topic" is no partition; write date, api or date,api'),
+        (["-o", "x", "--rotate", "5"], '"5" is too small; write 256MB, 1GiB'),
+        (["-o", "x", "--format", "csv"], "csv"),
+    ],
+)
+def test_options_that_are_none(export: Exporting, capture: str, options: list[str], said: str) -> None:
+    done = export(capture, *options)
+    assert done.status == USAGE
+    assert said in done.err

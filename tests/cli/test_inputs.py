@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.inputs import captures
+from kdissect.errors import CaptureError, UsageError
+from tests.cli.running import capture_bytes, talk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = capture_bytes(talk())
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "out" / "_kdissect").mkdir(parents=True)
+    (tmp_path / "2.pcap").write_bytes(data)
+    (tmp_path / "1").write_bytes(data)
+    (tmp_path / "b" / "3.pcap.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "b" / "log.gz").write_bytes(gzip.compress(b"no capture"))
+    (tmp_path / "b" / "broken.gz").write_bytes(b"\x1f\x8b\x08 and no more")
+    (tmp_path / ".git" / "4.pcap").write_bytes(data)
+    (tmp_path / ".hidden.pcap").write_bytes(data)
+    (tmp_path / "out" / "5.pcap").write_bytes(data)
+    (tmp_path / "readme.txt").write_text("text")
+    return tmp_path
+
+
+def test_a_folder_is_all_captures_in_it(folder: Path) -> None:
+    expected = [str(folder / name) for name in ("1", "2.pcap", "b/3.pcap.gz")]
+    assert list(captures([str(folder)], but=folder / "out")) == expected
+    assert list(captures([str(folder)])) == [*expected, str(folder / "out" / "5.pcap")]
+
+
+def test_patterns_that_the_shell_did_not_expand(folder: Path) -> None:
+    assert list(captures([f"{folder}/*.pcap"])) == [str(folder / "2.pcap")]
+    assert list(captures([f"{folder}/**/*.gz"])) == [
+        str(folder / "b" / name) for name in ("3.pcap.gz", "broken.gz", "log.gz")
+    ]
+    assert list(captures([f"{folder}/[b]"])) == [str(folder / "b" / "3.pcap.gz")]
+    with pytest.raises(UsageError, match=r"no file fits .*nothing"):
+        captures([f"{folder}/nothing-*"])
+
+
+def test_a_file_whose_name_looks_like_a_pattern(folder: Path) -> None:
+    odd = folder / "odd[1].pcap"
+    odd.write_bytes(b"")
+    assert captures([str(odd)]) == (str(odd),)
+
+
+def test_names_stay_as_they_are_and_come_once(folder: Path) -> None:
+    names = ["-", str(folder / "readme.txt"), "missing.pcap", str(folder / "readme.txt")]
+    assert captures(names) == ("-", str(folder / "readme.txt"), "missing.pcap")
+
+
+def test_a_folder_without_captures(folder: Path) -> None:
+    empty = folder / "empty"
+    empty.mkdir()
+    with pytest.raises(CaptureError, match="no capture in this folder or below"):
+        captures([str(empty)])

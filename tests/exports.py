@@ -1,0 +1,164 @@
+"""Exports for tests: made in this process, read back as plain rows."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import zstandard
+
+from kdissect.analysis.connectionlog import ConnectionLog
+from kdissect.analysis.recordfilters import RecordFilter, Wanted
+from kdissect.analysis.records import Records
+from kdissect.capture.reader import open_capture
+from kdissect.limits import DEFAULT
+from kdissect.pipeline import dissect
+from kdissect.sinks.export import Export
+from kdissect.sinks.jsonlines import JsonLines
+from kdissect.sinks.parquet import ParquetFormat
+from kdissect.sinks.rowfiles import JsonFormat
+from kdissect.sinks.tablefiles import TableFiles
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.sinks.types import BINARY, DATE, OBJECT, TIMESTAMP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from kdissect.capture.reader import Capture
+    from kdissect.limits import Limits
+    from kdissect.model import Packet
+    from kdissect.sinks.rowfiles import Format
+    from kdissect.sinks.tables.form import Table
+    from kdissect.sinks.types import Type
+
+Row = dict[str, Any]
+
+BIG = 1 << 40
+FORMS: dict[str, Format] = {
+    "none": JsonFormat("none"),
+    "gz": JsonFormat("gz"),
+    "zst": JsonFormat("zst"),
+    "parquet": ParquetFormat("zst", DEFAULT),
+}
+JOB = {"captures": [{"path": "x", "bytes": 1, "modified": None}], "options": {}, "limits": {}}
+
+
+def table_files(folder: Path, table: Table, form: Format, **options: Any) -> TableFiles:
+    """The files of a table, of any size unless said otherwise."""
+    return TableFiles(folder, table, form, **{"rotate_bytes": BIG, "limits": DEFAULT, **options})
+
+
+def exports(
+    folder: Path, forms: Sequence[str], tables: Sequence[str] = tuple(TABLES), limits: Limits = DEFAULT
+) -> tuple[ConnectionLog, dict[str, Export]]:
+    """An export in each of these formats, in a folder of its own; the log belongs to the first."""
+    logs = [ConnectionLog(limits) for _ in forms]
+    made = {}
+    for name, log in zip(forms, logs, strict=True):
+        files = {table: table_files(folder / name / table, TABLES[table], FORMS[name]) for table in tables}
+        made[name] = Export(
+            folder / name,
+            files,
+            FORMS[name],
+            JOB,
+            log,
+            Records(RecordFilter(Wanted())),
+            limits,
+            every_connection=True,
+        )
+    return logs[0], made
+
+
+def export_capture(path: Path, folder: Path, forms: Sequence[str]) -> list[Row]:
+    """Export a capture in each of these formats, from one dissection.
+
+    Returns:
+        What ``read --json`` shows of it.
+    """
+    with open_capture(path) as capture:
+        return export_packets(capture, folder, forms, capture)
+
+
+def export_packets(
+    packets: Iterable[Packet], folder: Path, forms: Sequence[str], capture: Capture | None = None
+) -> list[Row]:
+    """The same of packets, which need not be of a capture."""
+    shown: list[bytes] = []
+    lines = JsonLines(shown.append)
+    log, made = exports(folder, forms)
+    others = [export._log for export in made.values() if export._log is not log]
+    for exchange in dissect(log.watch(packets), survey=_Several(log, others)):  # type: ignore[arg-type]
+        lines.feed(exchange)
+        for export in made.values():
+            export.feed(exchange)
+    lines.close()
+    for export in made.values():
+        export._log.census = log.census
+        sources = () if capture is None else capture.sources
+        export.close(sources, () if capture is None else capture.warnings, complete=True, end={})
+    return [orjson.loads(line) for line in b"".join(shown).splitlines()]
+
+
+class _Several:
+    """Tells several logs what one is told."""
+
+    def __init__(self, first: ConnectionLog, others: Sequence[ConnectionLog]) -> None:
+        self._logs = (first, *others)
+
+    def connection(self, *told: Any) -> None:
+        for log in self._logs:
+            log.connection(*told)
+
+
+def unpacked(path: Path) -> bytes:
+    """What stands in a file of JSON lines."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        return gzip.decompress(data)
+    if path.suffix == ".zst":
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            return reader.read()
+    return data
+
+
+def part(folder: Path) -> Path:
+    """The only file of a table."""
+    (path,) = folder.glob("part-*")
+    return path
+
+
+def json_rows(folder: Path) -> list[Row]:
+    """The rows of a table in JSON lines, parts in their order."""
+    parts = sorted(folder.rglob("part-*"), key=lambda path: path.name)
+    return [orjson.loads(line) for path in parts for line in unpacked(path).splitlines()]
+
+
+def parquet_rows(folder: Path, table: Table) -> list[Row]:
+    """The rows of a table in Parquet, as JSON lines would have them."""
+    from pyarrow import parquet
+
+    columns = {column.name: column.type for column in table.binary_columns}
+    found = [row for path in sorted(folder.rglob("part-*")) for row in parquet.read_table(path).to_pylist()]
+    return [{name: as_json(value, columns[name], name, row) for name, value in row.items()} for row in found]
+
+
+def as_json(value: Any, kind: Type, name: str, row: Row) -> Any:
+    """A value of Parquet as JSON lines have it."""
+    if value is None:
+        return None
+    if kind == TIMESTAMP:
+        assert isinstance(value, datetime)
+        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z".rjust(27, "0")
+    if kind == DATE:
+        assert isinstance(value, date)
+        return value.isoformat()
+    if kind == OBJECT:
+        return orjson.loads(value)
+    if kind == BINARY:
+        is_text = row[f"{name}_encoding"] != "base64"
+        return value.decode() if is_text else base64.b64encode(value).decode()
+    return value

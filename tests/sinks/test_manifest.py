@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.errors import OutputError
+from kdissect.sinks import manifest
+from kdissect.sinks.manifest import CREATE_TABLE, DDL, FOLDER, MANIFEST, SCHEMA, missing
+from kdissect.sinks.rowfiles import JsonFormat
+from kdissect.sinks.sparkschema import ddl, struct_type
+from kdissect.sinks.tables.catalogue import TABLES
+from tests.exports import JOB, table_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORM = JsonFormat()
+OTHER: dict[str, Any] = {**JOB, "options": {"bodies": "none"}}
+FROM_STDIN: dict[str, Any] = {**JOB, "captures": [{"path": "-", "bytes": None, "modified": None}]}
+BOTH = ["groups", "topic_ids"]
+
+
+def export(folder: Path, name: str, *, complete: bool, job: Any = JOB) -> None:
+    files = table_files(folder / name, TABLES[name], FORM)
+    manifest.begin(folder / name, files, FORM, job)
+    files.close()
+    if complete:
+        manifest.write(folder / name, files, FORM, job, {"complete": True})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_stands_beside_the_files(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=True)
+    beside = tmp_path / "groups" / FOLDER
+    columns = TABLES["groups"].columns
+    assert sorted(path.name for path in beside.iterdir()) == sorted([SCHEMA, DDL, CREATE_TABLE, MANIFEST])
+    assert json.loads((beside / SCHEMA).read_text()) == struct_type(columns)
+    assert (beside / DDL).read_text() == ddl(columns) + "\n"
+    assert f"LOCATION 'file://{tmp_path}/groups'" in (beside / CREATE_TABLE).read_text()
+    told = json.loads((beside / MANIFEST).read_text())
+    assert told["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
+    assert (told["complete"], told["rows"], told["format"]) == (True, 0, "jsonl")
+
+
+def test_a_new_folder_misses_everything(tmp_path: Path) -> None:
+    assert missing(tmp_path / "new", BOTH, JOB, overwrite=False) == BOTH
+    assert not (tmp_path / "new").exists()
+
+
+def test_complete_tables_are_left_alone(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=True)
+    before = names(tmp_path)
+    assert missing(tmp_path, BOTH, JOB, overwrite=False) == ["topic_ids"]
+    assert missing(tmp_path, ["groups"], JOB, overwrite=False) == []
+    assert names(tmp_path) == before
+
+
+def test_tables_that_are_not_complete_are_removed_and_made_again(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=False)
+    export(tmp_path, "topic_ids", complete=True)
+    assert missing(tmp_path, BOTH, JOB, overwrite=False) == ["groups"]
+    assert names(tmp_path / "groups") == []
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("job", [OTHER, FROM_STDIN])
+def test_another_export_is_removed_only_if_that_was_asked_for(
+    tmp_path: Path, job: Any, complete: bool
+) -> None:
+    export(tmp_path, "groups", complete=complete, job=job)
+    before = names(tmp_path)
+    wanted = JOB if job is OTHER else job
+    with pytest.raises(
+        OutputError, match=r"an( unfinished)? export of .*made of other captures or by other opt"
+    ):
+        missing(tmp_path, BOTH, wanted, overwrite=False)
+    assert names(tmp_path) == before
+    assert missing(tmp_path, ["topic_ids"], wanted, overwrite=True) == ["topic_ids"]
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups" / "part-00000.jsonl").write_text("")
+    with pytest.raises(OutputError, match="is not empty, and holds no export"):
+        missing(tmp_path, BOTH, JOB, overwrite=overwrite)
+    (tmp_path / "groups" / FOLDER).mkdir()
+    (tmp_path / "groups" / FOLDER / MANIFEST).write_text('["something else"]')
+    with pytest.raises(OutputError, match="is no manifest of an export"):
+        missing(tmp_path, BOTH, JOB, overwrite=overwrite)
+    assert len(names(tmp_path)) == 2
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "groups").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write to .*/groups"):
+        export(tmp_path, "groups", complete=False)
+    with pytest.raises(OutputError, match="cannot write to"):
+        missing(tmp_path, BOTH, JOB, overwrite=False)
