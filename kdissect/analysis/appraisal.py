@@ -138,6 +138,7 @@ def _tcp(counts: Mapping[str, int]) -> quality.TcpPart:
 def _connections(survey: Survey, counts: Mapping[str, int]) -> quality.ConnectionsPart:
     total = survey.protocols.total()
     kafka = survey.protocols["Kafka"]
+    closed = sum(count for name, count in counts.items() if name.startswith(_CLOSED))
     return quality.ConnectionsPart(
         total=total,
         protocols=dict(survey.protocols.most_common()),
@@ -146,11 +147,8 @@ def _connections(survey: Survey, counts: Mapping[str, int]) -> quality.Connectio
         kafka_from_start=survey.from_start,
         kafka_mid_stream=kafka - survey.from_start,
         kafka_one_sided=survey.one_sided,
-        ends={
-            name.removeprefix(_CLOSED): count
-            for name, count in sorted(counts.items())
-            if name.startswith(_CLOSED)
-        },
+        ends=dict(sorted(survey.ends.items())),
+        silent=max(0, closed - total - counts.get("connections on other ports", 0)),
         unread=[
             quality.EndPart(protocol=protocol, end=end, connections=count)
             for (protocol, end), count in survey.unread.most_common(_MOST_UNREAD)

@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING
 
 from kdissect.analysis import quality
 from kdissect.analysis.quality import Finding
-from kdissect.anomalies import ERROR
+from kdissect.anomalies import ERROR, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _KAFKA, _TLS = "Kafka", "TLS"
 _NAME_PORT = "If one is, name its port: -d tcp.port==PORT,kafka."
+_REFUSED = "Clients may have been refused: look whether the broker listens."
 _CUT_SHORT = "ends in the middle"
+# Warnings that gaps, cuts, directions, bounds and versions have findings of their own for.
+_TOLD = frozenset(
+    ("gap", "given_up", "one_direction", "partial_frame", "uncaptured_body", "unknown_api", "unknown_version")
+)
 
 
 def share(exchanges: quality.ExchangesPart) -> str:
@@ -60,10 +65,15 @@ def _absence(
         )
     elif not connections.protocols.get(_KAFKA):
         others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
-        what = f"none of the connections is Kafka's: {others}" if others else "there is no TCP connection"
+        silent = f"{_many(connections.silent, 'connection')} without data" if connections.silent else ""
+        what = (
+            f"none of the connections is Kafka's: {others}"
+            if others
+            else silent or "there is no TCP connection"
+        )
         unread = sum(skipped.values())
         looked = f"; {unread:,} of {_many(packets, 'packet')} were not looked into" if unread else ""
-        advice = _NAME_PORT if connections.protocols.keys() - {_TLS} else None
+        advice = _NAME_PORT if connections.protocols.keys() - {_TLS} else _REFUSED if silent else None
         yield _finding(quality.NO_KAFKA, f"No Kafka was found: {what}{looked}.", advice)
 
 
@@ -176,6 +186,14 @@ def _messages(
             quality.UNREAD,
             f"Something in messages could not be decoded: {kinds}.",
             f"Look: kdissect read -V --exchange {errors[0].example} FILE.",
+        )
+    odd = [each for each in anomalies if each.severity == WARNING and each.anomaly not in _TOLD]
+    if odd:
+        kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in odd)
+        yield _finding(
+            quality.GOOD,
+            f"Messages were captured whole and are not complete, or wrong: {kinds}.",
+            f"Look: kdissect read -V --exchange {odd[0].example} FILE.",
         )
 
 

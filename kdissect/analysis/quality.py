@@ -100,7 +100,8 @@ class ConnectionsPart:
     kafka_from_start: int = told("Kafka connections whose opening was captured.")
     kafka_mid_stream: int = told("Kafka connections that were open before.")
     kafka_one_sided: int = told("Kafka connections of which one side's bytes alone were captured.")
-    ends: dict[str, int] = told("How all connections ended: fin, reset, reused, idle, evicted, end.")
+    ends: dict[str, int] = told("How they ended: fin, reset, reused, idle, evicted, end.")
+    silent: int = told("Connections besides, in which nobody said anything: most were refused.")
     unread: list[EndPart] = told("The ends that were met most often on connections that are not Kafka's.")
 
 

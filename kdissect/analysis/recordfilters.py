@@ -66,6 +66,11 @@ class RecordFilter:
         self._tests = tuple(_tests(wanted))
         self._seen = _Seen(limits) if wanted.unique else None
 
+    @property
+    def forgotten(self) -> int:
+        """How many records ``unique`` had to forget; they pass again when they come again."""
+        return self._seen.forgotten if self._seen is not None else 0
+
     def matches_partition(self, carried: Carried) -> bool:
         """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
         if self._has_direction and not self._directions[carried.produced]:
@@ -85,6 +90,7 @@ class _Seen:
     """The places of records that were shown. One that was forgotten is shown again when it comes again."""
 
     def __init__(self, limits: Limits) -> None:
+        self.forgotten = 0
         self._most = limits.unique_records
         self._places: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
 
@@ -99,6 +105,7 @@ class _Seen:
         self._places[place] = None
         if len(self._places) > self._most:
             self._places.popitem(last=False)
+            self.forgotten += 1
         return True
 
 

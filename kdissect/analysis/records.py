@@ -29,6 +29,7 @@ class Records:
         anomalies: of batches, by kind.
         unreadable: of batches that have anomalies and no record: where they are, and what is wrong; at most
             ``limits.notices``.
+        unread: how many such batches there were.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Records:
         self.exchanges = 0
         self.anomalies: Counter[str] = Counter()
         self.unreadable: list[str] = []
+        self.unread = 0
         self._are_meant = are_meant
         self._limits = limits
         self._show_secrets = show_secrets
@@ -63,7 +65,10 @@ class Records:
 
     def _note(self, found: Carried, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
-        if not batch.records and len(self.unreadable) < self._limits.notices:
+        if batch.records:
+            return
+        self.unread += 1
+        if len(self.unreadable) < self._limits.notices:
             wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
             exchange = found.exchange
             self.unreadable.append(

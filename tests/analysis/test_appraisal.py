@@ -10,7 +10,7 @@ from kdissect.limits import DEFAULT
 from kdissect.pipeline import dissect
 from tests.captures import counters, enhanced, interface, pcap, section
 from tests.cli.running import capture_bytes, talk
-from tests.segments import MILLISECOND, START_NS
+from tests.segments import ACK, MILLISECOND, RST, START_NS, SYN, Talk
 
 if TYPE_CHECKING:
     from kdissect.analysis.quality import Check
@@ -40,6 +40,15 @@ def test_a_capture_without_fault() -> None:
     assert found.connections.ends == {"end": 1}
     assert found.warnings == ["b: odd"]
     assert found.counts["packets"] == 7
+
+
+def test_connections_in_which_nobody_said_anything() -> None:
+    refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
+    found = check(capture_bytes(talk().finish(), *refused)).connections
+    assert (found.total, found.ends, found.silent) == (1, {"fin": 1}, 2)
+    nothing = check(capture_bytes(*refused))
+    assert (nothing.connections.total, nothing.connections.silent) == (0, 2)
+    assert nothing.findings[0].finding == "No Kafka was found: 2 connections without data."
 
 
 def test_files_and_interfaces_tell_what_they_are() -> None:

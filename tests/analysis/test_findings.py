@@ -141,6 +141,15 @@ def test_nothing_to_say() -> None:
             "Something in messages could not be decoded: 3 malformed_body.",
         ),
         (
+            {
+                "anomalies": [
+                    replace(ANOMALY, severity="warning", anomaly=kind) for kind in ("truncated_body", "gap")
+                ]
+            },
+            "good",
+            "Messages were captured whole and are not complete, or wrong: 3 truncated_body.",
+        ),
+        (
             {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
             "good",
             "1 request without response: connection or capture ended before it came, or it was lost.",

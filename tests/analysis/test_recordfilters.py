@@ -122,4 +122,6 @@ def test_unique() -> None:
 def test_unique_forgets_what_is_long_ago() -> None:
     chosen = RecordFilter(Wanted(unique=True), Limits(unique_records=4))
     assert kept_by(chosen) == [10, 11, 12, 13, 14]
+    assert chosen.forgotten == 1
     assert kept_by(chosen) == [10, 11, 12, 13, 14]
+    assert RecordFilter(Wanted()).forgotten == 0

@@ -45,7 +45,7 @@ def test_a_batch_with_records_is_counted_only() -> None:
 def test_not_more_is_kept_than_the_bound_allows() -> None:
     records = Records(RecordFilter(Wanted()), Limits(notices=2))
     list(records.of([fetch(BAD * 5, topic="")]))
-    assert (records.anomalies["damaged_compression"], len(records.unreadable)) == (5, 2)
+    assert (records.anomalies["damaged_compression"], len(records.unreadable), records.unread) == (5, 2, 5)
 
 
 def test_snapshots_are_joined() -> None:

@@ -107,6 +107,12 @@ def test_exit_status_on_request(tmp_path: Path, capsys: Capsys) -> None:
     assert run(capsys, "check", "--fail", empty).status == 1
 
 
+def test_a_file_whose_name_is_no_text(tmp_path: Path, capsys: Capsys) -> None:
+    path = write(tmp_path / "\udcff.pcap", talk())
+    (file,) = json.loads(run(capsys, "check", "--json", path).out)["files"]
+    assert file["file"].endswith("/\\udcff.pcap")
+
+
 def test_several_files_and_stdin(tmp_path: Path, capsys: Capsys) -> None:
     other = write(tmp_path / "b.pcap", talk(client=("10.0.0.9", 40_000)))
     process = spawn("check", "--json", "-", other, stdin=subprocess.PIPE)
