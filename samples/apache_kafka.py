@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any
 import request_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from request_log import Answered
     from truth import Truth
@@ -246,6 +246,17 @@ def run_java(*command: str, log: IO[bytes] | int | None = None) -> subprocess.Po
     options += [f"-Dlog4j2.configurationFile={(JAVA / 'log4j2.properties').as_uri()}"]
     stdin = subprocess.PIPE if log == subprocess.PIPE else subprocess.DEVNULL
     return subprocess.Popen(["java", *options, *command], stdin=stdin, stdout=log)
+
+
+def console(name: str, *arguments: str, lines: Iterable[str] = ()) -> str:
+    """What one of Kafka's command line tools says, a class of org.apache.kafka.tools; told these lines."""
+    java = run_java(
+        "-cp", f"{jars(BESIDE)}/*", f"org.apache.kafka.tools.{name}", *arguments, log=subprocess.PIPE
+    )
+    told = java.communicate("".join(f"{line}\n" for line in lines).encode(), 60)[0].decode()
+    if java.returncode:
+        raise RuntimeError(f"{name} failed: {told}")
+    return str(told)
 
 
 def jars(release: str) -> Path:

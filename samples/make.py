@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import on_kafka
 import on_mock
 import on_old_kafka
+import on_scenarios
 import on_tansu
 import others
 
@@ -24,6 +25,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     **on_mock.SCENARIOS,
     **on_kafka.SCENARIOS,
     **on_old_kafka.SCENARIOS,
+    **on_scenarios.SCENARIOS,
     **others.SCENARIOS,
 }
 
@@ -47,6 +49,7 @@ CONVERTED: dict[str, Callable[[Path], None]] = {
     "kafka-4-streams": to_gzip,
     "kafka-3.9": to_gzip,
     **dict.fromkeys(on_old_kafka.SCENARIOS, to_gzip),
+    **dict.fromkeys(on_scenarios.SCENARIOS, to_gzip),
 }
 
 # A scenario takes a minute or two at most; one that hangs must not leave its tcpdump and broker behind.

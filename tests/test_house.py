@@ -39,7 +39,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "kdissect/kafka/decoder.py": "tests/kafka/test_compiler.py runs what it writes",
     "kdissect/kafka/resync.py": "tests of recognition.py and framing.py, which search with it",
     "kdissect/kafka/secrets.py": "tests/test_secrets.py looks for each credential in each output",
-    "kdissect/limits.py": "numbers: each is tested by the stage that obeys it",
     "kdissect/model.py": "nouns without behaviour",
 }
 

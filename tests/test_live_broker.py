@@ -84,15 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             pytest.skip(f"mvn did not bring the jars: {error}")
         capture = tmp_path_factory.mktemp("live") / "live.pcap"
 
-        def tool(name: str, *arguments: str, lines: list[str] | None = None) -> str:
-            classes = f"{apache_kafka.jars(apache_kafka.BESIDE)}/*"
-            java = apache_kafka.run_java(
-                "-cp", classes, f"org.apache.kafka.tools.{name}", *arguments, log=subprocess.PIPE
-            )
-            told = java.communicate("".join(f"{line}\n" for line in lines or ()).encode(), 60)[0].decode()
-            assert java.returncode == 0, told
-            return str(told)
-
+        tool = apache_kafka.console
         with apache_kafka.kafka("4.4.0") as cluster:
             where = ("--bootstrap-server", cluster.bootstrap)
             (node,) = cluster.nodes

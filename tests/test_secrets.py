@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 from kdissect.cli.main import kdissect
 from kdissect.kafka import secrets
+from kdissect.sinks.tables.catalogue import TABLES
 from tests.captures import pcap
+from tests.exports import part
 from tests.frames import (
     FETCH,
     SASL_AUTHENTICATE,
@@ -172,7 +175,28 @@ def test_no_record_shows_a_credential(capture: Path, options: list[str]) -> None
     assert not shown(result.output, b"hunter2")
 
 
-def test_with_show_secrets_they_are_there_so_the_test_above_can_fail(capture: Path) -> None:
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_no_export_shows_a_credential(capture: Path, form: str, tmp_path: Path) -> None:
+    texts = exported(capture, tmp_path, "--format", form)
+    assert len(texts) == len(TABLES)
+    assert [(name, secret) for name, text in texts.items() for secret in SECRETS if shown(text, secret)] == []
+    assert not shown("".join(texts.values()), b"hunter2")
+
+
+def exported(capture: Path, folder: Path, *options: str) -> dict[str, str]:
+    """All rows of all tables as text, bytes in Python's notation."""
+    arguments = ["export", str(capture), "-o", str(folder), "--records", *options]
+    assert CliRunner().invoke(kdissect, arguments, catch_exceptions=False).exit_code == 0
+    return {name: "\n".join(map(str, rows(part(folder / name)))) for name in TABLES}
+
+
+def rows(path: Path) -> list[Any]:
+    if path.suffix == ".jsonl":
+        return path.read_text().splitlines()
+    return parquet.read_table(path).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_with_show_secrets_they_are_there_so_the_test_above_can_fail(capture: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         kdissect, ["read", "--json", "--show-secrets", str(capture)], catch_exceptions=False
     )
@@ -184,6 +208,9 @@ def test_with_show_secrets_they_are_there_so_the_test_above_can_fail(capture: Pa
         kdissect, ["read", "-x", "--show-secrets", str(capture)], catch_exceptions=False
     )
     assert shown(result.output, PLAIN)
+    for form in ("jsonl", "parquet"):
+        texts = exported(capture, tmp_path / form, "--format", form, "--show-secrets")
+        assert shown(texts["exchanges"], PLAIN)
 
 
 def test_the_user_is_told_and_his_password_is_not(capture: Path) -> None:

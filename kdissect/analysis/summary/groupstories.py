@@ -18,7 +18,7 @@ from kdissect.analysis.summary.groupsdocument import (
 from kdissect.analysis.summary.rows import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kdissect.analysis.summary.groups import Committed, Group, Groups, Member
     from kdissect.analysis.summary.rebalances import Cause, Rebalance
@@ -33,9 +33,7 @@ _EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
 
 def stories(groups: Groups) -> list[GroupStory]:
     """Every group, by name."""
-    members: dict[str, dict[str, Member]] = {}
-    for (name, member_id), member in groups.members.items():
-        members.setdefault(name, {})[member_id] = member
+    members = _members_by_group(groups)
     committed: dict[str, dict[tuple[str, int], Committed]] = {}
     for (name, topic, partition), each in groups.committed.items():
         committed.setdefault(name, {})[topic, partition] = each
@@ -45,9 +43,21 @@ def stories(groups: Groups) -> list[GroupStory]:
     ]
 
 
-def _story(
-    name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
-) -> GroupStory:
+def timelines(groups: Groups) -> Iterator[tuple[str, list[Rebalance]]]:
+    """Every group's name and its rebalances in order of time."""
+    members = _members_by_group(groups)
+    for name, group in sorted(groups.groups.items()):
+        yield name, _timeline(group, members.get(name, {}))
+
+
+def _members_by_group(groups: Groups) -> dict[str, dict[str, Member]]:
+    members: dict[str, dict[str, Member]] = {}
+    for (name, member_id), member in groups.members.items():
+        members.setdefault(name, {})[member_id] = member
+    return members
+
+
+def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
     alive_ns = {
         member_id: member.alive_ns for member_id, member in members.items() if member.alive_ns is not None
     }
@@ -55,7 +65,13 @@ def _story(
     timeline = rebalances.rebalances((e for e in group.events if e.kind == CLASSIC), alive_ns)
     for kind in (CONSUMER, SHARE, STREAMS):
         timeline += epochs.rebalances(event for event in group.events if event.kind == kind)
-    timeline.sort(key=lambda each: each.start_ns)
+    return sorted(timeline, key=lambda each: each.start_ns)
+
+
+def _story(
+    name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
+) -> GroupStory:
+    timeline = _timeline(group, members)
     assert group.first_ns is not None
     assert group.last_ns is not None
     return GroupStory(
@@ -65,7 +81,7 @@ def _story(
         protocols=sorted({each.protocol for each in timeline if each.protocol}),
         members=_members(members),
         rebalances=[_rebalance(each) for each in timeline],
-        storms=storms(timeline),
+        storms=[_storm(storm) for storm in storms(timeline)],
         committed=[
             _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
         ],
@@ -76,7 +92,7 @@ def _story(
     )
 
 
-def storms(timeline: Sequence[Rebalance]) -> list[StormRow]:
+def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
     """Where ``STORM`` or more rebalances start within ``STORM_NS``; storms that overlap are one."""
     told = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
     found: list[tuple[int, int]] = []  # places of the first and the last of each
@@ -87,20 +103,22 @@ def storms(timeline: Sequence[Rebalance]) -> list[StormRow]:
         if found and found[-1][1] >= first:
             first = found.pop()[0]
         found.append((first, last))
-    several = [told[first : last + 1] for first, last in found]
-    return [
-        StormRow(
-            start=moment(storm[0].start_ns),
-            end=moment(storm[-1].start_ns),
-            rebalances=len(storm),
-            causes=dict(
-                Counter(
-                    each.causes[0].cause if each.causes else rebalances.UNKNOWN for each in storm
-                ).most_common()
-            ),
-        )
-        for storm in several
-    ]
+    return [told[first : last + 1] for first, last in found]
+
+
+def causes(storm: Sequence[Rebalance]) -> dict[str, int]:
+    """What started these rebalances, the most frequent first."""
+    named = (each.causes[0].cause if each.causes else rebalances.UNKNOWN for each in storm)
+    return dict(Counter(named).most_common())
+
+
+def _storm(storm: Sequence[Rebalance]) -> StormRow:
+    return StormRow(
+        start=moment(storm[0].start_ns),
+        end=moment(storm[-1].start_ns),
+        rebalances=len(storm),
+        causes=causes(storm),
+    )
 
 
 def _members(members: dict[str, Member]) -> list[MemberRow]:

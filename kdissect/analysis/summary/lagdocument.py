@@ -29,4 +29,4 @@ class LagRow:
     seconds_worst: float | None = told("The oldest that it was.")
     first: datetime = told("First time that it fetched or committed.")
     last: datetime = told("Last time.")
-    count: int = told("Answers to Fetch that told a lag; of a group: commits.")
+    count: int = told("Answers to Fetch that told a lag; of a group: commits, and answers to OffsetFetch.")

@@ -91,8 +91,8 @@ def test_commits_are_those_of_the_clients(path: Path) -> None:
         assert (row.first_offset, row.last_offset, row.commits) == (offsets[0], offsets[-1], len(offsets))
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=name_of)
-def test_no_sample_has_a_storm(path: Path) -> None:
+@pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "kafka-4-storm"], ids=name_of)
+def test_no_other_sample_has_a_storm(path: Path) -> None:
     assert [each.storms for each in told(path).values() if each.storms] == []
 
 

@@ -13,6 +13,7 @@ from kdissect.analysis.summary.findings.acks import Acks
 from kdissect.analysis.summary.findings.clientids import ClientIds
 from kdissect.analysis.summary.findings.connections import Connections
 from kdissect.analysis.summary.findings.emptypolls import EmptyPolls
+from kdissect.analysis.summary.findings.fallingbehind import FallingBehind
 from kdissect.analysis.summary.findings.fenced import FencedProducers
 from kdissect.analysis.summary.findings.hotpartitions import HotPartitions
 from kdissect.analysis.summary.findings.instanceids import InstanceIds
@@ -21,6 +22,7 @@ from kdissect.analysis.summary.findings.metadatapolling import MetadataPolling
 from kdissect.analysis.summary.findings.notleader import NotLeader
 from kdissect.analysis.summary.findings.outofrange import OutOfRange
 from kdissect.analysis.summary.findings.oversized import Oversized
+from kdissect.analysis.summary.findings.rebalancestorm import RebalanceStorm
 from kdissect.analysis.summary.findings.sasl import Sasl
 from kdissect.analysis.summary.findings.throttled import Throttled
 from kdissect.analysis.summary.findings.tinybatches import TinyBatches
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 RULES: tuple[type[Rule], ...] = (
     *(NotLeader, LeadersMoving, Unsupported, Sasl, Throttled),
     *(Acks, TinyBatches, Oversized, HotPartitions, FencedProducers),
-    *(EmptyPolls, OutOfRange, ClientIds, InstanceIds),
+    *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(Connections, MetadataPolling),
 )
 """About brokers and logins, producers, consumers, and how clients behave in general."""
