@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.analysis.quality import GOOD
-from kdissect.cli.options import input_options
+from kdissect.cli.options import colour_option, input_options
 from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, width
 
@@ -45,15 +45,7 @@ capture ends is not, and does no harm.
     help="Rows of each list on the page. [default: 20]",
 )
 @click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
-@click.option(
-    "--color",
-    "--colour",
-    "colour",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
-)
+@colour_option
 def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) -> None:
     """Tell what kind of capture this is, and how good.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import together
+from kdissect.cli.options import colour_option, together
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.sinks.columns import EXCHANGE
 from kdissect.sinks.csvlines import CsvLines
@@ -63,15 +63,7 @@ look_options = together(
         metavar="FORMAT",
         help=f"How times are written. {_TIMES}.",
     ),
-    click.option(
-        "--color",
-        "--colour",
-        "colour",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="auto: on a terminal, unless NO_COLOR is set.",
-    ),
+    colour_option,
 )
 """How exchanges are shown."""
 

@@ -155,6 +155,17 @@ filter_options = together(
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
 
+colour_option = click.option(
+    "--color",
+    "--colour",
+    "colour",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="auto: on a terminal, unless NO_COLOR is set.",
+)
+"""Whether what a person reads is coloured."""
+
 CRITERIA = (
     *("api", "topic", "partition", "client", "group", "error", "kind"),
     *("slower_than", "bigger_than", "since", "until", "connection"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import filter_options, input_options, to_exchange_id
+from kdissect.cli.options import colour_option, filter_options, input_options, to_exchange_id
 from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
@@ -138,15 +138,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
 )
-@click.option(
-    "--color",
-    "--colour",
-    "colour",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
-)
+@colour_option
 def records(count: int | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 

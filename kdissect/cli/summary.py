@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.analysis.quantities import parse_duration
-from kdissect.cli.options import filter_options, input_options
+from kdissect.cli.options import colour_option, filter_options, input_options
 from kdissect.cli.running import Asked, Run, running
 from kdissect.cli.terminal import output, wants_colour, width
 
@@ -84,15 +84,7 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON document; docs/summary.schema.json tells its form."
 )
-@click.option(
-    "--color",
-    "--colour",
-    "colour",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="auto: on a terminal, unless NO_COLOR is set.",
-)
+@colour_option
 def summary(
     by: str | None,
     order: str | None,
