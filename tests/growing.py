@@ -10,7 +10,6 @@ that nothing else counts.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from itertools import cycle
 from random import Random
@@ -23,6 +22,7 @@ from kdissect.pipeline import dissect
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.shortcomings import shortcomings
 from tests.frames import FETCH, METADATA, PRODUCE, heartbeat_answers, heartbeats, request, response
+from tests.peak import peak_kib
 from tests.segments import ACK, FIN, PSH, START_NS, SYN
 
 if TYPE_CHECKING:
@@ -205,8 +205,12 @@ def main(kind: str, count: str, limits: str = "") -> None:
         sink.feed(exchange)
         exchanges += 1
     sink.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = {"exchanges": exchanges, "peak_kib": peak, "says": shortcomings(run.counts), "counts": run.counts}
+    told = {
+        "exchanges": exchanges,
+        "peak_kib": peak_kib(),
+        "says": shortcomings(run.counts),
+        "counts": run.counts,
+    }
     sys.stdout.write(json.dumps(told) + "\n")
 
 

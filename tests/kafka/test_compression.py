@@ -259,14 +259,14 @@ def test_what_the_libraries_allocate_themselves_is_no_more_either(
     for number, (codec, make) in enumerate(BOMBS.values()):
         (folder / f"{number:02}-{codec}").write_bytes(make())
     code = (
-        "import pathlib, resource, sys\n"
+        "import pathlib, sys\n"
         "from kdissect.kafka.compression import inflate\n"
         "import lz4.block, snappy, zstandard\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = peak()\n"
+        "from tests.peak import peak_kib\n"
+        "before = peak_kib()\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
         "    assert inflate(int(path.name[3:]), path.read_bytes(), 4 << 20).fault\n"
-        "print(peak() - before)\n"
+        "print(peak_kib() - before)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
