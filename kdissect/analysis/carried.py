@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.content import RECORDS
 from kdissect.analysis.placing import places, plan_of
-from kdissect.kafka.batches import Batch, read_records
+from kdissect.kafka.batches import Batch, check_crcs, read_records
 from kdissect.kafka.bodies import request_layout, response_layout
 from kdissect.kafka.compression import Budget
 from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, open_record
@@ -222,6 +222,14 @@ def open_carried(
     for batch in batches:
         yield batch, _records(found, batch, index, show_secrets=show_secrets)
         index += len(batch.records)
+
+
+def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
+    """What is wrong with the checksums of an exchange's record batches; none is opened."""
+    found: list[Anomaly] = []
+    for each in carried(exchange):
+        found += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
+    return found
 
 
 def _carried(exchange: Exchange, place: Place, **told: Any) -> Carried:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.looks import Look, look_options
 from kdissect.cli.options import filter_options, input_options, to_exchange_id
 from kdissect.cli.running import Asked, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.model import Exchange
 
 EXAMPLES = """\b
 Examples:
@@ -55,9 +60,14 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
     "out, unless --show-secrets is given.",
 )
 @click.option(
+    "--check-crcs",
+    is_flag=True,
+    help="Compare the checksums of all record batches, without opening any; records does it anyway.",
+)
+@click.option(
     "-l", "flush", is_flag=True, help="Write each exchange at once, for a pipe that somebody watches."
 )
-def read(count: int | None, target: str | None, flush: bool, **options: Any) -> None:
+def read(count: int | None, target: str | None, check_crcs: bool, flush: bool, **options: Any) -> None:
     """Show what Kafka clients and brokers said in a capture.
 
     FILE is pcap or pcapng, plain or compressed by gzip, zstd or lz4; - is stdin. Several files are one
@@ -74,7 +84,16 @@ def read(count: int | None, target: str | None, flush: bool, **options: Any) -> 
         times = look.clock(run.out, run.first_ns)
         sink = look.sink(run.out, times, asked, flush=flush)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
-        run.show(selected, sink.feed, count, flush=flush)
+        run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
     run.tell(run.shown)
     run.end("exchange")
+
+
+def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
+    """Add what is wrong with checksums to the anomalies of each exchange."""
+    from kdissect.analysis.carried import crc_anomalies
+
+    for exchange in exchanges:
+        exchange.anomalies += crc_anomalies(exchange)
+        yield exchange

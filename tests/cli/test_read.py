@@ -14,6 +14,7 @@ from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import gzipped
 from tests.cli.running import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.frames import FETCH, SASL_AUTHENTICATE, request, response
+from tests.record_batches import Item, batch
 from tests.segments import Talk
 
 if TYPE_CHECKING:
@@ -352,3 +353,19 @@ def test_records_need_a_way_that_has_room_for_them(capsys: pytest.CaptureFixture
         "kdissect: --records goes with -V, -x, --json or --csv; for lines: kdissect records "
         "(see kdissect read --help)\n"
     )
+
+
+def test_checksums_are_compared_when_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Talk()
+    made.handshake()
+    records = batch([Item(b"k", b"v")], crc=1) + batch([Item()])
+    answer = {"responses": [{"topic": "orders", "partitions": [{"records": records}]}]}
+    made.client_sends(request(FETCH, 4, {}, correlation_id=1))
+    made.broker_sends(response(FETCH, 4, answer, correlation_id=1))
+    path = tmp_path / "x.pcap"
+    path.write_bytes(capture_bytes(made))
+    assert "crc_mismatch" not in run(capsys, "read", str(path)).out
+    (line,) = run(capsys, "read", "--check-crcs", str(path)).lines
+    assert line.endswith("! crc_mismatch")
