@@ -14,7 +14,7 @@ from kdissect.kafka.bodies import request_layout, response_layout
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.compiler import collector
 from kdissect.kafka.layout import layout as layout_of
-from kdissect.kafka.layout import split
+from kdissect.kafka.layout import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -215,10 +215,10 @@ def _topic_plan(layout: Layout, partitions_too: bool) -> _Plan | None:
 
 def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _Plan | None:
     """The plan of a struct; None where it says nothing and leads to nothing."""
-    present = _present(fields, version)
-    told = [field for field in present if field.role in roles]
+    here = present(fields, version)
+    told = [field for field in here if field.role in roles]
     single = {(field.role, field.type): field.name for field in told if not field.array}
-    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in present]
+    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in here]
     plan = _Plan(
         name=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
@@ -228,11 +228,6 @@ def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _Plan 
         inner=tuple((name, array, deeper) for name, array, deeper in inner if deeper is not None),
     )
     return plan if any(plan) else None
-
-
-def _present(fields: Sequence[Field], version: int) -> list[Field]:
-    positional, tagged = split(fields, version)
-    return [*positional, *tagged]
 
 
 # Record data is found by its type: three apis carry it, each at the end of one path.
@@ -281,7 +276,7 @@ def paths(layout: Layout) -> Iterator[tuple[Path, Field]]:
 
 
 def _paths(fields: Sequence[Field], version: int, outer: Path = ()) -> Iterator[tuple[Path, Field]]:
-    for field in _present(fields, version):
+    for field in present(fields, version):
         path = (*outer, (field.name, field.array))
         yield path, field
         yield from _paths(field.fields, version, path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.content import PARTITION, TOPIC
 from kdissect.kafka.layout import layout as layout_of
-from kdissect.kafka.layout import split
+from kdissect.kafka.layout import present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,14 +74,13 @@ def plan_of(layout: Layout, wanted: str) -> Plan | None:
 
 def _plan(fields: Sequence[Field], version: int, wanted: str) -> Plan | None:
     """The plan of a struct, None where it does not lead to the type or name that is wanted."""
-    positional, tagged = split(fields, version)
-    present = [*positional, *tagged]
-    values = tuple(field.name for field in present if wanted in (field.type, field.name))
-    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in present]
+    here = present(fields, version)
+    values = tuple(field.name for field in here if wanted in (field.type, field.name))
+    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in here]
     inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
     if not values and not inner:
         return None
-    single = {(field.role, field.type): field.name for field in present if not field.array}
+    single = {(field.role, field.type): field.name for field in here if not field.array}
     return Plan(
         topic=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),

@@ -12,10 +12,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.analysis.content import ERROR, GROUP, PARTITION, TOPIC
+from kdissect.analysis.content import ERROR, GROUP, PARTITION, RECORDS, TOPIC
 from kdissect.kafka.bodies import request_layout, response_layout
 from kdissect.kafka.layout import layout as layout_of
-from kdissect.kafka.layout import split
+from kdissect.kafka.layout import present
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body
 
@@ -47,6 +47,7 @@ class Touched(NamedTuple):
         group: the group that the structs stand under, None where they stand under none.
         request, response: the struct of either message, empty where it has none.
         error: the partition's error code, None where the response has none for it.
+        produced, fetched: the records in the request, and in the response.
     """
 
     topic: str
@@ -56,21 +57,13 @@ class Touched(NamedTuple):
     request: Body
     response: Body
     error: int | None
+    produced: RecordData | None
+    fetched: RecordData | None
 
     def value(self, name: str) -> Any:
         """A field, the response's first; None where neither has it."""
         value = self.response.get(name)
         return self.request.get(name) if value is None else value
-
-    @property
-    def produced(self) -> RecordData | None:
-        """The records in the request."""
-        return _records(self.request)
-
-    @property
-    def fetched(self) -> RecordData | None:
-        """The records in the response."""
-        return _records(self.response)
 
 
 def touched(exchange: Exchange) -> list[Touched]:
@@ -80,25 +73,19 @@ def touched(exchange: Exchange) -> list[Touched]:
     asked = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
     told = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
     found: list[Touched] = []
-    for key, (topic_id, struct, _) in asked.items():
+    for key, (topic_id, struct, _, produced) in asked.items():
         topic, partition, group = key
-        other_id, answer, error = told.pop(key, _NOTHING)
-        found.append(Touched(topic, topic_id or other_id, partition, group, struct, answer, error))
-    for (topic, partition, group), (topic_id, struct, error) in told.items():
-        found.append(Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error))
+        other_id, answer, error, fetched = told.pop(key, _NOTHING)
+        both_id = topic_id or other_id
+        found.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
+    for (topic, partition, group), (topic_id, struct, error, fetched) in told.items():
+        found.append(Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched))
     return found
 
 
-def _records(struct: Body) -> RecordData | None:
-    for value in struct.values():
-        if isinstance(value, RecordData):
-            return value
-    return None
-
-
 _Key = tuple[str, int, str | None]  # topic, partition, group
-_Said = tuple[str | None, Body, int | None]  # topic id, struct, error code
-_NOTHING: _Said = (None, _NO_STRUCT, None)
+_Said = tuple[str | None, Body, int | None, RecordData | None]  # topic id, struct, error code, records
+_NOTHING: _Said = (None, _NO_STRUCT, None, None)
 
 
 class _Plan(NamedTuple):
@@ -109,6 +96,7 @@ class _Plan(NamedTuple):
     group: str | None
     partition: str | None
     error: str | None
+    records: str | None
     inner: tuple[tuple[str, bool, _Plan], ...]
 
 
@@ -137,7 +125,9 @@ def _gather(
         group = struct.get(plan.group) or group
     if plan.partition is not None and topic is not None and plan.partition in struct:
         error = struct.get(plan.error) if plan.error else None
-        found[topic, struct[plan.partition], group] = topic_id, struct, error
+        records = struct.get(plan.records) if plan.records else None
+        known = records if isinstance(records, RecordData) else None
+        found[topic, struct[plan.partition], group] = topic_id, struct, error, known
     for name, array, inner in plan.inner:
         if value := struct.get(name):
             for deeper in value if array else (value,):
@@ -151,13 +141,10 @@ def _plan_of(layout: Layout) -> _Plan | None:
 
 def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Plan | None:
     """The plan of a struct; None where it is no partition's and leads to none."""
-    positional, tagged = split(fields, version)
-    present = [*positional, *tagged]
-    single = {(field.role, field.type): field.name for field in present if not field.array}
+    here = present(fields, version)
+    single = {(field.role, field.type): field.name for field in here if not field.array}
     partition = single.get((PARTITION, "int32"))
-    deeper = [
-        (field.name, field.array, _plan(field.fields, version, is_outermost=False)) for field in present
-    ]
+    deeper = [(field.name, field.array, _plan(field.fields, version, is_outermost=False)) for field in here]
     inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
     if partition is None and not inner:
         return None
@@ -167,6 +154,7 @@ def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Plan
         # A request's own group is that of the whole exchange; inside, it tells structs apart (OffsetFetch 8).
         group=None if is_outermost else single.get((GROUP, "string")),
         partition=partition,
-        error=next((field.name for field in present if field.role == ERROR and not field.array), None),
+        error=next((field.name for field in here if field.role == ERROR and not field.array), None),
+        records=next((field.name for field in here if field.type == RECORDS), None),
         inner=inner,
     )

@@ -155,6 +155,19 @@ filter_options = together(
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
 
+
+def exchange_option(text: str) -> Callable[[Command], Command]:
+    """Exchanges asked for by name; a command says by ``text`` what it does with them."""
+    return click.option(
+        "--exchange",
+        "exchanges",
+        multiple=True,
+        type=to_exchange_id,
+        metavar="CONNECTION/NUMBER",
+        help=text,
+    )
+
+
 colour_option = click.option(
     "--color",
     "--colour",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import filter_options, input_options, to_exchange_id
+from kdissect.cli.options import exchange_option, filter_options, input_options
 from kdissect.cli.running import Asked, running
 
 if TYPE_CHECKING:
@@ -38,14 +38,7 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
 @click.command(epilog=EXAMPLES)
 @input_options
 @filter_options
-@click.option(
-    "--exchange",
-    "exchanges",
-    multiple=True,
-    type=to_exchange_id,
-    metavar="CONNECTION/NUMBER",
-    help="This exchange alone.",
-)
+@exchange_option("This exchange alone.")
 @click.option(
     "-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N exchanges were shown."
 )

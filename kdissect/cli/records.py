@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import colour_option, filter_options, input_options, to_exchange_id
+from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options
 from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
@@ -70,14 +70,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @input_options
 @interface_options
 @filter_options
-@click.option(
-    "--exchange",
-    "exchanges",
-    multiple=True,
-    type=to_exchange_id,
-    metavar="CONNECTION/NUMBER",
-    help="What this exchange alone carried.",
-)
+@exchange_option("What this exchange alone carried.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="A key, or a pattern: 'customer-*'.")
 @click.option(
     "--header",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.analysis.quantities import parse_duration
+from kdissect.analysis.summary.traffic import BY
 from kdissect.cli.options import colour_option, filter_options, input_options
 from kdissect.cli.running import Asked, Run, running
 from kdissect.cli.terminal import output, wants_colour, width
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from kdissect.analysis.summary.document import Summary
     from kdissect.analysis.summary.summarizer import Summarizer
 
-BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
 FINDINGS = 1  # exit status
 ROWS = 10  # of each table on the page, unless --limit says another number

@@ -65,6 +65,12 @@ def split(fields: Iterable[Field], version: int) -> tuple[list[Field], list[Fiel
     return positional, sorted(tagged, key=tag_of)
 
 
+def present(fields: Iterable[Field], version: int) -> list[Field]:
+    """All fields that a struct has in this version, the positional ones first."""
+    positional, tagged = split(fields, version)
+    return [*positional, *tagged]
+
+
 def is_tagged(field: Field, version: int) -> bool:
     """Whether the field lives in the tag buffer in this version."""
     return field.tagged is not None and version in field.tagged

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.sinks.page import Heading, Section
-from kdissect.sinks.phrases import duration, listed, many
+from kdissect.sinks.page import Heading, Section, narrowed
+from kdissect.sinks.phrases import ABSENT, duration, listed, many, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         StormRow,
     )
 
-ABSENT = "-"
 _OFFSETS = 4  # partition numbers of a topic that are listed one by one
 _SAID = {
     "first": "first member",
@@ -81,20 +80,20 @@ def _overview(rows: Sequence[GroupStory], narrow: bool) -> Section:
             row.group,
             row.kind or ABSENT,
             listed([*([row.protocol_type] if row.protocol_type else []), *row.protocols]) or ABSENT,
-            _some(len(row.members)),
-            _some(len(row.rebalances)),
+            some(len(row.members)),
+            some(len(row.rebalances)),
             _seconds(
                 max((each.seconds for each in row.rebalances if each.seconds is not None), default=None)
             ),
-            _some(len(row.storms)),
-            _some(len(row.committed)),
-            _some(sum(each.commits for each in row.committed)),
+            some(len(row.storms)),
+            some(len(row.committed)),
+            some(sum(each.commits for each in row.committed)),
             listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT,
         ]
         for row in rows
     ]
     kept = {"GROUP", "KIND", "MEMBERS", "REBALANCES", "LONGEST", "STORMS", "COMMITS"}
-    return _narrowed(Section("Groups", headings, cells), kept if narrow else None)
+    return narrowed(Section("Groups", headings, cells), narrow, kept)
 
 
 def _members(story: GroupStory, rows: Sequence[MemberRow], narrow: bool) -> Section:
@@ -124,7 +123,7 @@ def _members(story: GroupStory, rows: Sequence[MemberRow], narrow: bool) -> Sect
         for row in rows
     ]
     section = Section(f"{story.group}: {many(len(story.members), 'member')}", headings, cells)
-    return _narrowed(section, {"CLIENT", "JOINED", "LEFT", "ASSIGNED"} if narrow else None)
+    return narrowed(section, narrow, {"CLIENT", "JOINED", "LEFT", "ASSIGNED"})
 
 
 def _rebalances(story: GroupStory, rows: Sequence[RebalanceRow], narrow: bool) -> Section:
@@ -144,7 +143,7 @@ def _rebalances(story: GroupStory, rows: Sequence[RebalanceRow], narrow: bool) -
             _seconds(row.seconds),
             _change(row.generation_before, row.generation_after),
             _change(row.members_before, row.members_after),
-            _some(row.joins),
+            some(row.joins),
             row.protocol or ABSENT,
             row.exchange,
             "; ".join(cause(each) for each in row.causes),
@@ -157,7 +156,7 @@ def _rebalances(story: GroupStory, rows: Sequence[RebalanceRow], narrow: bool) -
     section = Section(
         f"{story.group}: {many(len(story.rebalances), 'rebalance')}", headings, cells, note="\n".join(lines)
     )
-    return _narrowed(section, {"START", "TOOK", "GENERATION", "MEMBERS", "STARTED BY"} if narrow else None)
+    return narrowed(section, narrow, {"START", "TOOK", "GENERATION", "MEMBERS", "STARTED BY"})
 
 
 def _committed(story: GroupStory, rows: Sequence[CommittedRow], narrow: bool) -> Section:
@@ -175,7 +174,7 @@ def _committed(story: GroupStory, rows: Sequence[CommittedRow], narrow: bool) ->
         [
             f"{row.topic}:{row.partition}",
             f"{row.commits:,}",
-            _some(row.failed),
+            some(row.failed),
             ABSENT if row.first_offset is None else f"{row.first_offset:,}",
             _clock(row.first),
             ABSENT if row.last_offset is None else f"{row.last_offset:,}",
@@ -185,7 +184,7 @@ def _committed(story: GroupStory, rows: Sequence[CommittedRow], narrow: bool) ->
         for row in rows
     ]
     section = Section(f"{story.group}: committed offsets", headings, cells)
-    return _narrowed(section, {"PARTITION", "COMMITS", "FAILED", "FIRST", "LAST"} if narrow else None)
+    return narrowed(section, narrow, {"PARTITION", "COMMITS", "FAILED", "FIRST", "LAST"})
 
 
 def cause(row: CauseRow) -> str:
@@ -204,16 +203,6 @@ def _storm(storm: StormRow) -> str:
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)}, "
         f"started by {causes}"
-    )
-
-
-def _narrowed(section: Section, kept: set[str] | None) -> Section:
-    if kept is None:
-        return section
-    places = [place for place, heading in enumerate(section.headings) if heading.name in kept]
-    return section._replace(
-        headings=[section.headings[place] for place in places],
-        rows=[[row[place] for place in places] for row in section.rows],
     )
 
 
@@ -243,7 +232,3 @@ def _clock(moment: datetime | None) -> str:
 
 def _seconds(seconds: float | None) -> str:
     return ABSENT if seconds is None else duration(round(seconds * 1e9))
-
-
-def _some(count: int) -> str:
-    return f"{count:,}" if count else ABSENT

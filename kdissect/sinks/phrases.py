@@ -45,6 +45,11 @@ def absent(value: Any) -> str:
     return ABSENT if value is None or value == "" else str(value)
 
 
+def some(count: int) -> str:
+    """Write a number that is nothing to look at where it is zero."""
+    return f"{count:,}" if count else ABSENT
+
+
 def facts(*texts: str | None) -> str:
     """Join what there is to say."""
     return ", ".join([text for text in texts if text])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.sinks import findingspage, groupspage, lagpage, transactionspage, versionspage
 from kdissect.sinks.page import Heading, Section, narrowed, picked
-from kdissect.sinks.phrases import ABSENT, absent, duration, listed, many, size
+from kdissect.sinks.phrases import ABSENT, absent, duration, listed, many, size, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +99,7 @@ def _load(row: document.LoadRow) -> list[str]:
         size(row.request_bytes),
         size(row.response_bytes),
         *(us(value) for value in (latency.min, latency.p50, latency.p95, latency.p99, latency.max)),
-        _some(row.errors),
+        some(row.errors),
         _throttled(row),
     ]
 
@@ -128,7 +128,7 @@ def _with_load(
 _apis = _with_load(
     "APIs",
     (Heading("API"), Heading("VERSIONS", gives=True), Heading("LONG POLLS", right=True, gives=True)),
-    lambda row: [row.api, _versions(row.versions), _some(row.long_polls)],
+    lambda row: [row.api, _versions(row.versions), some(row.long_polls)],
 )
 _brokers = _with_load(
     "Brokers",
@@ -238,7 +238,7 @@ def _volume(row: document.RecordsRow) -> list[str]:
         ABSENT if row.fetched_bytes_per_second is None else size(round(row.fetched_bytes_per_second)),
         listed(list(row.compression)) or ABSENT,
         ABSENT if row.ratio is None else f"{row.ratio:.1f}",
-        _some(sum(row.errors.values())),
+        some(sum(row.errors.values())),
     ]
 
 
@@ -305,10 +305,6 @@ def us(value: int | None) -> str:
 def rate(value: float | None) -> str:
     """So many a second."""
     return ABSENT if value is None else f"{value:,.1f}"
-
-
-def _some(count: int) -> str:
-    return f"{count:,}" if count else ABSENT
 
 
 def _throttled(row: document.LoadRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.sinks.page import Heading, Section, narrowed
-from kdissect.sinks.phrases import ABSENT, absent, duration, listed, many
+from kdissect.sinks.phrases import ABSENT, absent, duration, listed, many, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,17 +107,17 @@ def _producers(rows: Sequence[ProducerRow], limit: int | None) -> Section:
             absent(row.epoch),
             listed(row.clients) or ABSENT,
             listed(row.addresses) or ABSENT,
-            _some(row.begun),
-            _some(row.committed),
-            _some(row.aborted + row.superseded),
-            _some(row.timed_out),
-            _some(row.open),
+            some(row.begun),
+            some(row.committed),
+            some(row.aborted + row.superseded),
+            some(row.timed_out),
+            some(row.open),
             ABSENT if row.longest_us is None else duration(row.longest_us * 1000),
-            _some(row.fenced),
+            some(row.fenced),
             f"{row.records:,}",
-            _some(row.missing),
-            _some(row.repeated),
-            _some(row.commit_markers + row.abort_markers),
+            some(row.missing),
+            some(row.repeated),
+            some(row.commit_markers + row.abort_markers),
         ]
         for row in shown
     ]
@@ -134,9 +134,9 @@ def _transactions(rows: Sequence[TransactionRow], limit: int | None) -> Section:
             str(row.producer_id),
             str(row.epoch),
             f"{row.begin:%H:%M:%S.%f}",
-            _some(row.partitions),
-            _some(row.records),
-            _some(row.offsets),
+            some(row.partitions),
+            some(row.records),
+            some(row.offsets),
             _after(row),
             row.example,
         ]
@@ -177,9 +177,9 @@ def _sequences(rows: Sequence[SequenceRow], limit: int | None) -> Section:
             f"{row.epochs:,}",
             f"{row.batches:,}",
             f"{row.records:,}",
-            _some(row.holes),
-            _some(row.missing),
-            _some(row.repeated),
+            some(row.holes),
+            some(row.missing),
+            some(row.repeated),
             listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT,
             absent(row.example),
         ]
@@ -188,10 +188,6 @@ def _sequences(rows: Sequence[SequenceRow], limit: int | None) -> Section:
     missing = sum(1 for row in rows if row.missing)
     note = f"{many(len(rows), 'partition')} written with sequence numbers, {missing:,} with numbers missing"
     return Section("Sequence numbers", _SEQUENCES, cells, note, len(rows) - len(shown))
-
-
-def _some(count: int) -> str:
-    return f"{count:,}" if count else ABSENT
 
 
 def _after(row: TransactionRow) -> str:

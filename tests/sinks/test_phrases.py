@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.sinks.phrases import duration, facts, listed, many, named, numbered, size
+from kdissect.sinks.phrases import duration, facts, listed, many, named, numbered, size, some
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,7 @@ def test_lists_stop() -> None:
     assert listed(["a"], "group") == "group a"
     assert listed(["a", "b"], "group") == "groups a, b"
     assert listed(list("abcdef")) == "a, b, c and 3 more"
+
+
+def test_a_number_that_is_zero_is_nothing_to_look_at() -> None:
+    assert [some(0), some(7), some(12_000)] == ["-", "7", "12,000"]

@@ -9,9 +9,6 @@ from kdissect.analysis.summary.quantiles import Quantiles
 
 if TYPE_CHECKING:
     from kdissect.analysis.summary.facts import Facts
-    from kdissect.model import Frame
-
-_SIZE_FIELD_BYTES = 4
 
 
 class Load:
@@ -53,8 +50,10 @@ class Load:
         """Count one."""
         exchange = facts.exchange
         self.kinds[exchange.kind] += 1
-        self.request_bytes += _size(exchange.request_frame)
-        self.response_bytes += _size(exchange.response_frame)
+        if exchange.request_frame is not None:
+            self.request_bytes += exchange.request_frame.wire_bytes
+        if exchange.response_frame is not None:
+            self.response_bytes += exchange.response_frame.wire_bytes
         if facts.latency_us is not None:
             (self.long_poll_us if facts.long_poll else self.latency_us).add(facts.latency_us)
         if facts.errors:
@@ -82,7 +81,3 @@ class Load:
             self.first_ns = first_ns
         if self.last_ns is None or last_ns > self.last_ns:
             self.last_ns = last_ns
-
-
-def _size(frame: Frame | None) -> int:
-    return 0 if frame is None else frame.size + _SIZE_FIELD_BYTES
