@@ -52,6 +52,15 @@ class Template(NamedTuple):
 
     request: bytes
     response: bytes
+    records: int = 0
+
+
+class Made(NamedTuple):
+    """What a capture holds."""
+
+    packets: int
+    exchanges: int
+    records: int
 
 
 class Work(NamedTuple):
@@ -68,15 +77,15 @@ def records(random: Random, count: int, size: int, codec: int) -> bytes:
     return batch(items, codec=codec)
 
 
-def produce(topic: str, data: bytes) -> Template:
+def produce(topic: str, data: bytes, count: int) -> Template:
     partitions = [{"index": 3, "records": data}]
     answers = [{"index": 3, "base_offset": 123_456, "log_append_time_ms": -1}]
     body = {"acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": partitions}]}
     answer = {"responses": [{"name": topic, "partition_responses": answers}]}
-    return Template(request(PRODUCE, 8, body, client_id="producer-1"), response(PRODUCE, 8, answer))
+    return Template(request(PRODUCE, 8, body, client_id="producer-1"), response(PRODUCE, 8, answer), count)
 
 
-def fetch(topic: str, data: bytes) -> Template:
+def fetch(topic: str, data: bytes, count: int) -> Template:
     asked = [{"partition": 1, "fetch_offset": 4_711, "partition_max_bytes": 1 << 20}]
     found = [{"partition_index": 1, "high_watermark": 5_000, "records": data}]
     body = {
@@ -86,19 +95,19 @@ def fetch(topic: str, data: bytes) -> Template:
         "topics": [{"topic": topic, "partitions": asked}],
     }
     answer = {"session_id": 77, "responses": [{"topic": topic, "partitions": found}]}
-    return Template(request(FETCH, 11, body, client_id="consumer-1"), response(FETCH, 11, answer))
+    return Template(request(FETCH, 11, body, client_id="consumer-1"), response(FETCH, 11, answer), count)
 
 
 def bulk(random: Random, codec: int) -> list[Template]:
     found = []
     for _ in range(_VARIANTS):
-        found.append(produce("orders", records(random, 100, 1_000, codec)))
-        found.append(fetch("payments", records(random, 100, 1_000, codec)))
+        found.append(produce("orders", records(random, 100, 1_000, codec), 100))
+        found.append(fetch("payments", records(random, 100, 1_000, codec), 100))
     return found
 
 
 def large(random: Random, codec: int) -> list[Template]:
-    return [fetch("payments", records(random, 1_000, 1_000, codec)) for _ in range(_VARIANTS)]
+    return [fetch("payments", records(random, 1_000, 1_000, codec), 1_000) for _ in range(_VARIANTS)]
 
 
 def chatty(random: Random, codec: int) -> list[Template]:
@@ -111,8 +120,8 @@ def chatty(random: Random, codec: int) -> list[Template]:
     found = []
     for _ in range(_VARIANTS):
         found += [
-            produce("orders", records(random, 1, 60, codec)),
-            fetch("payments", records(random, 1, 60, codec)),
+            produce("orders", records(random, 1, 60, codec), 1),
+            fetch("payments", records(random, 1, 60, codec), 1),
             Template(request(HEARTBEAT, 4, alive, client_id="consumer-1"), response(HEARTBEAT, 4)),
             Template(
                 request(OFFSET_COMMIT, 7, commit, client_id="consumer-1"),
@@ -176,14 +185,14 @@ class Wire:
                 self.segment(ends, numbers, 1 - side, _ACK, b"")
 
 
-def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> tuple[int, int]:
-    """Write at least ``size`` bytes; return how many packets and exchanges these are."""
+def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Made:
+    """Write at least ``size`` bytes."""
     mss, templates_of = WORKS[work]
     templates = templates_of(Random(_SEED), CODECS[codec])
     random = Random(_SEED)
     broker = Side(b"\x0a\0\0\2", BROKER_PORT)
     talks = []
-    exchanges = 0
+    exchanges = written = 0
     with path.open("wb", buffering=1 << 20) as file:
         wire = Wire(file, mss)
         for number in range(connections):
@@ -198,13 +207,14 @@ def make(work: str, path: Path, size: int, *, codec: str = "none", connections: 
             talk = talks[exchanges % connections]
             correlation_id = struct.pack(">i", exchanges // connections & 0x7FFF_FFFF)
             exchanges += 1
+            written += template.records
             # Behind the size field stand api key and version in a request, nothing in a response.
             wire.frame(*talk, 0, template.request[:8] + correlation_id + template.request[12:])
             wire.frame(*talk, 1, template.response[:4] + correlation_id + template.response[8:])
         for talk in talks:
             for side in (0, 1):
                 wire.segment(*talk, side, _ACK | _FIN, b"")
-    return wire.packets, exchanges
+    return Made(wire.packets, exchanges, written)
 
 
 def main(arguments: list[str]) -> int:
@@ -216,8 +226,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--connections", type=int, default=1)
     asked = parser.parse_args(arguments)
     size = int(asked.megabytes * 1e6)
-    packets, exchanges = make(asked.work, asked.file, size, codec=asked.codec, connections=asked.connections)
-    print(f"{asked.file}: {packets} packets, {exchanges} exchanges")
+    made = make(asked.work, asked.file, size, codec=asked.codec, connections=asked.connections)
+    print(f"{asked.file}: {made.packets} packets, {made.exchanges} exchanges, {made.records} records")
     return 0
 
 

@@ -13,7 +13,7 @@ from kdissect.analysis.placing import places, plan_of
 from kdissect.kafka.batches import Batch, check_crcs, read_records
 from kdissect.kafka.bodies import request_layout, response_layout
 from kdissect.kafka.compression import Budget
-from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, open_record
+from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, is_internal, open_record
 from kdissect.kafka.records import TIMESTAMP_TYPES
 from kdissect.kafka.schema_ids import KEY_HEADER, VALUE_HEADER, schema_id
 from kdissect.kafka.traces import trace_of
@@ -39,6 +39,7 @@ FETCH_SNAPSHOT = 59
 _BASE_OFFSET = "base_offset"
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_left_over", "_tags")
+_new = tuple.__new__  # for millions, half the time of the class's own
 
 
 class Slice(NamedTuple):
@@ -304,8 +305,13 @@ def _records(found: Carried, batch: Batch, first: int, *, show_secrets: bool) ->
     is_told = found.tells_offsets
     # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
     topic = next(iter(found.names), CLUSTER_METADATA) if found.in_log else CLUSTER_METADATA
-    withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     controls = batch.controls
+    if not controls and not is_internal(topic):  # nearly all there are, and so without a detour
+        for ordinal, record in enumerate(batch.records, first):
+            offset = record[0] if is_told else None
+            yield _new(CarriedRecord, (found, batch, record, offset, *record[2:], None, ordinal))
+        return
+    withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None
         if control is not None:

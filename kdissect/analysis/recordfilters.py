@@ -67,6 +67,11 @@ class RecordFilter:
         self._seen = _Seen(limits) if wanted.unique else None
 
     @property
+    def takes_all(self) -> bool:
+        """Whether ``matches`` holds of every record."""
+        return not self._tests and self._seen is None
+
+    @property
     def forgotten(self) -> int:
         """How many records ``unique`` had to forget; they pass again when they come again."""
         return self._seen.forgotten if self._seen is not None else 0

@@ -61,7 +61,7 @@ class Records:
                 for batch, opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
                     if batch.anomalies:
                         self._note(whole, batch)
-                    yield from filter(are_meant.matches, opened)
+                    yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
 
     def _note(self, found: Carried, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)

@@ -13,10 +13,10 @@ from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
-from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.phrases import many
 from kdissect.sinks.recordcolumns import RECORD
 from kdissect.sinks.recordfiles import RecordFiles
+from kdissect.sinks.recordlines import RecordLines
 from kdissect.sinks.recordtable import RecordTable
 from kdissect.sinks.recordtally import RecordTally
 from kdissect.sinks.table import is_narrow
@@ -226,9 +226,10 @@ def _sink(look: Look, out: TextIO, times: Times) -> Sink:
         return RecordTally(out)
     if look.folder is not None:
         return RecordFiles(look.folder)
-    if look.as_json or look.as_csv:
-        machine = JsonLines if look.as_json else CsvLines
-        return machine(out.buffer.write, columns=RECORD, flush_each=look.flush)
+    if look.as_json:
+        return RecordLines(out.buffer.write, flush_each=look.flush)
+    if look.as_csv:
+        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush)
     colour = wants_colour(out, look.colour)
     if look.tree:
         from kdissect.sinks.recordtree import RecordTree

@@ -44,9 +44,11 @@ class JsonLines:
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one: what the columns are of."""
+        self._add(json_bytes({name: get(row) for name, get in self._getters}) + b"\n")
+
+    def _add(self, line: bytes) -> None:
         held = self._held
-        held += json_bytes({name: get(row) for name, get in self._getters})
-        held += b"\n"
+        held += line
         if len(held) > self._most_bytes:
             self.close()
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 HEADER = Struct((("key", STRING), ("value", STRING), ("value_encoding", STRING)))
 
-_NO_TIMESTAMP = -1
+NO_TIMESTAMP = -1
+"""What a producer writes that sets none."""
 
 
 def _of_exchange(name: str) -> Column:
@@ -33,7 +34,7 @@ def _of_exchange(name: str) -> Column:
 
 def _timestamp_ns(record: CarriedRecord) -> int | None:
     time_ms = record.timestamp_ms
-    return None if time_ms is None or time_ms == _NO_TIMESTAMP else time_ms * 1_000_000
+    return None if time_ms is None or time_ms == NO_TIMESTAMP else time_ms * 1_000_000
 
 
 def _headers(record: CarriedRecord) -> list[dict[str, str | None]]:
