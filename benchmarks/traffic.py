@@ -6,6 +6,7 @@
     loopback  the same in packets of 65,483 bytes, as the loopback interface carries them
     large     Fetch responses of 1 MB, in packets of 1448 bytes
     chatty    exchanges of two small packets: Produce and Fetch of one record, Heartbeat, OffsetCommit
+    short     the same, but each on a connection of its own
 
 Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are written once
 and sent again and again with another correlation id, so a gigabyte is written in seconds; every record batch
@@ -37,6 +38,7 @@ PRODUCE, FETCH, OFFSET_COMMIT, HEARTBEAT = 0, 1, 8, 12
 
 _SEED = 9
 _BEGIN_US = 1_700_000_000_000_000
+_CLIENTS_OF_ADDRESS = 20_000
 _VARIANTS = 8  # of each kind of exchange
 _ACKNOWLEDGED_EVERY = 8  # packets
 _FIN, _SYN, _PSH, _ACK = 0x01, 0x02, 0x08, 0x10
@@ -68,6 +70,7 @@ class Work(NamedTuple):
 
     mss: int
     templates: Callable[[Random, int], list[Template]]
+    alone: bool = False  # each exchange on a connection
 
 
 def records(random: Random, count: int, size: int, codec: int) -> bytes:
@@ -136,6 +139,7 @@ WORKS = {
     "loopback": Work(LOOPBACK_MSS, bulk),
     "large": Work(ETHERNET_MSS, large),
     "chatty": Work(ETHERNET_MSS, chatty),
+    "short": Work(ETHERNET_MSS, chatty, alone=True),
 }
 
 
@@ -144,6 +148,16 @@ class Side(NamedTuple):
 
     address: bytes
     port: int
+
+
+class Talk(NamedTuple):
+    """A connection: client and broker, and the next sequence numbers of both."""
+
+    ends: tuple[Side, Side]
+    numbers: list[int]
+
+
+_BROKER = Side(b"\x0a\0\0\2", BROKER_PORT)
 
 
 class Wire:
@@ -156,11 +170,9 @@ class Wire:
         self.packets = self.written = 0
         file.write(_FILE_HEADER)
 
-    def segment(
-        self, ends: tuple[Side, Side], numbers: list[int], side: int, flags: int, data: bytes
-    ) -> None:
-        """One packet; ``numbers`` are the next sequence numbers of both sides."""
-        source, target = ends[side], ends[1 - side]
+    def segment(self, talk: Talk, side: int, flags: int, data: bytes = b"") -> None:
+        """One packet."""
+        (source, target), numbers = talk.ends if side == 0 else talk.ends[::-1], talk.numbers
         total = 52 + len(data)
         head = _HEADERS.pack(
             b"\2\0\0\0\0\2", b"\2\0\0\0\0\1", 0x0800,
@@ -176,44 +188,57 @@ class Wire:
         self.written += _PACKET.size + size
         numbers[side] = numbers[side] + len(data) + bool(flags & (_SYN | _FIN)) & 0xFFFF_FFFF
 
-    def frame(self, ends: tuple[Side, Side], numbers: list[int], side: int, data: bytes) -> None:
+    def open(self, number: int, random: Random) -> Talk:
+        """A handshake."""
+        client = Side(
+            bytes((10, 0, 1 + number // _CLIENTS_OF_ADDRESS, 1)), 40_000 + number % _CLIENTS_OF_ADDRESS
+        )
+        talk = Talk((client, _BROKER), [random.getrandbits(32), random.getrandbits(32)])
+        self.segment(talk, 0, _SYN)
+        self.segment(talk, 1, _SYN | _ACK)
+        self.segment(talk, 0, _ACK)
+        return talk
+
+    def exchange(self, talk: Talk, template: Template, correlation_id: bytes) -> None:
+        """A request and its response: behind the size stand api key and version in the one, nothing in the
+        other.
+        """
+        self.frame(talk, 0, template.request[:8] + correlation_id + template.request[12:])
+        self.frame(talk, 1, template.response[:4] + correlation_id + template.response[8:])
+
+    def frame(self, talk: Talk, side: int, data: bytes) -> None:
         """One frame in as many packets as it takes."""
         mss = self._mss
         for count, start in enumerate(range(0, len(data), mss), 1):
-            self.segment(ends, numbers, side, _ACK | _PSH, data[start : start + mss])
+            self.segment(talk, side, _ACK | _PSH, data[start : start + mss])
             if not count % _ACKNOWLEDGED_EVERY:
-                self.segment(ends, numbers, 1 - side, _ACK, b"")
+                self.segment(talk, 1 - side, _ACK)
+
+    def close(self, talk: Talk) -> None:
+        """Both sides are done."""
+        for side in (0, 1):
+            self.segment(talk, side, _ACK | _FIN)
 
 
 def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Made:
     """Write at least ``size`` bytes."""
-    mss, templates_of = WORKS[work]
+    mss, templates_of, alone = WORKS[work]
     templates = templates_of(Random(_SEED), CODECS[codec])
     random = Random(_SEED)
-    broker = Side(b"\x0a\0\0\2", BROKER_PORT)
-    talks = []
     exchanges = written = 0
     with path.open("wb", buffering=1 << 20) as file:
         wire = Wire(file, mss)
-        for number in range(connections):
-            client = Side(bytes((10, 0, 1 + number // 20_000, 1)), 40_000 + number % 20_000)
-            talk = (client, broker), [random.getrandbits(32), random.getrandbits(32)]
-            wire.segment(*talk, 0, _SYN, b"")
-            wire.segment(*talk, 1, _SYN | _ACK, b"")
-            wire.segment(*talk, 0, _ACK, b"")
-            talks.append(talk)
+        talks = [] if alone else [wire.open(number, random) for number in range(connections)]
         while wire.written < size:
             template = templates[exchanges % len(templates)]
-            talk = talks[exchanges % connections]
-            correlation_id = struct.pack(">i", exchanges // connections & 0x7FFF_FFFF)
+            talk = wire.open(exchanges, random) if alone else talks[exchanges % connections]
+            wire.exchange(talk, template, struct.pack(">i", exchanges // connections & 0x7FFF_FFFF))
+            if alone:
+                wire.close(talk)
             exchanges += 1
             written += template.records
-            # Behind the size field stand api key and version in a request, nothing in a response.
-            wire.frame(*talk, 0, template.request[:8] + correlation_id + template.request[12:])
-            wire.frame(*talk, 1, template.response[:4] + correlation_id + template.response[8:])
         for talk in talks:
-            for side in (0, 1):
-                wire.segment(*talk, side, _ACK | _FIN, b"")
+            wire.close(talk)
     return Made(wire.packets, exchanges, written)
 
 
