@@ -45,6 +45,6 @@ def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
     return [
         record
         for each in carried(found)
-        for _, records in open_carried(each, **options)
-        for record in records
+        for opened_batch in open_carried(each, **options)
+        for record in opened_batch
     ]

@@ -6,6 +6,7 @@ message they stand, and which partition they are of, is told by the schema (plac
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.content import RECORDS
@@ -175,6 +176,44 @@ class CarriedRecord(NamedTuple):
         return schema_id(payload, told)
 
 
+class OpenBatch:
+    """The records of a batch: iterate over it to get each with what is told about it.
+
+    Attributes:
+        carried, batch: what they share.
+        are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
+    """
+
+    __slots__ = ("_first", "_show_secrets", "_topic", "are_plain", "batch", "carried")
+
+    def __init__(self, carried: Carried, batch: Batch, first: int, *, show_secrets: bool) -> None:
+        self.carried = carried
+        self.batch = batch
+        # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
+        self._topic = next(iter(carried.names), CLUSTER_METADATA) if carried.in_log else CLUSTER_METADATA
+        self.are_plain = not batch.controls and not is_internal(self._topic)
+        self._first = first
+        self._show_secrets = show_secrets
+
+    def __len__(self) -> int:
+        return len(self.batch.records)
+
+    def __iter__(self) -> Iterator[CarriedRecord]:
+        if not self.are_plain:
+            yield from _decoded(
+                self.carried, self.batch, self._first, self._topic, show_secrets=self._show_secrets
+            )
+            return
+        carried, batch, is_told = self.carried, self.batch, self.carried.tells_offsets
+        for ordinal, record in enumerate(batch.records, self._first):
+            offset = record[0] if is_told else None
+            yield _new(CarriedRecord, (carried, batch, record, offset, *record[2:], None, ordinal))
+
+    def at(self, place: int) -> CarriedRecord:
+        """One of them, counted from 0."""
+        return next(islice(self, place, None))
+
+
 def carried(exchange: Exchange) -> Iterator[Carried]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
@@ -202,14 +241,14 @@ def carried(exchange: Exchange) -> Iterator[Carried]:
 
 def open_carried(
     found: Carried, limits: Limits = DEFAULT, *, show_secrets: bool = False
-) -> Iterator[tuple[Batch, Iterator[CarriedRecord]]]:
+) -> Iterator[OpenBatch]:
     """Open record data batch by batch; the batch's anomalies say what could not be read.
 
     Of a piece of a snapshot that is not its first (``snapshots.py`` joins them) nothing can be.
     """
     where = REQUEST if found.produced else RESPONSE
     if found.piece is not None and found.piece.position:
-        yield _unaligned(found.records, found.piece, where), iter(())
+        yield OpenBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
         return
     index = 0
     batches = read_records(
@@ -221,7 +260,7 @@ def open_carried(
         budget=found.budget,
     )
     for batch in batches:
-        yield batch, _records(found, batch, index, show_secrets=show_secrets)
+        yield OpenBatch(found, batch, index, show_secrets=show_secrets)
         index += len(batch.records)
 
 
@@ -301,16 +340,11 @@ def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
     )
 
 
-def _records(found: Carried, batch: Batch, first: int, *, show_secrets: bool) -> Iterator[CarriedRecord]:
-    is_told = found.tells_offsets
-    # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
-    topic = next(iter(found.names), CLUSTER_METADATA) if found.in_log else CLUSTER_METADATA
-    controls = batch.controls
-    if not controls and not is_internal(topic):  # nearly all there are, and so without a detour
-        for ordinal, record in enumerate(batch.records, first):
-            offset = record[0] if is_told else None
-            yield _new(CarriedRecord, (found, batch, record, offset, *record[2:], None, ordinal))
-        return
+def _decoded(
+    found: Carried, batch: Batch, first: int, topic: str, *, show_secrets: bool
+) -> Iterator[CarriedRecord]:
+    """Those of Kafka's own topics, and the marks in any."""
+    is_told, controls = found.tells_offsets, batch.controls
     withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None

@@ -14,7 +14,7 @@ from kdissect.limits import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.analysis.carried import Carried, CarriedRecord
+    from kdissect.analysis.carried import Carried, CarriedRecord, OpenBatch
     from kdissect.analysis.recordfilters import RecordFilter
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
@@ -52,16 +52,21 @@ class Records:
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
         """Yield them in the order of their exchanges."""
         are_meant = self._are_meant
+        for opened in self.batches(exchanges):
+            yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
+
+    def batches(self, exchanges: Iterable[Exchange]) -> Iterator[OpenBatch]:
+        """Yield the batches of the partitions that are wanted, with all their records."""
         for exchange in exchanges:
             self.exchanges += 1
             for each in carried(exchange):
-                if not are_meant.matches_partition(each):
+                if not self._are_meant.matches_partition(each):
                     continue
                 whole = self._snapshots.join(each)
-                for batch, opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
-                    if batch.anomalies:
-                        self._note(whole, batch)
-                    yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
+                for opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
+                    if opened.batch.anomalies:
+                        self._note(whole, opened.batch)
+                    yield opened
 
     def _note(self, found: Carried, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)

@@ -158,7 +158,10 @@ def records(count: int | None, **options: Any) -> None:
         times = _times(look, run.out, run.first_ns)
         sink = _sink(look, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
-        run.show(found.of(selected), sink.feed, count, flush=look.flush)
+        if isinstance(sink, RecordLines) and are_meant.takes_all and not (count or look.flush):
+            run.show(found.batches(selected), sink.feed_batch, size=len)
+        else:
+            run.show(found.of(selected), sink.feed, count, flush=look.flush)
         sink.close()
     run.tell(found.exchanges)
     _tell(found, run.shown, complete=run.complete)

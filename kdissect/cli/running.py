@@ -170,9 +170,10 @@ class Run:
         most: int | None = None,
         *,
         flush: bool = False,
+        size: Callable[[Row], int] | None = None,
     ) -> None:
         """Feed a sink, and end the progress bar's line."""
-        self.shown, self.interrupted = show(rows, feed, most, self.out.flush if flush else None)
+        self.shown, self.interrupted = show(rows, feed, most, self.out.flush if flush else None, size)
         self.complete = not self.interrupted and (most is None or self.shown < most)
         self._bar.close()
 

@@ -15,14 +15,16 @@ def show(
     feed: Callable[[Row], object],
     most: int | None,
     flush: Callable[[], object] | None,
+    size: Callable[[Row], int] | None = None,
 ) -> tuple[int, bool]:
     """Feed the sink.
 
     Args:
-        rows: exchanges or records.
+        rows: exchanges, records or batches of records.
         feed: the sink's.
         most: after how many to stop, None: never.
         flush: called after each row that somebody watches.
+        size: how many a row counts for; None: each is one.
 
     Returns:
         How many rows the sink got, and whether Ctrl-C ended it.
@@ -31,7 +33,7 @@ def show(
     is_interrupted = False
     try:
         for row in rows:
-            shown += 1
+            shown += 1 if size is None else size(row)
             feed(row)
             if flush is not None:
                 flush()

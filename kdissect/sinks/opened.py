@@ -12,8 +12,7 @@ from kdissect.limits import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kdissect.analysis.carried import Carried, CarriedRecord
-    from kdissect.kafka.batches import Batch
+    from kdissect.analysis.carried import Carried, OpenBatch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
 
@@ -29,7 +28,7 @@ class Opened(NamedTuple):
     carried: Mapping[int, Carried]
     opener: Opener
 
-    def open(self, found: Carried) -> Iterator[tuple[Batch, Iterator[CarriedRecord]]]:
+    def open(self, found: Carried) -> Iterator[OpenBatch]:
         """Open one of them, batch by batch."""
         return open_carried(found, self.opener.limits, show_secrets=self.opener.show_secrets)
 

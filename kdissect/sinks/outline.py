@@ -192,10 +192,11 @@ def batches(view: View, records: RecordData | None, end: int, depth: int) -> Ite
 
 def _opened_batches(view: View, opened: Opened, carried: Carried, headers: int, depth: int) -> Iterator[str]:
     """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
-    for index, (batch, records) in enumerate(opened.open(carried)):
+    for index, records in enumerate(opened.open(carried)):
         if index >= MOST_ELEMENTS and not view.whole:
             yield more_text(depth, max(1, headers - index))
             return
+        batch = records.batch
         yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
         for anomaly in batch.anomalies:
             yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"

@@ -62,14 +62,15 @@ def _value(value: Any, opened: Opened) -> Any:
     return value
 
 
-def _batches(records: RecordData, opened: Opened) -> list[Body]:
-    carried = opened.carried.get(records.end)
+def _batches(data: RecordData, opened: Opened) -> list[Body]:
+    carried = opened.carried.get(data.end)
     if carried is None:
-        return records.batches()
-    headers = deque(_with_ends(records.batches()))
+        return data.batches()
+    headers = deque(_with_ends(data.batches()))
     found: list[Body] = []
-    for batch, inner in opened.open(carried):
-        rows = [{name: get(record) for name, get in _GETTERS} for record in inner]
+    for records in opened.open(carried):
+        batch = records.batch
+        rows = [{name: get(record) for name, get in _GETTERS} for record in records]
         inside = []
         while headers and headers[0][0] <= batch.pos + batch.size:
             inside.append(headers.popleft()[1])

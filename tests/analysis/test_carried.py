@@ -23,10 +23,7 @@ def data(raw: bytes = TWO) -> RecordData:
 
 def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
     return [
-        record
-        for each in carried(found)
-        for _, records in open_carried(each, **options)
-        for record in records
+        record for each in carried(found) for records in open_carried(each, **options) for record in records
     ]
 
 
@@ -122,8 +119,10 @@ def test_the_metadata_log_shows_nothing_that_it_cannot_read() -> None:
 
 def test_faults_stand_in_the_batch() -> None:
     (each,) = carried(fetch(batch([Item()], crc=1)))
-    ((found, _),) = open_carried(each)
-    assert [(anomaly.kind, anomaly.where) for anomaly in found.anomalies] == [("crc_mismatch", "response")]
+    (found,) = open_carried(each)
+    assert [(anomaly.kind, anomaly.where) for anomaly in found.batch.anomalies] == [
+        ("crc_mismatch", "response")
+    ]
 
 
 def test_log_append_time_of_a_produce_is_told_by_the_response() -> None:
@@ -143,8 +142,8 @@ def test_a_later_slice_of_a_snapshot_says_that_it_cannot_be_read() -> None:
     slices = [{"index": 0, "position": 100, "size": 900, "unaligned_records": data()}]
     found = exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
     (each,) = carried(found)
-    ((one, records),) = open_carried(each)
-    assert [anomaly.kind for anomaly in one.anomalies] == ["unaligned_records"]
+    (records,) = open_carried(each)
+    assert [anomaly.kind for anomaly in records.batch.anomalies] == ["unaligned_records"]
     assert list(records) == []
 
 

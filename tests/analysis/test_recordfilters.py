@@ -45,7 +45,7 @@ def kept_by(
         record.offset
         for each in carried(found)
         if chosen.matches_partition(each)
-        for _, opened in open_carried(each)
+        for opened in open_carried(each)
         for record in opened
         if chosen.matches(record)
     ]

@@ -22,9 +22,9 @@ def values(snapshots: Snapshots, *exchanges: Exchange) -> list[bytes | str | Non
     found: list[bytes | str | None] = []
     for exchange in exchanges:
         for each in carried(exchange):
-            for opened, records in open_carried(snapshots.join(each), show_secrets=True):
-                found += [anomaly.kind for anomaly in opened.anomalies]
-                found += [record.record.value for record in records]
+            for opened in open_carried(snapshots.join(each), show_secrets=True):
+                found += [anomaly.kind for anomaly in opened.batch.anomalies]
+                found += [record.record.value for record in opened]
     return found
 
 

@@ -31,9 +31,9 @@ def test_each_message_has_its_own() -> None:
 def test_batches_are_opened_within_the_limits() -> None:
     shown = Opener(limits=Limits(batch_items=1)).of(fetch(RAW), produced=False)
     (found,) = shown.carried.values()
-    ((one, records),) = shown.open(found)
-    assert len(list(records)) == 1
-    assert [anomaly.kind for anomaly in one.anomalies] == ["oversized_records"]
+    (records,) = shown.open(found)
+    assert len(records) == len(list(records)) == 1
+    assert [anomaly.kind for anomaly in records.batch.anomalies] == ["oversized_records"]
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -44,7 +44,7 @@ def one_record(record: Item, **options: Any) -> dict[str, Any]:
     partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
     found = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
     (carrier,) = carried(found)
-    ((_, opened),) = open_carried(carrier)
+    (opened,) = open_carried(carrier)
     (row,) = opened
     return {column.name: text_getter(column)(row) for column in RECORD}
 
