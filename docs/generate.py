@@ -19,6 +19,7 @@ from kdissect.cli.main import kdissect
 from kdissect.sinks import columnpage
 from kdissect.sinks.jsonschema import schema
 from kdissect.sinks.values import json_document
+from kdissect.spark.options import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,12 +33,22 @@ CLI_HEAD = """\
 This page is generated: it is what `kdissect --help` and the `--help` of each command print.
 """
 
+SOURCE_HEAD = """\
+# Options of the data source
+
+This page is generated: the options of `spark.read.format("kdissect")` and of
+`spark.readStream.format("kdissect")`, which [spark.md](spark.md) shows at work. Upper and lower case are the
+same, as are names with `-` or `_` in them. Where several values make sense they stand between commas, or as a
+list in JSON. In brackets: what is taken where nothing is said.
+"""
+
 
 def pages() -> dict[Path, str]:
     """Every generated page, and what should stand in it."""
     return {
         FOLDER / "cli.md": cli_page(),
         FOLDER / "columns.md": columnpage.markdown().rstrip() + "\n",
+        FOLDER / "source.md": source_page(),
         FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
         FOLDER / "check.schema.json": json_document(schema(Check)).decode(),
     }
@@ -47,6 +58,12 @@ def cli_page() -> str:
     """A section for each command, in the order in which ``--help`` lists them."""
     sections = (f"## {name}\n\n```text\n{text}\n```\n" for name, text in help_texts(kdissect, "kdissect"))
     return "\n".join((CLI_HEAD, *sections))
+
+
+def source_page() -> str:
+    """A line for each option of the data source."""
+    rows = (f"| `{name}` | {sentence} |" for name, sentence in OPTIONS.items())
+    return "\n".join((SOURCE_HEAD, "| option | says |", "|---|---|", *rows, ""))
 
 
 def help_texts(

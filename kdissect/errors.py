@@ -1,6 +1,7 @@
 """Every exception that kdissect raises, as one small tree.
 
-``CaptureError``, ``SchemaError``, ``OutputError`` and ``UsageError`` reach a person as one line on stderr.
+``CaptureError``, ``SchemaError``, ``OutputError``, ``SparkError``, ``WorkerError`` and ``UsageError`` reach a
+person as one line on stderr.
 ``DecodeError`` never leaves the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see
 anomalies.py).
 """
@@ -30,6 +31,14 @@ class CaptureError(KdissectError):
 
 class SchemaError(KdissectError):
     """A .kmsg text breaks the notation; the text names file and line."""
+
+
+class SparkError(KdissectError):
+    """Spark cannot be started, or failed at what it was asked to do; the text says what to install or set."""
+
+
+class WorkerError(KdissectError):
+    """One of the processes that share the work ended before that; the text says what is known of it."""
 
 
 class DecodeError(KdissectError):

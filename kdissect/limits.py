@@ -282,6 +282,29 @@ class Limits:
     )
     summary_intervals: int = _bound(10_000, "analysis, summary", "Pieces of time: a week in minutes.")
 
+    pulse_rows: int = _bound(
+        500,
+        "analysis, pulse",
+        "Rows of each table of what happens now, some KB each; what is silent makes room within a minute.",
+    )
+    pulse_group_events: int = _bound(
+        100,
+        "analysis, pulse",
+        "Of one group, to tell what started its last rebalance: twice its members, some 500 bytes each.",
+    )
+    pulse_partitions: int = _bound(
+        20_000,
+        "analysis, pulse",
+        "Ends of partitions, offsets that groups committed, group members, 200 bytes each; the one that was "
+        "heard of last stays.",
+    )
+    metric_labels: int = _bound(
+        500,
+        "analysis, pulse",
+        "Topics, clients and groups with metrics of their own, each a time series that a server keeps for "
+        "weeks; what comes later is counted together.",
+    )
+
     surveyed_ends: int = _bound(
         1000,
         "analysis, check",
@@ -302,6 +325,13 @@ class Limits:
         "sinks, export",
         "Files of one table that are open at once: partitions by day and api. The one that was idle for "
         "longest is finished, and another one begun if it must.",
+    )
+
+    export_listed: int = _bound(
+        20_000,
+        "sinks, export",
+        "Files of one table that its manifest names, the latest: ten weeks of a live export with five "
+        "minutes a file. Of those before it tells how many, their rows and bytes.",
     )
 
     notices: int = _bound(1000, "everywhere", "Notices kept for the end of a run; the rest is counted.")

@@ -63,6 +63,42 @@ class Packet(NamedTuple):
     length: int
 
 
+class Stretch(NamedTuple):
+    """Packets of one interface as they stand one behind another in what was read, none of them cut out yet.
+
+    Attributes:
+        number: of the first of them.
+        interface: where they were captured.
+        data: what they stand in.
+        places: of each packet: time, where its bytes begin and end in ``data``, length on the wire.
+    """
+
+    number: int
+    interface: Interface
+    data: bytes
+    places: list[tuple[int, int, int, int]]
+
+    @classmethod
+    def of(cls, packet: Packet) -> Stretch:
+        """One packet alone."""
+        number, time_ns, interface, data, length = packet
+        return cls(number, interface, data, [(time_ns, 0, len(data), length)])
+
+    @property
+    def time_ns(self) -> int:
+        """Of the first packet."""
+        return self.places[0][0]
+
+    @property
+    def packets(self) -> list[Packet]:
+        """The packets themselves."""
+        number, interface, data, places = self
+        return [
+            Packet(each, time_ns, interface, data[begin:end], length)
+            for each, (time_ns, begin, end, length) in enumerate(places, number)
+        ]
+
+
 class Lull(NamedTuple):
     """What was captured so far has been read, and no more has come: stands between packets that come live.
 
@@ -287,6 +323,11 @@ class Exchange:
         return frame
 
     @property
+    def connection_id(self) -> str:
+        """Whose exchange it is."""
+        return self.connection.id
+
+    @property
     def order(self) -> tuple[int, int]:
         """Sorts exchanges by their completion: its time, and where times are the same, its packet."""
         return self.completed_ns, (self.response_frame or self.first_frame).packet
@@ -299,7 +340,8 @@ class Exchange:
     @property
     def held_bytes(self) -> int:
         """Bytes of both frames."""
-        return sum(len(frame.data) for frame in (self.request_frame, self.response_frame) if frame)
+        request, response = self.request_frame, self.response_frame
+        return (len(request.data) if request else 0) + (len(response.data) if response else 0)
 
     @property
     def latency_ns(self) -> int | None:

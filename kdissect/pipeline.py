@@ -18,27 +18,37 @@ the one below.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kdissect.analysis.dialogue import Dialogue
 from kdissect.analysis.holdings import Holdings
-from kdissect.analysis.naming import Naming
+from kdissect.analysis.naming import NONE, Mentions, Naming, mentions
 from kdissect.analysis.ordering import Ordering
+from kdissect.analysis.over import Over
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.groups import GroupProtocols
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Lull
+from kdissect.model import Closed, Exchange, Lull, Stretch
 from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from kdissect.analysis.naming import Taught
     from kdissect.analysis.survey import Survey
     from kdissect.capture.trail import Trail
-    from kdissect.model import Data, Exchange, Gap, Packet
-    from kdissect.net.connection import Connection
+    from kdissect.model import Data, Gap, Packet
+    from kdissect.net.connection import Connection, Event
+    from kdissect.net.share import Share
+
+Item: TypeAlias = Exchange | Over
+"""What has a place in the order of the output."""
+
+
+def _mentions(item: Item) -> Mentions:
+    return NONE if isinstance(item, Over) else mentions(item)
 
 
 class Dissection:
@@ -53,16 +63,20 @@ class Dissection:
         show_secrets: leave credentials in the bodies.
         trail: told of each packet which connection it belongs to.
         survey: told of each connection at its end.
+        taught: names of topic ids that other parts of the capture teach: an id is named if that was at most
+            ``limits.naming_window_ns`` later, and nothing waits for it.
+        share: take only some of the connections, and let time pass with the packets of the others.
 
     Attributes:
         skipped: packets that were not looked at, by reason.
         counts: packets, exchanges, connections by protocol, gaps and what else there is to count.
-        notices: sentences about connections, for a person; at most ``limits.notices``.
+        noticed: sentences about connections, and at which of the ``arrivals``; more than ``limits.notices``
+            only where several are of the last place.
     """
 
     def __init__(
         self,
-        packets: Iterable[Packet | Lull],
+        packets: Iterable[Stretch | Packet | Lull],
         *,
         limits: Limits = DEFAULT,
         ports: Collection[int] = (),
@@ -70,6 +84,8 @@ class Dissection:
         show_secrets: bool = False,
         trail: Trail | None = None,
         survey: Survey | None = None,
+        taught: Taught | None = None,
+        share: Share | None = None,
     ) -> None:
         self._packets = packets
         self._trail = trail
@@ -79,67 +95,85 @@ class Dissection:
         self._kafka_ports = frozenset(kafka_ports)
         self._show_secrets = show_secrets
         self._segments = Segments(limits)
-        self._connections = Connections(limits)
+        self._connections = Connections(limits, share)
         self._dialogues: dict[Connection, Dialogue | None] = {}
         self._holdings = Holdings(limits)
-        self._ordering = Ordering(limits)
+        self._ordering: Ordering[Item] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
-        self._naming = Naming(limits)
-        self._time_ns = 0
+        self._naming = Naming[Item](limits, _mentions, taught)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
-        self.notices: list[str] = []
+        self.noticed: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""
-        connections, segments, ordering = self._connections, self._segments, self._ordering
-        trail = self._trail
-        for packet in self._packets:
-            if isinstance(packet, Lull):
-                yield from self._wait(packet.time_ns)
-                continue
-            self.counts["packets"] += 1
-            events = connections.feed_usual(packet) if trail is None else None
-            if events is None:
-                segment = segments.feed(packet)
-                if segment is None:
-                    continue
-                events = connections.feed(segment)
-                if trail is not None:
-                    trail.note(connections.ordinal(segment.ends), segments.take_parts())
-            if packet.time_ns > self._time_ns:
-                self._time_ns = packet.time_ns
-            if not (events or ordering.held):
-                continue
-            exchanges: list[Exchange] = []
-            for event in events:
-                exchanges += self._dissect(*event)
-            if exchanges or ordering.held:
-                yield from self._named(ordering.feed(exchanges, self._waiting_since_ns()))
-        segments.close()
-        exchanges = [exchange for event in connections.close() for exchange in self._dissect(*event)]
-        exchanges.sort(key=lambda exchange: exchange.order)
-        yield from self._named(ordering.feed(exchanges, None))
-        named = self._naming.close()
-        self.counts["exchanges"] += len(named)
-        yield from named
+        ordering = self._ordering
+        for items, waiting_since_ns in self.steps():
+            yield from self._named(ordering.feed(items, waiting_since_ns))
+        yield from self._told(self._naming.close())
+
+    def steps(self) -> Iterator[tuple[list[Item], int | None]]:
+        """What each packet completes, of each connection in its order; and since when any connection waits,
+        None while none does. Packets that change neither are passed over. For whoever sees to order and names
+        himself.
+        """
+        connections = self._connections
+        waiting: int | None = None
+        for events in self._events():
+            items = [item for event in events for item in self._dissect(*event)]
+            before, waiting = waiting, connections.waiting_since_ns
+            if items or not waiting is before is None:
+                yield items, self._since(waiting)
+        self._segments.close()
+        connections.arrivals += 1
+        yield [item for event in connections.close() for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
 
-    def _wait(self, now_ns: int) -> Iterator[Exchange]:
-        """Time goes on without packets: what has waited long enough waits no more."""
-        self._time_ns = max(self._time_ns, now_ns)
-        events = self._connections.wait(self._time_ns)
-        exchanges = [exchange for event in events for exchange in self._dissect(*event)]
-        exchanges.sort(key=lambda exchange: exchange.order)
-        if exchanges or self._ordering.held:
-            yield from self._named(self._ordering.feed(exchanges, self._waiting_since_ns()))
+    def _events(self) -> Iterator[list[Event]]:
+        """What happens on connections, packet by packet."""
+        connections, segments, trail = self._connections, self._segments, self._trail
+        for packet in self._packets:
+            if isinstance(packet, Lull):
+                yield connections.wait(packet.time_ns)
+            elif isinstance(packet, Stretch) or trail is None:
+                stretch = packet if isinstance(packet, Stretch) else Stretch.of(packet)
+                self.counts["packets"] += len(stretch.places)
+                yield from connections.along(stretch, segments.feed)
+            else:
+                self.counts["packets"] += 1
+                segment = segments.feed(packet)
+                if segment is not None:
+                    events = connections.feed(segment)
+                    trail.note(connections.ordinal(segment.ends), segments.take_parts())
+                    yield events
 
-    def _waiting_since_ns(self) -> int | None:
+    @property
+    def arrivals(self) -> int:
+        """TCP segments so far, whosever they are; their end counts as one."""
+        return self._connections.arrivals
+
+    @property
+    def now_ns(self) -> int:
+        """The latest time of any of them."""
+        return self._connections.now_ns
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about connections, for a person; at most ``limits.notices``."""
+        return [text for _, text in sorted(self.noticed)[: self._limits.notices]]
+
+    def decode(self, exchange: Exchange) -> None:
+        """Open what an exchange consists of."""
+        decode_exchange(exchange, show_secrets=self._show_secrets)
+        exchange.anomalies += open_payloads(exchange, self._group_protocols, self._limits)
+
+    def _since(self, waiting_since_ns: int | None) -> int | None:
         """Exchanges that completed later are held back; None: none are."""
-        since_ns = self._connections.waiting_since_ns
-        return None if since_ns is None else max(since_ns, self._time_ns - self._limits.order_age_ns)
+        if waiting_since_ns is None:
+            return None
+        return max(waiting_since_ns, self.now_ns - self._limits.order_age_ns)
 
-    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
+    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Item]:
         if isinstance(item, Closed):
             return self._close(connection, item)
         try:
@@ -148,11 +182,11 @@ class Dissection:
             dialogue = self._dialogues[connection] = self._begin(connection)
         if dialogue is None:
             return []
-        exchanges = dialogue.feed(side, item)
+        items: list[Item] = dialogue.feed(side, item)  # type: ignore[assignment]  # a list of our own
         if self._holdings.note(dialogue):
             for silent in self._holdings.excess():
-                exchanges += silent.shed(self._time_ns)
-        return exchanges
+                items += silent.shed(self.now_ns)
+        return items
 
     def _begin(self, connection: Connection) -> Dialogue | None:
         """None for a connection that the user does not want to see."""
@@ -163,42 +197,52 @@ class Dissection:
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
         return Dialogue(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
 
-    def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
+    def _close(self, connection: Connection, end: Closed) -> list[Item]:
         dialogue = self._dialogues.pop(connection, None)
         if dialogue is None:
             return []
         self._holdings.forget(dialogue)
         is_evicted = end.reason == "evicted"
-        exchanges = dialogue.close(self._time_ns, "too many connections" if is_evicted else None)
+        reason = "too many connections" if is_evicted else None
+        items: list[Item] = [*dialogue.close(self.now_ns, reason)]
         if self._survey is not None:
-            self._survey.connection(connection, dialogue, end)
+            items.append(Over(connection, dialogue, end, self.now_ns))
         protocol = dialogue.protocol or "not recognised"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
             self._notice(connection, "TLS, not decrypted")
         for anomaly in dialogue.unattached:
             self._notice(connection, anomaly.detail)
-        return exchanges
+        return items
 
-    def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
-        exchanges.reverse()  # to let go of each as it leaves: at the end of a capture they are many
-        while exchanges:
-            exchange = exchanges.pop()
-            decode_exchange(exchange, show_secrets=self._show_secrets)
-            exchange.anomalies += open_payloads(exchange, self._group_protocols, self._limits)
-            named = self._naming.feed(exchange)
-            self.counts["exchanges"] += len(named)
-            yield from named
+    def _named(self, items: list[Item]) -> Iterator[Exchange]:
+        items.reverse()  # to let go of each as it leaves: at the end of a capture they are many
+        while items:
+            item = items.pop()
+            if not isinstance(item, Over):
+                self.decode(item)
+            yield from self._told(self._naming.feed(item))
+
+    def _told(self, items: list[Item]) -> Iterator[Exchange]:
+        """Exchanges in order, and in the same order the survey's part."""
+        for item in items:
+            if isinstance(item, Over):
+                assert self._survey is not None
+                self._survey.connection(item.connection, item.dialogue, item.end)
+                continue
+            self.counts["exchanges"] += 1
+            yield item
 
     def _notice(self, connection: Connection, text: str) -> None:
         self.counts["notices"] += 1
-        if len(self.notices) < self._limits.notices:
+        noticed, place = self.noticed, self.arrivals
+        if len(noticed) < self._limits.notices or noticed[-1][0] == place:
             first, second = connection.ends
-            self.notices.append(f"{first} - {second}: {text}")
+            noticed.append((place, f"{first} - {second}: {text}"))
 
 
 def dissect(
-    packets: Iterable[Packet | Lull],
+    packets: Iterable[Stretch | Packet | Lull],
     *,
     limits: Limits = DEFAULT,
     ports: Collection[int] = (),
@@ -206,6 +250,8 @@ def dissect(
     show_secrets: bool = False,
     trail: Trail | None = None,
     survey: Survey | None = None,
+    taught: Taught | None = None,
+    share: Share | None = None,
 ) -> Dissection:
     """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Dissection``."""
     return Dissection(
@@ -216,4 +262,6 @@ def dissect(
         show_secrets=show_secrets,
         trail=trail,
         survey=survey,
+        taught=taught,
+        share=share,
     )

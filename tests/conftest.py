@@ -3,7 +3,8 @@
 * Hypothesis profiles: few repeatable examples by default, many with ``KDISSECT_HYPOTHESIS=deep``.
 * Tests marked ``deep`` run only when ``-m`` asks for them.
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
-  installs both. Those marked ``live`` may be skipped where no packet socket can be opened; not in CI as root.
+  installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
+  ``spark`` where pyspark or Java is missing; not in CI as root.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 _TOLD = pytest.StashKey[dict[str, list[str]]]()
-_NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live"] if os.geteuid() == 0 else []))
+_NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
 
 settings.register_profile(
     "quick", max_examples=25, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

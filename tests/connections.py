@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.limits import Limits
-from kdissect.model import Data, Gap, Packet
+from kdissect.model import Data, Gap, Packet, Stretch
 from kdissect.net.connection import Connections, Event
 from kdissect.net.tcp import Segments
 from tests.segments import MILLISECOND, START_NS, Talk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SECOND = 1000 * MILLISECOND
 BROKER = ("10.0.0.2", 9092)
@@ -33,12 +33,22 @@ def _run(packets: list[Packet], connections: Connections, *, usual: bool) -> lis
     segments = Segments()
     out: list[Event] = []
     for packet in packets:
-        events = connections.feed_usual(packet) if usual else None
-        if events is not None:
-            out += events
+        if usual:
+            for events in connections.along(Stretch.of(packet), segments.feed):
+                out += events
         elif segment := segments.feed(packet):
             out += connections.feed(segment)
     return out + connections.close()
+
+
+def in_one_piece(packets: Sequence[Packet]) -> Stretch:
+    """Packets of one interface as a file has them, with something else between them."""
+    data, places = b"", []
+    for packet in packets:
+        begin = len(data) + 16
+        data += bytes(16) + packet.data
+        places.append((packet.time_ns, begin, len(data), packet.length))
+    return Stretch(packets[0].number, packets[0].interface, data, places)
 
 
 def script(events: Iterable[Event]) -> list[str]:

@@ -90,14 +90,14 @@ def export_packets(
     shown: list[bytes] = []
     lines = JsonLines(shown.append)
     log, made = exports(folder, forms)
-    others = [export._log for export in made.values() if export._log is not log]
+    others = [export.tables.log for export in made.values() if export.tables.log is not log]
     for exchange in dissect(log.watch(packets), survey=_Several(log, others)):  # type: ignore[arg-type]
         lines.feed(exchange)
         for export in made.values():
             export.feed(exchange)
     lines.close()
     for export in made.values():
-        export._log.census = log.census
+        export.tables.log.census = log.census
         sources = () if capture is None else capture.sources
         export.close(sources, () if capture is None else capture.warnings, complete=True, end={})
     return [orjson.loads(line) for line in b"".join(shown).splitlines()]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
 import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,7 +15,7 @@ import pytest
 from tests.frames import heartbeat_answers, heartbeats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 WAIT_S = 60  # for what comes at once, unless the machine is very busy
 
@@ -34,6 +37,52 @@ def listens(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that listens to an interface."""
     skip = pytest.mark.skipif(_WHY_NOT is not None, reason=_WHY_NOT or "")
     return pytest.mark.live(skip(test))  # type: ignore[no-any-return]
+
+
+class Pair:
+    """A pair of virtual interfaces, of which the test listens to the first and sends into the second."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._other = f"{name}0", f"{name}1"
+
+    def __enter__(self) -> Pair:
+        self.add()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ip("link", "del", self.name, check=False)
+
+    def add(self) -> None:
+        """Make it, and set it up."""
+        self.ip("link", "add", self.name, "type", "veth", "peer", "name", self._other)
+        for name in (self.name, self._other):
+            self.ip("link", "set", name, "mtu", "65535", "up")  # packets of a loopback interface may come
+
+    def remove(self) -> None:
+        """Remove it."""
+        self.ip("link", "del", self.name)
+
+    def set(self, state: str) -> None:
+        """Set the first one ``up`` or ``down``."""
+        self.ip("link", "set", self.name, state)
+
+    def send(self, packets: Iterable[bytes]) -> None:
+        """Let them arrive at the first one."""
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+            sender.bind((self._other, 0))
+            for packet in packets:
+                sender.send(packet)
+
+    @staticmethod
+    def ip(*arguments: str, check: bool = True) -> None:
+        """Run iproute2's command."""
+        subprocess.run(["ip", *arguments], check=check, capture_output=True)
+
+
+def makes_interfaces(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that makes virtual interfaces."""
+    can = shutil.which("ip") is not None and os.geteuid() == 0
+    return listens(pytest.mark.skipif(not can, reason="needs iproute2, and root")(test))
 
 
 def _frame(file: BinaryIO) -> bytes:

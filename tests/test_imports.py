@@ -19,7 +19,7 @@ VERSION = "from kdissect.cli.main import main; main(['--version'])"
 HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "confluent_kafka"}
 
 # What --help and --version have no use for: rooms where bytes are worked on, and what commands are made of.
-ROOMS = ("analysis", "capture", "kafka", "net", "sinks", "pipeline")
+ROOMS = ("analysis", "capture", "kafka", "net", "sinks", "spark", "pipeline")
 WORK = tuple(f"kdissect.{name}" for name in (*ROOMS, *(f"cli.{command}" for command in COMMANDS)))
 # But an error message may have text of somebody else in it, and goes through this.
 SAFE_TEXT = {"kdissect.sinks", "kdissect.sinks.printable"}

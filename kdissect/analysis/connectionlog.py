@@ -3,7 +3,7 @@
 A connection is told as over while some of its exchanges still wait for their turn or for a name, so a row is
 finished when its connection is over and all exchanges that it made have passed. Holds a row for each
 connection that is open (``limits.connections``) or of which exchanges wait (``order_rows``, ``naming_rows``),
-some 500 bytes each.
+some 600 bytes each.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class ConnectionRow:
         gaps: ``Dialogue.gaps``.
         kinds: exchanges by kind.
         errors: exchanges whose response has an error.
+        repeated_bytes, out_of_order: bytes that came again, segments that came too early; None while it is
+            open, like the next three.
+        resyncs, skipped_bytes, unread_bytes: as in ``Dialogue``.
         unattached: anomalies behind the last exchange.
         is_wanted: whether any of its exchanges was asked for.
     """
@@ -46,8 +49,9 @@ class ConnectionRow:
     __slots__ = (
         "anomalies", "broker", "capture", "client", "client_id", "client_software_name",
         "client_software_version", "close_reason", "first_ns", "from_start", "gaps", "id", "is_wanted",
-        "kinds", "last_ns", "made", "principal", "protocol", "request_bytes", "response_bytes",
-        "sasl_mechanism", "unattached",
+        "kinds", "last_ns", "made", "out_of_order", "principal", "protocol", "repeated_bytes",
+        "request_bytes", "response_bytes", "resyncs", "sasl_mechanism", "skipped_bytes", "unattached",
+        "unread_bytes",
     )  # fmt: skip
 
     def __init__(self, connection_id: str, capture: str, client: Endpoint, broker: Endpoint) -> None:
@@ -68,6 +72,11 @@ class ConnectionRow:
         self.kinds: Counter[str] = Counter()
         self.request_bytes = self.response_bytes = self.anomalies = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
+        self.repeated_bytes: int | None = None
+        self.out_of_order: int | None = None
+        self.resyncs: int | None = None
+        self.skipped_bytes: int | None = None
+        self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
         self.is_wanted = False
 
@@ -119,6 +128,10 @@ class ConnectionLog(Survey):
         row.from_start = connection.initiator is not None
         row.made = dialogue.exchanges
         row.gaps = dialogue.gaps
+        row.repeated_bytes = sum(stream.repeated_bytes for stream in connection.streams)
+        row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
+        row.resyncs, row.skipped_bytes = dialogue.resyncs, dialogue.skipped_bytes
+        row.unread_bytes = dialogue.unread_bytes
         row.unattached = list(dialogue.unattached)
         row.anomalies += len(row.unattached)
         self._finish(row)

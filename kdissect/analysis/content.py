@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.compiler import Collector
     from kdissect.kafka.records import RecordData
     from kdissect.kafka.schema import Field
     from kdissect.model import Body, Exchange
@@ -129,8 +130,13 @@ def _messages(exchange: Exchange) -> list[tuple[Layout, Body]]:
 def _collect(layout: Layout | None, role: str, body: Body | None) -> list[Any]:
     if layout is None or body is None:
         return []
-    collect = collector(layout.message, layout.version, role, layout.draft)
+    collect = _collector(layout, role)
     return [] if collect is None else collect(body)
+
+
+@cache
+def _collector(layout: Layout, role: str) -> Collector | None:
+    return collector(layout.message, layout.version, role, layout.draft)
 
 
 def _coordinator_keys(request: Body | None, key_type: int) -> list[str]:

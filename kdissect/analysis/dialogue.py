@@ -16,7 +16,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kdissect.analysis.identity import Identity
+from kdissect.analysis.identity import SASL_HANDSHAKE, Identity
 from kdissect.analysis.losses import Losses
 from kdissect.analysis.pairing import Pairing
 from kdissect.errors import DecodeError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.net.connection import Connection
 
+_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # an api key, with which a request begins
 _NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
 
 
@@ -56,11 +57,15 @@ class Dialogue:
         protocol: ``Kafka`` once recognised, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
             once refused, else None.
         last_ns: time of the last bytes, captured or not.
+        resyncs: how often it had to be searched for where the next frame begins.
+        skipped_bytes: passed over meanwhile.
+        unread_bytes: captured, of what is not recognised as Kafka.
     """
 
     __slots__ = (
         "_broker_side", "_client", "_connection", "_counts", "_framings", "_gaps", "_heard", "_identity",
         "_limits", "_losses", "_made", "_pairing", "_pending_anomalies", "_refused", "last_ns", "protocol",
+        "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +90,7 @@ class Dialogue:
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
-        self.last_ns = 0
+        self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
         self._losses: Losses | None = None  # none before the first gap
@@ -107,6 +112,8 @@ class Dialogue:
             return []
         if isinstance(item, Gap):
             self._count(item)
+        else:
+            self.unread_bytes += len(item.payload)
         if self.protocol is not None:
             return []
         frames: list[list[Frame | Lost]] = [[], []]
@@ -235,6 +242,7 @@ class Dialogue:
         self._pairing.doubts = not self._connection.from_start[client]
         self._identity = Identity(info)
         self.protocol = "Kafka"
+        self.unread_bytes = 0
         if self._gaps is not None:
             self._counts.update(self._gaps)
             self._losses = Losses(self._pairing, self._counts)
@@ -280,7 +288,9 @@ class Dialogue:
                 refused += SIZE_BYTES + frame.size
             else:
                 try:
-                    out += self._finish(self._message(side, frame, was_found=was_found))
+                    done = self._message(side, frame, was_found=was_found)
+                    if done:
+                        out += self._finish(done)
                     was_found = False
                 except DecodeError as error:
                     refused = SIZE_BYTES + frame.size
@@ -306,7 +316,8 @@ class Dialogue:
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
         done = pairing.request(frame)
-        identity.asked(frame)
+        if frame.data.startswith(_SASL_HANDSHAKE):
+            identity.asked(frame)
         if self._losses is not None and self._losses.awaits_request:
             correlation_id = frame.data[HEADER_BEGINS_BYTES - CORRELATION_ID_BYTES : HEADER_BEGINS_BYTES]
             self._losses.request(int.from_bytes(correlation_id, "big", signed=True))
@@ -329,6 +340,8 @@ class Dialogue:
         end = self._end(side)
         lost = lost._replace(skipped=lost.skipped + refused)
         self._counts["kafka_skipped_bytes"] += lost.skipped
+        self.skipped_bytes += lost.skipped
+        self.resyncs += not lost.end
         if side == self._client:
             self._framings[1 - side].look_again()
         if lost.missing and (lost.skipped or side == self._client):

@@ -79,6 +79,11 @@ class Filter:
         self._seen: list[set[str]] = [set() for _ in self._sorts]
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything pass."""
+        return not (self._header_tests or self._body_tests or self._window)
+
+    @property
     def needs_bodies(self) -> bool:
         """Whether ``matches`` has to look into decoded bodies."""
         return bool(self._body_tests)
@@ -97,6 +102,11 @@ class Filter:
     def matches(self, exchange: Exchange) -> bool:
         """Whether all criteria are met."""
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
+
+    @property
+    def passed_over(self) -> Sequence[set[str]]:
+        """Names in exchanges that did not match, for each sort of names that is asked for."""
+        return self._seen
 
     def pass_over(self, exchange: Exchange) -> None:
         """Take note of the names in an exchange that did not match."""

@@ -12,8 +12,6 @@ import binascii
 from struct import Struct
 from typing import TYPE_CHECKING
 
-import orjson
-
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.headers import API_VERSIONS
 
@@ -49,12 +47,11 @@ class Identity:
         self._info.sasl_mechanism = "GSSAPI"
 
     def asked(self, frame: Frame) -> None:
-        """Look at a request before its answer is there."""
-        api_key, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
-        if api_key == SASL_HANDSHAKE:
-            self._info.sasl_mechanism = _request(frame, api_key).get("mechanism")
-            self._candidate, self._rounds = None, 0
-            self.raw_tokens = api_version == 0
+        """Look at a SaslHandshake before its answer is there."""
+        _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
+        self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
+        self._candidate, self._rounds = None, 0
+        self.raw_tokens = api_version == 0
 
     def learn(self, exchange: Exchange) -> None:
         """Look at a finished exchange, and write on it who the client is."""
@@ -125,6 +122,8 @@ def user_of(mechanism: str | None, token: bytes) -> str | None:
 
 
 def _jwt_subject(token: bytes) -> str | None:
+    import orjson  # which few connections need
+
     try:
         claims = token.split(b"Bearer ", 1)[1].split(b".")[1]
         subject = orjson.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4))).get("sub")

@@ -2,30 +2,35 @@
 
 Since Kafka 3.1 requests name a topic by its id (KIP-516), and only some messages carry name and id side by
 side: Metadata, CreateTopics, DescribeTopicPartitions, LeaderAndIsr and others. Any struct with both teaches;
-    the schema tells which those are.
+the schema tells which those are.
 
 An id is named if its name was taught earlier in packet time, or at most ``Limits.naming_window_ns`` later. So
 an exchange with an unknown id waits that long, and those behind it wait with it, because order is worth more
 than haste; at most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
-(docs/decisions/naming-keeps-order.md).
+(docs/decisions/naming-keeps-order.md). Who has read other parts of the capture before can say what they
+teach; then nothing waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from kdissect.kafka.bodies import Layout
     from kdissect.kafka.schema import Field
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
+
+Taught: TypeAlias = "Mapping[str, tuple[str, int]]"
+"""Topic id -> name, and when it was taught first: ``completed_ns`` of the exchange."""
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 RESERVED = {
@@ -44,41 +49,79 @@ class _Struct(NamedTuple):
     name_field: str | None
 
 
-class Naming:
-    """The names learnt so far, and the exchanges that wait for one."""
+class Mentions(NamedTuple):
+    """The topic ids in an exchange, in wire order; and pairs of id and name that it teaches."""
 
-    __slots__ = ("_bytes", "_held", "_limits", "_names", "_window_ns")
+    ids: list[str]
+    taught: list[tuple[str, str]]
 
-    def __init__(self, limits: Limits, window_ns: int | None = None) -> None:
+
+NONE = Mentions([], [])
+
+
+class Waiting(Protocol):
+    """What can wait for a name: an exchange, or what stands for it in another process."""
+
+    anomalies: list[Anomaly]
+    topic_names: dict[str, str]
+
+    @property
+    def completed_ns(self) -> int:
+        """As in ``Exchange``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
+
+
+Item = TypeVar("Item", bound=Waiting)
+
+
+class Naming(Generic[Item]):
+    """The names learnt so far, and the exchanges that wait for one.
+
+    Args:
+        limits: bounds.
+        mentions: tells which ids an item has, and what it teaches.
+        taught: what other parts of the capture teach; with it nothing waits.
+    """
+
+    __slots__ = ("_bytes", "_held", "_limits", "_mentions", "_names", "_taught", "_window_ns")
+
+    def __init__(
+        self, limits: Limits, mentions: Callable[[Item], Mentions], taught: Taught | None = None
+    ) -> None:
         self._limits = limits
-        self._window_ns = limits.naming_window_ns if window_ns is None else window_ns
+        self._mentions = mentions
+        self._taught: Taught = {} if taught is None else taught
+        self._window_ns = limits.naming_window_ns if taught is None else 0
         self._names: dict[str, str] = dict(RESERVED)
-        self._held: deque[tuple[Exchange, set[str]]] = deque()
+        self._held: deque[tuple[Item, list[str], set[str]]] = deque()
         self._bytes = 0
 
-    def feed(self, exchange: Exchange) -> list[Exchange]:
-        """Take the next exchange in order of completion; get those whose names are settled, in
-        order.
-        """
-        held = self._held
-        structs = _structs_of(exchange)
-        if not (held or structs):
-            return [exchange]
+    def feed(self, item: Item) -> list[Item]:
+        """Take the next item in order of completion; get those whose names are settled, in order."""
+        held, names = self._held, self._names
+        ids, taught = self._mentions(item)
+        if not (held or ids):
+            return [item]
         settled = []
-        now_ns = exchange.completed_ns
+        now_ns = item.completed_ns
         # before this exchange teaches: it comes too late for them
         while held and now_ns - held[0][0].completed_ns >= self._window_ns:
             settled.append(self._release())
-        unknown = self._look(structs)
+        for topic_id, name in taught:
+            self._learn(topic_id, name)
+        unknown = {topic_id for topic_id in ids if topic_id not in names}
         if not held and (not unknown or self._window_ns <= 0):
-            self._write(exchange)
-            settled.append(exchange)
+            self._write(item, ids)
+            settled.append(item)
             return settled
-        held.append((exchange, unknown))
-        self._bytes += exchange.held_bytes
+        held.append((item, ids, unknown))
+        self._bytes += item.held_bytes
         while held:
-            waiting, unknown = held[0]
-            if not unknown <= self._names.keys():
+            waiting, _, unknown = held[0]
+            if not unknown <= names.keys():
                 if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
                     break
                 detail = f"{len(held)} exchanges of {self._bytes} bytes waited"
@@ -86,56 +129,85 @@ class Naming:
             settled.append(self._release())
         return settled
 
-    def close(self) -> list[Exchange]:
+    def close(self) -> list[Item]:
         """Nothing more will be taught."""
         return [self._release() for _ in range(len(self._held))]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self._held
 
     def name(self, topic_id: str) -> str | None:
         """The name of a topic id, None where it has not been taught."""
         return self._names.get(topic_id)
 
-    def _release(self) -> Exchange:
-        exchange = self._held.popleft()[0]
-        self._bytes -= exchange.held_bytes
-        self._write(exchange)
-        return exchange
+    def _release(self) -> Item:
+        item, ids, _ = self._held.popleft()
+        self._bytes -= item.held_bytes
+        self._write(item, ids)
+        return item
 
-    def _look(self, structs: list[tuple[Body, _Struct]]) -> set[str]:
-        """Learn what an exchange teaches; return the ids in it that nobody has taught so far."""
-        unknown: set[str] = set()
-        for body, struct in structs:
-            for value in _walk(body, struct.path):
-                topic_id = value.get(struct.id_field)
-                if topic_id is None:
-                    continue
-                name = value.get(struct.name_field) if struct.name_field else None
-                if name and topic_id != NO_ID and not struct.id_is_array:
-                    self._learn(topic_id, name)
-                    unknown.discard(topic_id)
-                    continue
-                for one in topic_id if struct.id_is_array else (topic_id,):
-                    if one != NO_ID and one not in self._names:
-                        unknown.add(one)
-        return unknown
-
-    def _write(self, exchange: Exchange) -> None:
-        names = exchange.topic_names
-        for body, struct in _structs_of(exchange):
-            for value in _walk(body, struct.path):
-                topic_id = value.get(struct.id_field)
-                for one in topic_id or () if struct.id_is_array else (topic_id,):
-                    if one in self._names:
-                        names[one] = self._names[one]
+    def _write(self, item: Item, ids: list[str]) -> None:
+        for topic_id in ids:
+            name = self._names.get(topic_id)
+            if name is None and topic_id in self._taught:
+                told, time_ns = self._taught[topic_id]
+                name = told if time_ns <= item.completed_ns + self._limits.naming_window_ns else None
+            if name is not None:
+                item.topic_names[topic_id] = name
 
     def _learn(self, topic_id: str, name: str) -> None:
-        self._names.pop(topic_id, None)
-        self._names[topic_id] = name
+        self._names[topic_id] = self._names.pop(topic_id, name)  # an id has one name for ever: the first
         if len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
 
 
+def teachings(exchange: Exchange) -> list[tuple[str, str]]:
+    """Pairs of topic id and name that a decoded exchange teaches."""
+    return mentions(exchange).taught
+
+
+@cache
+def can_teach(api_key: int, version: int) -> bool:
+    """Whether a request or response of this version may have id and name side by side: what cannot need not
+    be decoded to learn them.
+    """
+    for message in (request(api_key), response(api_key)):
+        if message is not None:
+            layouts = (message.fields, *(draft.fields for draft in message.drafts))
+            known = min(max(version, message.versions.first), message.versions.last)
+            if any(struct.name_field for fields in layouts for struct in _find(fields, known, ())):
+                return True
+    return False
+
+
+def mentions(exchange: Exchange) -> Mentions:
+    """Topic ids in a decoded exchange, and what it says of them."""
+    asked, answered = exchange.request_layout, exchange.response_layout
+    if not ((asked and _naming_structs(asked)) or (answered and _naming_structs(answered))):
+        return NONE  # as most apis and versions
+    structs = _structs_of(exchange)
+    ids: dict[str, None] = {}
+    taught = []
+    for body, struct in structs:
+        for value in _walk(body, struct.path):
+            topic_id = value.get(struct.id_field)
+            if topic_id is None:
+                continue
+            if struct.id_is_array:
+                ids |= dict.fromkeys(topic_id)
+                continue
+            ids[topic_id] = None
+            name = value.get(struct.name_field) if struct.name_field else None
+            if name and topic_id != NO_ID:
+                taught.append((topic_id, name))
+    ids.pop(NO_ID, None)
+    return Mentions(list(ids), taught)
+
+
 def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
-    """Where an exchange names topics by id; for most apis and versions nowhere."""
+    """Where an exchange names topics by id."""
     found: list[tuple[Body, _Struct]] = []
     for layout, body in (
         (request_layout(exchange), exchange.request),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +10,8 @@ if TYPE_CHECKING:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that begins with ``word`` or looks most like it; None where none comes close."""
+    from difflib import get_close_matches  # for those who made a mistake
+
     plain = {_plain(name): name for name in known}
     beginning = _plain(word)
     longer = sorted((name for name in plain if beginning and name.startswith(beginning)), key=len)

@@ -2,7 +2,8 @@
 
 A connection in which a segment is late or missing tells what it held with the times of the packets that
 carried it; meanwhile others have gone on. So while any connection waits, exchanges completed after it began
-to wait are held back, and sorted. As a rule nobody waits, and everything passes through. Holds at most
+to wait are held back, and sorted; so are those that one packet completes on several connections. The order
+within a connection stays as it is. As a rule nobody waits, and everything passes through. Holds at most
 ``Limits.order_rows`` exchanges and ``order_bytes`` of frames; past the bound the earliest goes on.
 """
 
@@ -10,44 +11,65 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
-
-Entry = tuple[tuple[int, int], int, "Exchange"]
-"""``Exchange.order``, place of arrival, and what it is about."""
 
 
-class Ordering:
-    """What is held back until its order is settled.
-
-    Attributes:
-        held: that, as a heap.
+class Completed(Protocol):
+    """What has a place in the order: an exchange, the end of a connection, or what stands for either in
+    another process.
     """
 
-    __slots__ = ("_bytes", "_limits", "_places", "held")
+    @property
+    def connection_id(self) -> str:
+        """Of which connection."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """As in ``Exchange``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
+
+
+Item = TypeVar("Item", bound=Completed)
+
+
+class Ordering(Generic[Item]):
+    """What is held back until its order is settled."""
+
+    __slots__ = ("_bytes", "_heap", "_latest", "_limits", "_places")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.held: list[Entry] = []
+        self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by place, connection and arrival
+        self._latest: dict[str, tuple[int, int]] = {}  # place of the last one held, by connection
         self._bytes = 0
         self._places = count()
 
-    def feed(self, exchanges: list[Exchange], waiting_since_ns: int | None) -> list[Exchange]:
-        """Take exchanges that one connection completed, in its order; get those whose place is settled.
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held."""
+        return not self._heap
+
+    def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:
+        """Take what one packet completed, of each connection in its order; get those whose place is settled.
 
         Args:
-            exchanges: may be empty.
+            items: may be empty.
             waiting_since_ns: time of the earliest packet that any connection holds; None while none does.
         """
-        heap = self.held
-        if not heap and waiting_since_ns is None:
-            return exchanges
-        for exchange in exchanges:
-            heappush(heap, (exchange.order, next(self._places), exchange))
-            self._bytes += exchange.held_bytes
+        heap, latest = self._heap, self._latest
+        if not heap and waiting_since_ns is None and (len(items) < 2 or _is_one_connection(items)):
+            return items
+        for item in items:
+            connection = item.connection_id
+            place = latest[connection] = max(item.order, latest.get(connection, item.order))
+            heappush(heap, (place, connection, next(self._places), item))
+            self._bytes += item.held_bytes
         settled = []
         limits = self._limits
         while heap and (
@@ -56,7 +78,14 @@ class Ordering:
             or len(heap) > limits.order_rows
             or self._bytes > limits.order_bytes
         ):
-            exchange = heappop(heap)[2]
-            self._bytes -= exchange.held_bytes
-            settled.append(exchange)
+            item = heappop(heap)[3]
+            self._bytes -= item.held_bytes
+            settled.append(item)
+        if not heap:
+            latest.clear()
         return settled
+
+
+def _is_one_connection(items: list[Item]) -> bool:
+    first = items[0].connection_id
+    return all(item.connection_id == first for item in items)

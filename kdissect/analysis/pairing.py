@@ -12,6 +12,7 @@ Holds the requests that wait: at most ``Limits.pending_requests`` and ``pending_
 from __future__ import annotations
 
 from collections import deque
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kdissect.errors import Malformed, Truncated
@@ -107,25 +108,26 @@ class Pairing:
             Truncated, Malformed: the frame is no request at all.
         """
         header = read_request_header(frame.data)
-        exchange = self._new(frame, None)
-        self._is_about(exchange, header.api_key, header.api_version)
+        api_key, api_version, correlation_id, client_id, _ = header
+        exchange = Exchange(
+            self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id, _name(api_key)
+        )
         exchange.request_header = header
-        exchange.correlation_id, exchange.client_id = header.correlation_id, header.client_id
-        last_id, self._last_id = self._last_id, header.correlation_id
+        last_id, self._last_id = self._last_id, correlation_id
         if last_id is not None:
-            step = header.correlation_id - last_id
+            step = correlation_id - last_id
             self._steady = self._steady + 1 if step == 1 else 0
             self._repeats = self._repeats or not step
-        if header.api_key == PRODUCE:
+        if api_key == PRODUCE:
             decode_exchange(exchange)
             if exchange.request is not None and exchange.request.get("acks") == 0:
                 if self._unacknowledged is None:
                     self._unacknowledged = deque(maxlen=_UNACKNOWLEDGED_KEPT)
-                self._unacknowledged.append((header.correlation_id, header.api_key, header.api_version))
+                self._unacknowledged.append((correlation_id, api_key, api_version))
                 return [self._complete(exchange, UNACKNOWLEDGED, frame.end_ns)]
-        if header.correlation_id in self._by_id:
+        if correlation_id in self._by_id:
             self._repeats = True
-            detail = f"correlation id {header.correlation_id}"
+            detail = f"correlation id {correlation_id}"
             exchange.anomalies.append(Anomaly("duplicate_correlation_id", "request", detail))
         return self._wait(exchange, frame)
 
@@ -259,7 +261,8 @@ class Pairing:
         exchange.correlation_id = correlation_id
         for asked_id, api_key, api_version in reversed(self._unacknowledged or ()):
             if asked_id == correlation_id:  # librdkafka's mock cluster answers what wanted no answer
-                self._is_about(exchange, api_key, api_version)
+                exchange.api_key, exchange.api_version = api_key, api_version
+                exchange.api = _name(api_key)
                 detail = f"correlation id {correlation_id} was a request with acks 0"
                 exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
                 break
@@ -271,17 +274,14 @@ class Pairing:
         del same_id[0]
         if not same_id:
             del self._by_id[exchange.correlation_id]
-        self._bytes -= len(exchange.first_frame.data)
+        frame = exchange.request_frame
+        assert frame is not None  # it is a request that waits
+        self._bytes -= len(frame.data)
         if self._short:
             self._short -= 1
         if self._stale:
             self._stale -= 1
         return exchange
-
-    def _is_about(self, exchange: Exchange, api_key: int, api_version: int) -> None:
-        api = apis.by_key(api_key)
-        exchange.api = api.name if api else None
-        exchange.api_key, exchange.api_version = api_key, api_version
 
     def _new(self, request: Frame | None, response: Frame | None) -> Exchange:
         return Exchange(self._info, 0, "", request, response, None, None, None)
@@ -292,6 +292,12 @@ class Pairing:
         exchange.kind = kind
         exchange.completed_ns = now_ns
         return exchange
+
+
+@cache
+def _name(api_key: int) -> str | None:
+    api = apis.by_key(api_key)
+    return api.name if api else None
 
 
 def _can_answer(frame: Frame, asked: Exchange) -> bool:

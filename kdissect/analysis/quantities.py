@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import UsageError
@@ -87,6 +86,8 @@ def parse_size(text: str) -> int:
 
 
 def _parse_amount(text: str, units: Mapping[str, int]) -> int | None:
+    from decimal import Decimal  # which few runs need, and the first line should not wait for
+
     match = _AMOUNT.fullmatch(text)
     unit = None if match is None else units.get(match["unit"].lower())
     return None if match is None or unit is None else int(Decimal(match["number"]) * unit)

@@ -5,7 +5,7 @@ kind, and a sentence for each of the first batches that have no readable record.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.analysis.carried import carried, open_carried
 from kdissect.analysis.snapshots import Snapshots
@@ -21,15 +21,27 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
+Note = tuple[tuple[int, int, str, int, int], str]
+"""A sentence about a batch, behind what sorts it."""
+
+
+class Found(NamedTuple):
+    """What was found in some connections of a capture: see ``Records``."""
+
+    exchanges: int
+    anomalies: Counter[str]
+    noted: list[Note]
+    unread: int
+    unfinished_snapshots: int
+
+
 class Records:
     """Finds them.
 
     Attributes:
         exchanges: how many were looked into.
         anomalies: of batches, by kind.
-        unreadable: of batches that have anomalies and no record: where they are, and what is wrong; at most
-            ``limits.notices``.
-        unread: how many such batches there were.
+        unread: how many batches there were that have anomalies and no record.
     """
 
     def __init__(
@@ -37,7 +49,8 @@ class Records:
     ) -> None:
         self.exchanges = 0
         self.anomalies: Counter[str] = Counter()
-        self.unreadable: list[str] = []
+        self._noted: list[Note] = []
+        self._unfinished_elsewhere = 0
         self.unread = 0
         self._are_meant = are_meant
         self._limits = limits
@@ -47,7 +60,26 @@ class Records:
     @property
     def unfinished_snapshots(self) -> int:
         """How many snapshots miss a slice."""
-        return self._snapshots.unfinished
+        return self._snapshots.unfinished + self._unfinished_elsewhere
+
+    def told(self) -> Found:
+        """What was found, for one that adds up what several have found."""
+        return Found(self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots)
+
+    def add(self, found: Found) -> None:
+        """Add what another one has found on other connections."""
+        self.exchanges += found.exchanges
+        self.anomalies += found.anomalies
+        self._noted = sorted(self._noted + found.noted)[: self._limits.notices]
+        self.unread += found.unread
+        self._unfinished_elsewhere += found.unfinished_snapshots
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Of batches that have anomalies and no record: where they are, and what is wrong; at most
+        ``limits.notices``.
+        """
+        return [text for _, text in self._noted]
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
         """Yield them in the order of their exchanges."""
@@ -73,9 +105,10 @@ class Records:
         if batch.records:
             return
         self.unread += 1
-        if len(self.unreadable) < self._limits.notices:
+        if len(self._noted) < self._limits.notices:
             wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
             exchange = found.exchange
-            self.unreadable.append(
-                f"{found.place or 'topic not told'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            text = f"{found.place or 'topic not told'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            self._noted.append(
+                ((*exchange.order, exchange.connection.id, exchange.number, self.unread), text)
             )

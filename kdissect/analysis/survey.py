@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from kdissect.analysis.census import Census
+from kdissect.analysis.census import Census, Packets
 from kdissect.anomalies import CATALOGUE, NOTE
 from kdissect.model import ANSWERED, UNACKNOWLEDGED
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kdissect.analysis.dialogue import Dialogue
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Exchange, Packet
+    from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
 
 Key = TypeVar("Key")
@@ -63,7 +63,7 @@ class Survey:
         self.unknown: Counter[tuple[int, int | None]] = Counter()
         self._most = limits.surveyed_ends
 
-    def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+    def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass."""
         return self.census.watch(packets)
 

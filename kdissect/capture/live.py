@@ -253,10 +253,15 @@ def check_names(names: tuple[str, ...]) -> None:
     """
     if not sys.platform.startswith("linux"):
         raise CaptureError("-i needs Linux; elsewhere: tcpdump -i IFACE -U -w - | kdissect live -")
-    known = [name for _, name in socket.if_nameindex()]
     for name in names:
-        if name != ANY and name not in known:
+        if not is_there(name):
+            known = [known for _, known in socket.if_nameindex()]
             raise CaptureError(f"no interface {name}; there are {', '.join((*known, ANY))}")
+
+
+def is_there(name: str) -> bool:
+    """Whether there is such an interface, up or down."""
+    return name == ANY or any(name == known for _, known in socket.if_nameindex())
 
 
 def is_up(name: str) -> bool:

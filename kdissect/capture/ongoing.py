@@ -53,6 +53,11 @@ class Waiting(Source):
         self.stopped = False
         self._came_ns = self._told_ns = time.monotonic_ns()
 
+    @property
+    def rereads(self) -> bool:
+        """What comes, comes once."""
+        return False
+
     def stop(self) -> None:
         """Wait for no more."""
         self.stopped = True
@@ -203,6 +208,7 @@ class Ongoing:
 
     Attributes:
         stopped: whether it was told to end.
+        left: is told of each source that was read to its end, when another one follows.
     """
 
     bytes_total = None
@@ -215,6 +221,7 @@ class Ongoing:
         self._bytes_before = 0
         self._packets = self._read()
         self.stopped = False
+        self.left: Callable[[Source], object] = lambda _: None
 
     def __iter__(self) -> Iterator[Packet | Lull]:
         return self._packets
@@ -287,6 +294,7 @@ class Ongoing:
             self._bytes_before += self._current.bytes_read
             for warning in self._current.warnings:
                 self._warn(warning)
+            self.left(self._current)
 
     def _warn(self, text: str) -> None:
         if len(self._warnings) < DEFAULT.notices:

@@ -1,4 +1,4 @@
-"""A pcap file -> ``Packet``: one pass over fixed headers. Holds nothing but the window it reads from.
+"""A pcap file -> ``Stretch``: one pass over fixed headers. Holds nothing but the window it reads from.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html
 
@@ -11,15 +11,16 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from kdissect.capture.source import BYTE_ORDERS, Form
+from kdissect.capture.source import BYTE_ORDERS, Form, one_by_one
 from kdissect.errors import CaptureError
-from kdissect.model import Interface, Lull, Packet
+from kdissect.model import Interface, Lull, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from kdissect.capture.source import Source
     from kdissect.capture.window import Window
+    from kdissect.model import Packet
 
 MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
@@ -38,7 +39,12 @@ def recognised(head: bytes) -> bool:
     return head[:4] in _ORDERS
 
 
-def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
+def packets(window: Window, source: Source) -> Generator[Packet | Lull, None, None]:
+    """The packets of ``stretches``, one by one."""
+    return one_by_one(stretches(window, source))
+
+
+def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
     """Packets in the order of the file, and lulls where the source waits for more.
 
     Raises:
@@ -58,11 +64,11 @@ def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
     source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
 
     unpack = struct.Struct(order + "4I").unpack_from
-    new = tuple.__new__
     tick_ns = 1 if magic == NANOSECONDS else 1000
     header = _PACKET_HEADER_BYTES[magic]
     limit = source.limits.packet_bytes
-    number = time_ns = 0
+    number = source.before
+    time_ns = captured = 0
     pos, need = FILE_HEADER_BYTES, header
     try:
         while window.more(pos, need) or window.waits:
@@ -74,24 +80,26 @@ def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
             data, pos, need = window.data, 0, header
             size = len(data)
             last = size - header
+            places = []
             while pos <= last:
                 seconds, ticks, captured, length = unpack(data, pos)
                 start = pos + header
                 end = start + captured
-                if captured > limit:
-                    raise CaptureError(
-                        f"packet {number + 1} claims {captured} captured bytes, more than {limit}, "
-                        f"at {window.place(pos)}"
-                    )
-                if end > size:
+                if end > size or captured > limit:
                     need = end - pos
                     break
-                number += 1
                 time_ns = seconds * 1_000_000_000 + ticks * tick_ns
-                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
-                yield new(Packet, (number, time_ns, interface, data[start:end], length))
+                places.append((time_ns, start, end, length))
                 pos = end
-            source.packets = number
+            if places:
+                number += len(places)
+                source.packets = number
+                yield Stretch(number - len(places) + 1, interface, data, places)
+            if captured > limit:
+                raise CaptureError(
+                    f"packet {number + 1} claims {captured} captured bytes, more than {limit}, "
+                    f"at {window.place(pos)}"
+                )
         if window.data:
             place = window.place(0)
             if len(window.data) >= header:

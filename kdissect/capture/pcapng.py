@@ -1,4 +1,4 @@
-"""A pcapng file -> ``Packet``, in one pass. Holds the window and the interfaces of the current section.
+"""A pcapng file -> ``Stretch``, in one pass. Holds the window and the interfaces of the current section.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 
@@ -10,13 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.capture.section import ENHANCED_PACKET, LEAST_BYTES, NO_CLOCK, SECTION, SIMPLE_PACKET, Section
-from kdissect.model import Lull, Packet
+from kdissect.capture.source import one_by_one
+from kdissect.model import Lull, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from kdissect.capture.source import Source
     from kdissect.capture.window import Window
+    from kdissect.model import Packet
 
 
 def recognised(head: bytes) -> bool:
@@ -24,18 +26,26 @@ def recognised(head: bytes) -> bool:
     return head[:4] == SECTION.to_bytes(4, "big")
 
 
-def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
+def packets(
+    window: Window, source: Source, section: Section | None = None
+) -> Generator[Packet | Lull, None, None]:
+    """The packets of ``stretches``, one by one."""
+    return one_by_one(stretches(window, source, section))
+
+
+def stretches(window: Window, source: Source, section: Section | None = None) -> Iterator[Stretch | Lull]:
     """Packets in the order of the file, and lulls where the source waits for more. A packet without a time
-    (simple packet block) gets that of the one before.
+    (simple packet block) gets that of the one before. ``section`` walks the blocks, if not one of its own.
 
     Raises:
         CaptureError: a block that contradicts itself, or an announced length beyond ``limits``; all packets
             before it have been yielded.
     """
-    section = Section(window, source)
-    new = tuple.__new__
+    section = section or Section(window, source)
     limit = source.limits.packet_bytes
-    number = others = time_ns = pos = 0
+    number = source.before
+    others = time_ns = pos = 0
+    places: list[tuple[int, int, int, int]] = []
     try:
         while (block := section.next_packet(pos)) is not None or window.waits:
             if block is None:
@@ -54,7 +64,7 @@ def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
                     clock, ticks, captured_bytes, length, pos = section.obsolete(pos)
                     interface, time_ns = clock.interface, section.exact(clock, ticks)
                 number += 1
-                yield Packet(number, time_ns, interface, captured_bytes, length)
+                yield Stretch(number, interface, captured_bytes, [(time_ns, 0, len(captured_bytes), length)])
                 continue
             # Nearly all blocks of nearly all files: as long as they follow each other in the window, stay.
             unpack, word, clock = section.enhanced, section.word, NO_CLOCK
@@ -65,20 +75,27 @@ def packets(window: Window, source: Source) -> Iterator[Packet | Lull]:
                 end = pos + total
                 if kind != ENHANCED_PACKET or end > size:
                     break
-                if captured > total - 32 or captured > limit or word(data, end - 4)[0] != total:
-                    raise section.refused(pos, captured)
-                if index != clock.number:
+                is_odd = captured > total - 32 or captured > limit or word(data, end - 4)[0] != total
+                if is_odd or index != clock.number:
+                    if places:
+                        number += len(places)
+                        yield Stretch(number - len(places) + 1, clock.interface, data, places)
+                        places = []
+                    if is_odd:
+                        raise section.refused(pos, captured)
                     clock = section.clock(index, pos)
                 if high < clock.plain_below:
                     time_ns = (high << 32 | low) * clock.tick_ns
                 else:
                     time_ns = section.exact(clock, high << 32 | low)
                 start = pos + 28
-                number += 1
-                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
-                yield new(Packet, (number, time_ns, clock.interface, data[start : start + captured], length))
+                places.append((time_ns, start, start + captured, length))
                 pos = end
+            number += len(places)
             source.packets = number - others
+            if places:
+                yield Stretch(number - len(places) + 1, clock.interface, data, places)
+                places = []
         if section.cut is not None:
             unit = f"packet {number + 1}" if section.cut_packet else "a block"
             source.warn(f"ends in the middle of {unit}, which begins at {section.cut}")

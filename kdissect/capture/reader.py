@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self, TypeAlias, cast
 from kdissect.capture import compression, pcap, pcapng
 from kdissect.capture.appearance import appearance
 from kdissect.capture.merge import Part, merged
-from kdissect.capture.source import InterfaceStatistics, Source
+from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, Limits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from types import TracebackType
 
-    from kdissect.model import Interface, Lull, Packet
+    from kdissect.model import Interface, Lull, Packet, Stretch
 
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -60,7 +60,7 @@ class Capture:
         self._named = len(origins)
         self._faults: list[str] = []
         self._sources: list[Source] = []
-        self._readers: list[Generator[Packet, None, None]] = []
+        self._readers: list[Generator[Stretch, None, None]] = []
         firsts_ns = []
         for origin in origins:
             try:
@@ -73,10 +73,15 @@ class Capture:
             self._sources.append(source)
         if not self._sources:
             raise self._nothing_read()
-        self._packets = self._read(firsts_ns)
+        self._stretches = self._read(firsts_ns)
+        self._packets = one_by_one(self._stretches)
 
     def __iter__(self) -> Iterator[Packet]:
         return self._packets
+
+    def stretches(self) -> Iterator[Stretch | Packet]:
+        """The same packets, many at once where they stand together: of one file, not of several."""
+        return self._stretches
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +94,7 @@ class Capture:
     def close(self) -> None:
         """Close all files; there are no more packets then."""
         self._packets.close()
+        self._stretches.close()
         for reader in self._readers:
             reader.close()
 
@@ -110,7 +116,7 @@ class Capture:
 
     @property
     def packets(self) -> int:
-        """Packets read so far, brought up to date with each block, and exact after the last."""
+        """Packets read so far; those are counted too that stand in a block which is being looked at."""
         return sum(source.packets for source in self._sources)
 
     @property
@@ -127,24 +133,28 @@ class Capture:
             for interface, counters in source.statistics.items()
         }
 
-    def _read(self, firsts_ns: list[int | None]) -> Generator[Packet, None, None]:
-        self._readers = [self._packets_of(source) for source in self._sources]
+    def _read(self, firsts_ns: list[int | None]) -> Generator[Stretch | Packet, None, None]:
+        self._readers = [self._stretches_of(source) for source in self._sources]
+        if self._named == 1:
+            yield from self._readers[0]
+            return
         parts = []
         for source, reader, first_ns in zip(self._sources, self._readers, firsts_ns, strict=True):
-            if source.size is None and self._named > 1:
+            packets: Iterator[Packet] = one_by_one(reader)
+            if source.size is None:
                 # A stream's first packet can only be had by reading it, and is then to be put back.
-                first = next(reader, None)
+                first = next(packets, None)
                 if first is not None:
-                    parts.append(Part(first.time_ns, chain([first], reader)))
+                    parts.append(Part(first.time_ns, chain([first], packets)))
             else:
-                parts.append(Part(first_ns or 0, reader))
+                parts.append(Part(first_ns or 0, packets))
         yield from merged(parts)
         if len(self._faults) == self._named and not self.packets:
             raise self._nothing_read()
 
-    def _packets_of(self, source: Source) -> Generator[Packet, None, None]:
+    def _stretches_of(self, source: Source) -> Generator[Stretch, None, None]:
         try:
-            yield from _packets_of_file(source)
+            yield from cast("Generator[Stretch, None, None]", stretches_of(source))  # it waits for nothing
         except CaptureError as error:
             if self._named == 1:
                 raise
@@ -158,6 +168,11 @@ class Capture:
 
 
 def packets_of(source: Source) -> Generator[Packet | Lull, None, None]:
+    """The packets of ``stretches_of``, one by one."""
+    return one_by_one(stretches_of(source))
+
+
+def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
     """Packets of one source in its order, whatever compression and format its content turns out to have; of a
     live source also lulls.
 
@@ -170,7 +185,7 @@ def packets_of(source: Source) -> Generator[Packet | Lull, None, None]:
             raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
             if file_format.recognised(window.data):
-                yield from file_format.packets(window, source)
+                yield from file_format.stretches(window, source)
                 return
         window.more(0, _APPEARANCE_BYTES)
         inside = f", behind its {method.name} compression," if method is not None else ""
@@ -197,7 +212,7 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
 
 def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
     """What a source begins with, and how it was compressed."""
-    window = Window(source.blocks())
+    window = Window(source.blocks(), again=source.rereads)
     window.wait_for(_MAGIC_BYTES)
     method = compression.recognised(window.data)
     if method is not None:
@@ -207,12 +222,8 @@ def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
     return window, method
 
 
-def _packets_of_file(source: Source) -> Generator[Packet, None, None]:
-    return cast("Generator[Packet, None, None]", packets_of(source))  # which waits for nothing
-
-
 def _first_ns(origin: Origin, limits: Limits) -> int | None:
     """Time of a file's first packet, None where it has none; the file is closed again."""
-    with closing(_packets_of_file(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
+    with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns

@@ -24,7 +24,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.live import Listener, Wanted, WentDown, check_names, is_up
+from kdissect.capture.live import Listener, Wanted, WentDown, check_names, is_there, is_up
+from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB
@@ -32,7 +33,6 @@ from kdissect.limits import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import Interface, Packet
 
 REFUSAL = "refused: "  # before why nothing can be captured
@@ -102,7 +102,8 @@ class Ear:
         self._taken = 0
         self._name, self._number, self._wanted = name, number, wanted
         self._accepted = self._dropped_by_system = 0  # before the interface went down for the last time
-        self._said_down = False
+        self._said_down = self._said_gone = False
+        self._interface: Interface | None = None
         self.open()
 
     def open(self) -> None:
@@ -118,19 +119,25 @@ class Ear:
                 self._said_down = True
                 _say(f"{self._name} is down; waiting until it is up")
             return
+        self._interface = listener.interface
         text = f'listening on {self._name}, filter "{self._wanted.filter}"'
         _say(f"{self._name} is up again" if self._said_down else text)
-        self._said_down = False
+        self._said_down = self._said_gone = False
         for note in listener.notes:
             _say(f"{self._name}: {note}")
 
     def look(self) -> None:
-        """An interface that was down may be up by now."""
-        if self.listener is None and is_up(self._name):
+        """An interface that was down may be up by now, or there no more."""
+        if self.listener is not None:
+            return
+        if is_up(self._name):
             try:
                 self.open()
             except CaptureError as error:
                 _say(str(error))
+        elif not self._said_gone and not is_there(self._name):
+            self._said_gone = True
+            _say(f"{self._name} is gone; waiting until there is one again")
 
     def take(self) -> list[Packet]:
         """Some of the packets that are there."""
@@ -146,24 +153,22 @@ class Ear:
 
     def left(self) -> int:
         """Packets that the kernel has, and that were not taken yet."""
-        if (counted := self.counted()) is None:
+        if self.listener is None or (counted := self.counted()) is None:
             return 0
         now = counted[1]
         return (now.accepted or 0) - (now.dropped_by_system or 0) - self._taken
 
     def counted(self) -> tuple[Interface, InterfaceStatistics] | None:
-        """What was counted of it so far; None while it is down."""
-        if self.listener is None:
+        """What was counted of it so far; None if it was never up."""
+        if self._interface is None:
             return None
-        now = self.listener.counted()
-        accepted = self._accepted + (now.accepted or 0)
-        by_system = self._dropped_by_system + (now.dropped_by_system or 0)
-        told = now._replace(
-            accepted=accepted,
-            dropped_by_system=by_system,
-            delivered=accepted - by_system - self.dropped,
-        )
-        return self.listener.interface, told
+        accepted, by_system = self._accepted, self._dropped_by_system
+        if self.listener is not None:
+            now = self.listener.counted()
+            accepted += now.accepted or 0
+            by_system += now.dropped_by_system or 0
+        delivered = accepted - by_system - self.dropped
+        return self._interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
 
     def _lose(self, listener: Listener) -> list[Packet]:
         """It went down: what came before."""

@@ -1,8 +1,8 @@
 """A file, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
 
-Holds one block of 64 KiB. Reading in such blocks costs the same per packet as a memory map
-(benchmarks/reading.py), does not make resident memory grow with the file, and serves pipes as well; larger
-blocks are no faster.
+Holds one block: of a file 256 KiB, of what comes bit by bit 64 KiB. Reading in such blocks costs the same per
+packet as a memory map (benchmarks/reading.py), does not make resident memory grow with the file, and serves
+pipes as well; larger ones would not stay in the processor's caches.
 """
 
 from __future__ import annotations
@@ -12,23 +12,30 @@ import select
 import stat
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, overload
 
 from kdissect.errors import CaptureError
+from kdissect.model import Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from io import FileIO
 
     from kdissect.limits import Limits
-    from kdissect.model import Interface
+    from kdissect.model import Interface, Lull, Packet
 
 BLOCK_BYTES = 64 * 1024
+FILE_BLOCK_BYTES = (
+    256 * 1024
+)  # several packets of 64 KiB: the last one in a block is read again with the next
 
 # glibc gives memory back to the system when more than 128 KiB are free, and takes it again with the next
 # block: with packets of 64 KiB a page fault for each page that is read, a third of the time. Freeing
 # something larger once teaches it to keep twice as much (mallopt(3), M_MMAP_THRESHOLD). Nothing is touched.
 bytes(8 * 1024 * 1024)
+
+Again = tuple[int, int]
+"""How many of the last bytes are to be read again, and how many are needed at least, those included."""
 
 BYTE_ORDERS = {"<": "little", ">": "big"}
 
@@ -65,6 +72,23 @@ class Form(NamedTuple):
     application: str | None = None
 
 
+@overload
+def one_by_one(stretches: Iterable[Stretch | Packet]) -> Generator[Packet, None, None]: ...
+
+
+@overload
+def one_by_one(stretches: Iterable[Stretch | Packet | Lull]) -> Generator[Packet | Lull, None, None]: ...
+
+
+def one_by_one(stretches: Iterable[Stretch | Packet | Lull]) -> Generator[Packet | Lull, None, None]:
+    """Each packet of its own."""
+    for each in stretches:
+        if isinstance(each, Stretch):
+            yield from each.packets
+        else:
+            yield each
+
+
 class Source:
     """One input as the user named it, and what reading it has told so far.
 
@@ -73,6 +97,7 @@ class Source:
         size: bytes of a regular file, None for what has no size before it ends.
         bytes_read: bytes taken from it, before decompression.
         packets: packets read, brought up to date with each block, exact when reading is over.
+        before: the number of the last packet that stands before what is read: 0, but for a part of a file.
         warnings: what was odd, a line each that begins with the name.
         statistics: the last counters of each interface.
         form: what kind of file it is; None before its first bytes were read, and where it is none.
@@ -84,11 +109,11 @@ class Source:
     """
 
     def __init__(
-        self, origin: str | os.PathLike[str] | IO[bytes], limits: Limits, *, block_bytes: int = BLOCK_BYTES
+        self, origin: str | os.PathLike[str] | IO[bytes], limits: Limits, *, block_bytes: int | None = None
     ) -> None:
         self.limits = limits
         self.bytes_read = 0
-        self.packets = 0
+        self.packets = self.before = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
         self.form: Form | None = None
@@ -97,7 +122,7 @@ class Source:
         self.reopened = False
         self.silent_ns = 0
         self.size: int | None = None
-        self._block_bytes = block_bytes
+        self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._path: Path | None = None
         self._stream: IO[bytes] | None = None
         if not isinstance(origin, (str, os.PathLike)):
@@ -114,6 +139,7 @@ class Source:
                 raise CaptureError(self.told(error)) from error
             if stat.S_ISREG(status.st_mode):
                 self.size = status.st_size
+                self._block_bytes = FILE_BLOCK_BYTES if block_bytes is None else block_bytes
 
     def told(self, fault: str | Exception) -> str:
         """A fault as a line that begins with this source's name."""
@@ -134,8 +160,15 @@ class Source:
         if len(self.interfaces) < self.limits.interfaces:
             self.interfaces[interface] = ticks_per_second
 
+    @property
+    def rereads(self) -> bool:
+        """Whether ``blocks`` can go back: those of a file that stays open."""
+        return self.size is not None and not self.reopened
+
     def blocks(self) -> Iterator[bytes]:
-        """Read from the beginning to the end, once. The file is closed when the iterator is."""
+        """Read from the beginning to the end, once. The file is closed when the iterator is. What is sent to
+        one that ``rereads`` goes back so many bytes, and asks for a block of at least so many.
+        """
         if self._path is not None:
             yield from self._file_blocks(self._path)
         elif self._stream is not None:
@@ -148,9 +181,9 @@ class Source:
         """Blocks of a file. A ``reopened`` one is open only while a block is read, so that any number of
         captures of the same time can be merged with the few file descriptors that a process has.
         """
-        if self.size is None or not self.reopened:
+        if not self.reopened:
             with path.open("rb", buffering=0) as file:
-                yield from self._stream_blocks(file)
+                yield from self._stream_blocks(file) if self.size is None else self._open_blocks(file)
             return
         identity = None
         while True:
@@ -165,6 +198,14 @@ class Source:
                 return
             self.bytes_read += len(block)
             yield block
+
+    def _open_blocks(self, file: FileIO) -> Generator[bytes, Again | None, None]:
+        size = self._block_bytes
+        while block := file.read(size):
+            self.bytes_read = file.tell()
+            left, need = (yield block) or (0, 0)
+            file.seek(-left, os.SEEK_CUR)
+            size = max(need, self._block_bytes)
 
     def _stream_blocks(self, stream: IO[bytes] | FileIO) -> Iterator[bytes]:
         # A buffered file's read() would wait for a whole block.

@@ -1,7 +1,9 @@
 """Blocks of bytes of any size -> a window that slides over them, so that a parser sees units in one piece.
 
 Holds the block that is being read plus, when a unit crosses blocks, the beginning of that unit: one unit and
-one block at most. A unit that is announced but never arrives costs no more than what did arrive.
+one block at most. A unit that is announced but never arrives costs no more than what did arrive. To join the
+two, all of the block would have to be copied: of a file on disk, what is left of a block is read again
+together with the next, which takes half the time.
 
 An empty block says that nothing more has come yet: only live captures have such (source.py).
 """
@@ -9,14 +11,21 @@ An empty block says that nothing more has come yet: only live captures have such
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from kdissect.capture.source import Again
 
 
 class Window:
     """The bytes of a stream that were read and not yet used.
+
+    Args:
+        blocks: of the stream.
+        unit: what places are counted in.
+        again: whether ``blocks`` gives again what it is asked for, see ``Source.blocks``.
 
     Attributes:
         data: those bytes; replaced by ``more`` and ``skip``, never changed in place.
@@ -24,11 +33,12 @@ class Window:
         waits: whether the last call of ``more`` failed only because nothing more has come yet.
     """
 
-    __slots__ = ("_blocks", "_unit", "data", "start", "waits")
+    __slots__ = ("_again", "_blocks", "_unit", "data", "start", "waits")
 
-    def __init__(self, blocks: Iterator[bytes], unit: str = "byte") -> None:
+    def __init__(self, blocks: Iterator[bytes], unit: str = "byte", *, again: bool = False) -> None:
         self._blocks = blocks
         self._unit = unit
+        self._again = again
         self.data = b""
         self.start = 0
         self.waits = False
@@ -41,8 +51,15 @@ class Window:
         """
         self.start += pos
         self.waits = False
+        left = len(self.data) - pos
+        if self._again and self.data and left < need:
+            try:
+                self.data = cast("Generator[bytes, Again, None]", self._blocks).send((left, need))
+            except StopIteration:
+                self.data = self.data[pos:]
+            return len(self.data) >= need
         pieces = [self.data[pos:]]
-        size = len(pieces[0])
+        size = left
         while size < need:
             block = next(self._blocks, None)
             if not block:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kdissect.cli.terminal import warn
 from kdissect.sinks.phrases import many
 from kdissect.sinks.shortcomings import shortcomings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kdissect.capture.ongoing import Ongoing
-    from kdissect.capture.reader import Capture
-    from kdissect.pipeline import Dissection
+    from collections import Counter
+    from collections.abc import Callable, Sequence
 
 MOST_NOTICES = 20
 _CONNECTIONS = "connections: "
@@ -21,9 +18,33 @@ _KAFKA = "Kafka"
 _UNRECOGNISED = "not recognised"
 
 
+class Read(Protocol):
+    """Captures that were read."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What was odd about them."""
+
+
+class Dissected(Protocol):
+    """What became of their packets, see ``pipeline.Dissection``."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Sentences about connections."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What there is to count."""
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Packets that were not looked at."""
+
+
 def close(
-    capture: Capture | Ongoing,
-    dissection: Dissection,
+    capture: Read,
+    dissection: Dissected,
     *,
     shown: int,
     complete: bool,
@@ -64,7 +85,7 @@ def _none_of(found: int, unmet: str) -> str:
     return f"{text}: {unmet}" if unmet else text
 
 
-def _nothing_found(dissection: Dissection) -> str:
+def _nothing_found(dissection: Dissected) -> str:
     counts = dissection.counts
     if not counts["packets"]:
         return "no packets"

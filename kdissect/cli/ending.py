@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from kdissect.capture.ongoing import Ongoing
@@ -17,13 +17,20 @@ class Ending:
     """Ctrl-C and SIGTERM -> the end of a capture, so that what was captured is shown and counted. The second
     time it ends at once.
 
+    Args:
+        ongoing: what is captured.
+        again: ends it the second time; by KeyboardInterrupt unless something else is said.
+
     Attributes:
         signal: which it was; None: none yet.
     """
 
-    def __init__(self, ongoing: Ongoing) -> None:
+    def __init__(
+        self, ongoing: Ongoing, again: Callable[[int, FrameType | None], object] = signal.default_int_handler
+    ) -> None:
         self.signal: int | None = None
         self._ongoing = ongoing
+        self._again = again
 
     @contextmanager
     def waited_for(self, duration_ns: int | None) -> Iterator[None]:
@@ -39,8 +46,9 @@ class Ending:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _take(self, number: int, _: FrameType | None) -> None:
+    def _take(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            raise KeyboardInterrupt
+            self._again(number, frame)
+            return
         self.signal = number
         self._ongoing.stop()

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
+    from kdissect.analysis.survey import Survey
     from kdissect.cli.running import Asked
+    from kdissect.cli.whole import Whole
 
 SIGNALLED = 128  # an exit status: this, and the number of the signal that ended the command
 _STDIN = "-"
@@ -199,6 +201,11 @@ class Given:
             raise click.UsageError("-b knows no packets:; -a packets: stops")
         return cls(wanted, follow, None if target is None else Path(target), ring, stop)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what is listened to."""
+        return self.wanted.names if self.wanted is not None else (self.follow or _STDIN,)
+
     def open(self, asked: Asked) -> Ongoing:
         """Begin to listen.
 
@@ -252,20 +259,38 @@ def list_interfaces() -> None:
 
 
 class LiveRun(Run):
-    """A run over packets as they come."""
+    """A run over packets as they come.
 
-    def __init__(self, asked: Asked, given: Given, ongoing: Ongoing, ending: Ending, out: TextIO) -> None:
+    Attributes:
+        ongoing: where they come from.
+        losses: counts those that were dropped, and calls whoever wants to know of the time.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        given: Given,
+        ongoing: Ongoing,
+        ending: Ending,
+        out: TextIO,
+        survey: Survey | None,
+    ) -> None:
+        self.ongoing = ongoing
         self.ending = ending
         self.losses = Losses(ongoing)
         self.recording = Recording(given.target, given.ring, given.stop, f"kdissect {__version__}")
         self._has_counters = given.wanted is not None
         packets = self.recording.watch(self.losses.watch(ongoing))
-        super().__init__(asked, ongoing, packets, out, ExitStack())
+        self._is_closed = False
+        super().__init__(asked, ongoing, packets, out, ExitStack(), survey=survey)
 
     def close(self) -> None:
-        """Finish what is written."""
-        if isinstance(self.capture, Ongoing) and self._has_counters:
-            self.capture.finish()
+        """Finish what is written, and count what was dropped; the second time there is nothing left to do."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._has_counters:
+            self.ongoing.finish()
         self.losses.look()
         self.recording.close(self.capture.statistics, time.time_ns())
 
@@ -292,12 +317,16 @@ class LiveRun(Run):
 
 
 @contextmanager
-def listening(asked: Asked, given: Given) -> Iterator[LiveRun]:
-    """Begin to listen, and wait for the first packet."""
+def listening(
+    asked: Asked, given: Given, survey: Survey | None = None, whole: Whole | None = None
+) -> Iterator[LiveRun]:
+    """Begin to listen, and wait for the first packet. A ``survey`` is told what there was; what is ``whole``
+    is not interrupted by a second Ctrl-C.
+    """
     with given.open(asked) as ongoing, output() as out:
-        ending = Ending(ongoing)
+        ending = Ending(ongoing) if whole is None else Ending(ongoing, whole.press)
         with ending.waited_for(given.stop.duration_ns):
-            run = LiveRun(asked, given, ongoing, ending, out)
+            run = LiveRun(asked, given, ongoing, ending, out, survey)
             try:
                 yield run
             finally:

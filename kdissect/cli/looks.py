@@ -8,13 +8,8 @@ import click
 
 from kdissect.cli.options import colour_option, together
 from kdissect.cli.terminal import wants_colour, width
-from kdissect.sinks.columns import EXCHANGE
-from kdissect.sinks.csvlines import CsvLines
-from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.table import Table, is_narrow
-from kdissect.sinks.tally import Tally
 from kdissect.sinks.times import FORMATS, Times
-from kdissect.sinks.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,16 +101,36 @@ class Look(NamedTuple):
         digits = 3 if is_line and is_narrow(columns_of_terminal) else 6
         return Times(self.times or usual, first_ns=first_ns, digits=digits)
 
-    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool) -> Sink:
-        """What shows them; ``flush`` each at once."""
+    def can_be_shared(self, out: TextIO) -> bool:
+        """Whether several processes can show them: none needs to know what another one shows, but for the
+        widths of columns.
+        """
+        is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
+        return (
+            self.times not in ("d", "dd")
+            and not self.quiet
+            and not (is_table and (out.isatty() or wants_colour(out, self.colour)))
+        )
+
+    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool, gap: str | None = None) -> Sink:
+        """What shows them; ``flush`` each at once; ``gap`` as of ``Table``. Lines begin at once: what shows
+        other things is imported when it is chosen.
+        """
         if self.quiet:
+            from kdissect.sinks.tally import Tally
+
             return Tally(out)
         opener = _opener(asked) if self.with_records else None
         if self.as_json or self.as_csv:
+            from kdissect.sinks.csvlines import CsvLines
+            from kdissect.sinks.jsonlines import JsonLines
+
             machine = JsonLines if self.as_json else CsvLines
             return machine(out.buffer.write, columns=_columns(opener), flush_each=flush)
         colour = wants_colour(out, self.colour)
         if self.tree or self.show_bytes:
+            from kdissect.sinks.tree import Tree
+
             return Tree(
                 out,
                 times,
@@ -125,7 +140,7 @@ class Look(NamedTuple):
                 show_secrets=asked.show_secrets,
                 opener=opener,
             )
-        return Table(out, times, width=width(out), colour=colour)
+        return Table(out, times, width=width(out), colour=colour, gap=gap)
 
     def _check(self, others: Mapping[str, bool]) -> None:
         detail = self.tree or self.show_bytes
@@ -151,6 +166,8 @@ def _opener(asked: Asked) -> Opener:
 
 def _columns(opener: Opener | None) -> Sequence[Column]:
     if opener is None:
+        from kdissect.sinks.columns import EXCHANGE
+
         return EXCHANGE
     from kdissect.sinks.recordbodies import with_records
 

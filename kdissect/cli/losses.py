@@ -12,7 +12,7 @@ from kdissect.model import Lull
 from kdissect.sinks.phrases import many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.source import InterfaceStatistics
@@ -27,6 +27,8 @@ class Losses:
 
     Attributes:
         by_kernel, by_us: dropped so far.
+        also: told of packet time whenever there is a look at it: while packets come, and twenty times a
+            second while none do.
     """
 
     def __init__(self, ongoing: Ongoing) -> None:
@@ -34,12 +36,15 @@ class Losses:
         self._ongoing = ongoing
         self._said = (0, 0)
         self._say_at = 0.0
+        self.also: list[Callable[[int], object]] = []
 
     def watch(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
         """Let packets pass, and look at what was counted from time to time."""
         for number, packet in enumerate(packets):
             if not number % _LOOK_EVERY or isinstance(packet, Lull):
                 self.look()
+                for tell in self.also:
+                    tell(packet.time_ns)
             yield packet
         self.look()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from kdissect import __version__
 from kdissect.cli import habits
+from kdissect.cli.commands import Commands
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import KdissectError
 
@@ -23,6 +23,7 @@ COMMANDS = {
     "summary": "Tell who talked to whom about what, how fast, and with which errors.",
     "check": "Tell what kind of capture this is, and how good.",
     "export": "Write typed tables for Spark, DuckDB, pandas, polars.",
+    "spark": "Decode and analyse on Spark: on this machine, or on a cluster.",
     "apis": "Show which apis and versions are known, and their layouts.",
 }
 EXAMPLES = """\b
@@ -37,44 +38,19 @@ Examples:
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-class Commands(click.Group):
-    """The commands of ``COMMANDS``, each in the module of its name, imported when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
-        """All names, in the order of ``COMMANDS``."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"kdissect.cli.{cmd_name}"), cmd_name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; without any there is help, on stderr, since nothing was asked for."""
-        if not args:
-            click.echo(ctx.get_help(), err=True)
-            ctx.exit(USAGE)
-        return super().parse_args(ctx, args)
+class Kdissect(Commands):
+    """The commands; a file where one of them belongs gets a hint."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was called; a file in its place gets a hint."""
+        """Find the command that was called."""
         if args[0] not in COMMANDS and (args[0] == "-" or Path(args[0]).is_file()):
             ctx.fail(f"{args[0]} is a file, not a command; try: kdissect read {args[0]}")
-        if args[0] not in COMMANDS:
-            ctx.fail(f'no command "{args[0]}"; there are {", ".join(COMMANDS)}')
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Commands, context_settings=SETTINGS, epilog=EXAMPLES)
+@click.group(cls=Kdissect, module=__package__, told=COMMANDS, context_settings=SETTINGS, epilog=EXAMPLES)
 @click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
 def kdissect() -> None:
     """Tell what really happened between Kafka clients and brokers, from captured packets alone.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kdissect.analysis.ports import parse_port_rule, parse_ports
 from kdissect.cli.limiting import limits_option
+from kdissect.errors import UsageError
 from kdissect.limits import LIVE
 from kdissect.model import KINDS
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
-
-_DECODE_AS = re.compile(r"(?:tcp\.port==)?(?P<ports>[\d,-]+?)(?:,(?P<protocol>[a-z]\w*))?", re.IGNORECASE)
-_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-_MOST_PORT = 65_535
 
 
 class ExchangeId(NamedTuple):
@@ -34,33 +31,28 @@ class ExchangeId(NamedTuple):
 
 
 def to_ports(text: str) -> frozenset[int]:
-    """``9092``, ``9092,9192``, ``9092-9095``.
+    """See ``parse_ports``.
 
     Raises:
-        click.BadParameter: it is none of these.
+        click.BadParameter: it is none.
     """
-    ports: set[int] = set()
-    for part in text.split(","):
-        match = _PORTS.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last <= _MOST_PORT:
-            raise click.BadParameter(f'"{text}" is no port; write 9092, 9092,9192 or 9092-9095')
-        ports.update(range(first, last + 1))
-    return frozenset(ports)
+    return _told(parse_ports, text)
 
 
 def to_kafka_ports(text: str) -> frozenset[int]:
-    """``tcp.port==9093,kafka`` as tshark has it; the ports alone do as well.
+    """See ``parse_port_rule``.
 
     Raises:
         click.BadParameter: it is no such rule.
     """
-    match = _DECODE_AS.fullmatch(text.replace(" ", ""))
-    if match is None:
-        raise click.BadParameter(f'"{text}" is no rule; write tcp.port==9093,kafka')
-    if (match["protocol"] or "kafka").lower() != "kafka":
-        raise click.BadParameter(f'a port can be taken for kafka only, not for "{match["protocol"]}"')
-    return to_ports(match["ports"])
+    return _told(parse_port_rule, text)
+
+
+def _told(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def to_exchange_id(text: str) -> ExchangeId:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.looks import Look, look_options
 from kdissect.cli.options import exchange_option, filter_options, input_options
-from kdissect.cli.running import Asked, running
+from kdissect.cli.running import Asked, Selection, running
+from kdissect.sinks.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,10 +60,13 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
     is_flag=True,
     help="Compare the checksums of all record batches, without opening any; records does it anyway.",
 )
+@jobs_option("One process does what has to know of all: -w, -q, -t d and dd, lines on a terminal; and stdin.")
 @click.option(
     "-l", "flush", is_flag=True, help="Write each exchange at once, for a pipe that somebody watches."
 )
-def read(count: int | None, target: str | None, check_crcs: bool, flush: bool, **options: Any) -> None:
+def read(
+    count: int | None, target: str | None, check_crcs: bool, flush: bool, jobs: int | None, **options: Any
+) -> None:
     """Show what Kafka clients and brokers said in a capture.
 
     FILE is pcap or pcapng, plain or compressed by gzip, zstd or lz4; - is stdin. Several files are one
@@ -73,6 +79,11 @@ def read(count: int | None, target: str | None, check_crcs: bool, flush: bool, *
 
         write(asked, target, count)
         return
+    can_share = sys.stdout is not None and look.can_be_shared(sys.stdout)
+    jobs = processes(asked, jobs, by_default=not (count or flush), ever=can_share)
+    if jobs > 1:
+        _share(asked, look, jobs, count, check_crcs=check_crcs)
+        return
     with running(asked, bar=lambda out: look.quiet or not out.isatty()) as run:
         times = look.clock(run.out, run.first_ns)
         sink = look.sink(run.out, times, asked, flush=flush)
@@ -83,10 +94,43 @@ def read(count: int | None, target: str | None, check_crcs: bool, flush: bool, *
     run.end("exchange")
 
 
-def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
-    """Add what is wrong with checksums to the anomalies of each exchange."""
-    from kdissect.analysis.carried import crc_anomalies
+def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
+    """The same by several processes."""
+    from kdissect.cli.sharing import sharing
+    from kdissect.parallel.aligning import SEAM, Aligned, Texts
+    from kdissect.parallel.work import Page, Text
+    from kdissect.sinks.tree import Tree
 
+    with sharing(asked, bar=lambda out: not out.isatty()) as run:
+        page = cast("Any", Page(run.out))
+        sink = look.sink(page, look.clock(run.out, run.first_ns), asked, flush=False, gap=SEAM)
+        page.flush = sink.close
+        grows = sink if isinstance(sink, Table) else None
+        write = run.out.buffer.write
+        write(page.take())  # a heading
+
+        def feed(exchange: Exchange) -> None:
+            _check(exchange)
+            sink.feed(exchange)
+
+        skip = 0
+        if isinstance(sink, Tree):
+            sink.is_first, skip = False, 1
+        form = Texts(write, skip) if grows is None else Aligned(write, grows.widths)
+        work = Text(Selection(asked), page, feed if check_crcs else sink.feed, grows)
+        run.gather(jobs, lambda _: work, form, form.take, count)
+    run.tell(run.shown)
+    run.end("exchange")
+
+
+def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
     for exchange in exchanges:
-        exchange.anomalies += crc_anomalies(exchange)
+        _check(exchange)
         yield exchange
+
+
+def _check(exchange: Exchange) -> None:
+    """Add what is wrong with checksums to the anomalies of an exchange."""
+    from kdissect.analysis.carried import crc_anomalies  # and with it every codec, for those who ask
+
+    exchange.anomalies += crc_anomalies(exchange)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
 from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options
-from kdissect.cli.running import Asked, running
+from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
@@ -23,10 +25,14 @@ from kdissect.sinks.table import is_narrow
 from kdissect.sinks.times import FORMATS, Times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Protocol, TextIO
 
     from kdissect.analysis.carried import CarriedRecord
+    from kdissect.analysis.recordfilters import RecordFilter
     from kdissect.analysis.records import Records
+    from kdissect.cli.sharing import SharedRun
+    from kdissect.model import Exchange
 
     class Sink(Protocol):
         """Where records end."""
@@ -128,11 +134,12 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
     metavar="FORMAT",
     help=f"How times are written. {_TIMES}.",
 )
+@jobs_option("One process does what has to know of all: --unique, -o, -q, -t d and dd, lines on a terminal.")
 @click.option(
     "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
 )
 @colour_option
-def records(count: int | None, **options: Any) -> None:
+def records(count: int | None, jobs: int | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
     Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
@@ -149,6 +156,13 @@ def records(count: int | None, **options: Any) -> None:
     topics, partitions = asked.criteria["topic"], asked.criteria["partition"]
     are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), asked.limits)
     found = Records(are_meant, asked.limits, show_secrets=asked.show_secrets)
+    can_share = wanted is None and not options["unique"] and look.can_be_shared
+    jobs = processes(asked, jobs, by_default=not (count or look.flush), ever=can_share)
+    if jobs > 1:
+        shared = _share(asked, look, found, are_meant, jobs, count)
+        _tell(found, shared.shown, complete=shared.complete)
+        shared.end("record")
+        return
     opened = (
         listening(asked, Given(wanted))
         if wanted is not None
@@ -173,6 +187,40 @@ def records(count: int | None, **options: Any) -> None:
     if isinstance(sink, RecordFiles):
         warn(sink.told())
     run.end("record")
+
+
+def _share(
+    asked: Asked, look: Look, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
+) -> SharedRun:
+    """Several processes show them; ``found`` is told what they found."""
+    from kdissect.cli.sharing import sharing
+    from kdissect.parallel.aligning import SEAM, Aligned, Texts
+    from kdissect.parallel.work import Page, Text
+
+    with sharing(asked, bar=lambda out: not out.isatty()) as run:
+        page = cast("Any", Page(run.out))
+        sink: Any = _sink(look, page, _times(look, run.out, run.first_ns), gap=SEAM)
+        page.flush = sink.close
+        grows = sink if isinstance(sink, RecordTable) else None
+        is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
+        write = run.out.buffer.write
+        write(page.take())  # a heading
+
+        def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
+            if is_whole:
+                return ((len(batch), batch) for batch in found.batches((exchange,)))
+            return ((1, record) for record in found.of((exchange,)))
+
+        if look.tree:
+            sink.is_first = False
+        form = Texts(write, int(look.tree)) if grows is None else Aligned(write, grows.widths)
+        feed = sink.feed_batch if is_whole else sink.feed
+        work = Text(Selection(asked), page, feed, grows, rows, cuts=bool(count), end=found.told)
+        run.gather(jobs, lambda _: work, form, form.take, count)
+    for told in run.made:
+        found.add(told)
+    run.tell(found.exchanges)
+    return run
 
 
 def _asked(options: dict[str, Any]) -> Asked:
@@ -203,6 +251,20 @@ class Look(NamedTuple):
         """Whether nothing is written to stdout while records come."""
         return self.quiet or self.folder is not None
 
+    @property
+    def can_be_shared(self) -> bool:
+        """Whether several processes can show them: none needs to know what another one shows, but for the
+        widths of columns.
+        """
+        is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv)
+        out = sys.stdout
+        return not (
+            out is None
+            or self.is_silent
+            or self.times in ("d", "dd")
+            or (is_table and (out.isatty() or wants_colour(out, self.colour)))
+        )
+
     def check(self) -> None:
         """Refuse two ways at once."""
         ways = {
@@ -224,7 +286,7 @@ def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
     return Times(look.times or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
 
 
-def _sink(look: Look, out: TextIO, times: Times) -> Sink:
+def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink:
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
@@ -238,7 +300,7 @@ def _sink(look: Look, out: TextIO, times: Times) -> Sink:
         from kdissect.sinks.recordtree import RecordTree
 
         return RecordTree(out, times, colour=colour, whole=look.full)
-    return RecordTable(out, times, width=width(out), colour=colour)
+    return RecordTable(out, times, width=width(out), colour=colour, gap=gap)
 
 
 def _tell(found: Records, shown: int, *, complete: bool) -> None:
@@ -250,7 +312,8 @@ def _tell(found: Records, shown: int, *, complete: bool) -> None:
     if found.unfinished_snapshots:
         warn(f"a slice is missing of {many(found.unfinished_snapshots, 'snapshot')}")
     if found.anomalies:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.anomalies.most_common())
+        counted = sorted(found.anomalies.items(), key=lambda item: (-item[1], item[0]))
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in counted)
         warn(f"wrong or odd in record batches: {kinds}")
     if complete and found.exchanges and not shown:
         warn(f"no such record in {many(found.exchanges, 'exchange')}")

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kdissect.analysis import filters
-from kdissect.analysis.where import compile_where
+from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.cli import closing
 from kdissect.cli.options import CRITERIA, ExchangeId, all_ports
-from kdissect.cli.readable import Readable
 from kdissect.cli.showing import show
 from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn
 from kdissect.limits import DEFAULT, Limits
 from kdissect.pipeline import Dissection, dissect
-from kdissect.sinks import columns
 from kdissect.sinks.phrases import many
 
 if TYPE_CHECKING:
@@ -36,10 +35,11 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.analysis.survey import Survey
+    from kdissect.analysis.where import Where
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.capture.trail import Trail
-    from kdissect.model import Exchange, Lull, Packet
+    from kdissect.model import Exchange, Lull, Packet, Stretch
 
 Row = TypeVar("Row")
 
@@ -94,11 +94,45 @@ class Asked:
             kafka_ports=all_ports(options.pop("decode_as")),
             show_secrets=options.pop("show_secrets"),
             no_progress=no_progress,
-            wanted=filters.build(**criteria, where=compile_where(where, columns.resolve) if where else None),
+            wanted=filters.build(**criteria, where=_compiled(where) if where else None),
             criteria=criteria,
             ids=frozenset(options.pop("exchanges", ())),
             limits=options.pop("limits", DEFAULT),
         )
+
+
+def _compiled(where: str) -> Where:
+    from kdissect.analysis.where import compile_where
+    from kdissect.sinks.columns import resolve
+
+    return compile_where(where, resolve)
+
+
+class Selection:
+    """Tells which exchanges are asked for.
+
+    Args:
+        asked: has filters and names.
+        passed_over: told of each of the others.
+    """
+
+    def __init__(self, asked: Asked, passed_over: Callable[[Exchange], object] | None = None) -> None:
+        self._wanted = asked.wanted
+        self._ids = asked.ids
+        self._passed_over = passed_over
+        self._is_first = True
+
+    def __call__(self, exchange: Exchange) -> bool:
+        """Whether this one is."""
+        ids = self._ids
+        if (not ids or (exchange.connection.id, exchange.number) in ids) and self._wanted.matches(exchange):
+            self._is_first = False
+            return True
+        if self._passed_over is not None:
+            self._passed_over(exchange)
+        if self._is_first:  # until one is what was asked for, it may be of use to know what there was instead
+            self._wanted.pass_over(exchange)
+        return False
 
 
 class Run:
@@ -117,7 +151,7 @@ class Run:
         self,
         asked: Asked,
         capture: Capture | Ongoing,
-        packets: Iterable[Packet | Lull],
+        packets: Iterable[Stretch | Packet | Lull],
         out: TextIO,
         bar: ExitStack,
         trail: Trail | None = None,
@@ -136,8 +170,10 @@ class Run:
         if first is not None:
             asked.wanted.begin(first.time_ns)
         watched: Iterable[Any] = chain(() if first is None else (first,), self._readable)
-        for watcher in (trail, survey):
-            watched = watched if watcher is None else watcher.watch(watched)
+        if trail is not None:
+            watched = trail.watch(one_by_one(watched))
+        if survey is not None:
+            watched = survey.watch(watched)
         self.dissection: Dissection = dissect(
             watched,
             limits=asked.limits,
@@ -149,19 +185,10 @@ class Run:
         )
 
     def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
-        """Yield the exchanges that are asked for; tell of each of the others."""
-        wanted, ids = self._asked.wanted, self._asked.ids
-        is_first = True
-        for exchange in self.dissection:
-            is_meant = not ids or (exchange.connection.id, exchange.number) in ids
-            if is_meant and wanted.matches(exchange):
-                is_first = False
-                yield exchange
-                continue
-            if passed_over is not None:
-                passed_over(exchange)
-            if is_first:  # until one is what was asked for, it may be of use to know what there was instead
-                wanted.pass_over(exchange)
+        """The exchanges that are asked for; ``passed_over`` is told of each of the others."""
+        if self._asked.wanted.is_empty and not self._asked.ids:
+            return iter(self.dissection)
+        return filter(Selection(self._asked, passed_over), self.dissection)
 
     def show(
         self,
@@ -173,7 +200,7 @@ class Run:
         size: Callable[[Row], int] | None = None,
     ) -> None:
         """Feed a sink, and end the progress bar's line."""
-        self.shown, self.interrupted = show(rows, feed, most, self.out.flush if flush else None, size)
+        self.shown, self.interrupted = show(rows, feed, most, self.out.flush, flush_each=flush, size=size)
         self.complete = not self.interrupted and (most is None or self.shown < most)
         self._bar.close()
 

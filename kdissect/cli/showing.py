@@ -14,7 +14,9 @@ def show(
     rows: Iterable[Row],
     feed: Callable[[Row], object],
     most: int | None,
-    flush: Callable[[], object] | None,
+    flush: Callable[[], object],
+    *,
+    flush_each: bool = False,
     size: Callable[[Row], int] | None = None,
 ) -> tuple[int, bool]:
     """Feed the sink.
@@ -23,19 +25,21 @@ def show(
         rows: exchanges, records or batches of records.
         feed: the sink's.
         most: after how many to stop, None: never.
-        flush: called after each row that somebody watches.
+        flush: called after the first row, for somebody who waits for it.
+        flush_each: call it after every row.
         size: how many a row counts for; None: each is one.
 
     Returns:
         How many rows the sink got, and whether Ctrl-C ended it.
     """
     shown = 0
-    is_interrupted = False
+    is_first, is_interrupted = True, False
     try:
         for row in rows:
             shown += 1 if size is None else size(row)
             feed(row)
-            if flush is not None:
+            if flush_each or is_first:
+                is_first = False
                 flush()
             if shown == most:
                 break

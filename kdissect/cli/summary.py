@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.analysis.quantities import parse_duration
 from kdissect.analysis.summary.traffic import BY
+from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import colour_option, filter_options, input_options
-from kdissect.cli.running import Asked, Run, running
+from kdissect.cli.running import Asked, Run, Selection, running
 from kdissect.cli.terminal import output, wants_colour, width
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.analysis.summary.document import Summary
     from kdissect.analysis.summary.summarizer import Summarizer
 
@@ -29,6 +34,7 @@ Examples:
   kdissect summary --versions --fail capture.pcap   exit status 1 when an upgrade would break a client
   kdissect summary --findings --fail capture.pcap   exit status 1 when there is one
   kdissect summary --lag --group 'billing*' capture.pcap
+  kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
 Latency runs from a request's last byte to its response's first, throttle time apart; Fetches that found
@@ -84,6 +90,13 @@ def _to_interval(text: str) -> int:
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON document; docs/summary.schema.json tells its form."
 )
+@click.option(
+    "--sketches",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the distributions of latencies there too: JSON lines, to merge with those of other captures.",
+)
+@jobs_option("One process reads stdin. Percentiles may differ within their tolerance.")
 @colour_option
 def summary(
     by: str | None,
@@ -93,7 +106,9 @@ def summary(
     lists_rules: bool,
     fail: bool,
     as_json: bool,
+    sketches: Path | None,
     colour: str,
+    jobs: int | None,
     **options: Any,
 ) -> None:
     """Tell who talked to whom about what, how fast, and with which errors.
@@ -116,14 +131,33 @@ def summary(
     summarizer = Summarizer(
         asked.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
     )
-    with running(asked, bar=lambda _: True) as run:
-        run.show(run.selected(), summarizer.feed)
+    with _counting(asked, summarizer, processes(asked, jobs)) as run:
         document = ordered(viewed(_closed(summarizer, asked, run), by, parts), order)
         _write(run, document, limit, colour, as_json=as_json)
+        if sketches is not None:
+            _sketch(sketches, summarizer, by)
     run.tell(run.shown)
     run.end("exchange")
     if fail and ((document.versions is not None and document.versions.refused) or document.findings):
         raise click.exceptions.Exit(FINDINGS)
+
+
+@contextmanager
+def _counting(asked: Asked, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
+    """A run of which all is counted."""
+    if jobs == 1:
+        with running(asked, bar=lambda _: True) as run:
+            run.show(run.selected(), summarizer.feed)
+            yield run
+        return
+    from kdissect.cli.sharing import sharing
+    from kdissect.parallel.sums import Sum, Sums
+
+    with sharing(asked, bar=lambda _: True) as shared:
+        shared.gather(jobs, lambda _: Sums(Selection(asked), summarizer), Sum(), lambda _: None)
+        for told in shared.made:
+            summarizer.merge(told)
+        yield shared
 
 
 def _closed(summarizer: Summarizer, asked: Asked, run: Run) -> Summary:
@@ -143,6 +177,16 @@ def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_js
         document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
     )
     page.write(run.out, sections, width=columns, colour=wants_colour(run.out, colour))
+
+
+def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
+    from kdissect.sinks import sketchlines
+
+    try:
+        with path.open("wb") as file:
+            file.writelines(sketchlines.lines(summarizer, by))
+    except OSError as error:
+        raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _list_rules(colour: str, *, as_json: bool) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
-    from kdissect.model import Packet
+    from kdissect.model import Packet, Stretch
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
@@ -25,7 +25,7 @@ INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
 
 LEAST_WIDTH = 60
 BAR_FROM_BYTES = 4_000_000  # a smaller capture is read before a bar could be looked at
-_BAR_PACKETS = 4096
+_BAR_BYTES = 1_000_000
 _NO_TIME = 1e-3  # seconds: a rate needs some
 
 
@@ -97,11 +97,11 @@ def _abandon(out: TextIO) -> None:
 
 
 @contextmanager
-def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Packet]]:
-    """The capture's packets, and where that helps a bar on stderr while they are taken."""
+def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Stretch | Packet]]:
+    """The stretches of a capture, and where that helps a bar on stderr while they are taken."""
     total = capture.bytes_total
     if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
-        yield capture
+        yield capture.stretches()
         return
     from kdissect.sinks.phrases import size  # which only somebody who waits needs
 
@@ -112,11 +112,11 @@ def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Packet]]:
 
     with click.progressbar(length=total, label="reading", file=sys.stderr, item_show_func=rate) as bar:
 
-        def watched() -> Iterator[Packet]:
-            for number, packet in enumerate(capture):
-                if not number % _BAR_PACKETS:
+        def watched() -> Iterator[Stretch | Packet]:
+            for each in capture.stretches():
+                if capture.bytes_read - bar.pos >= _BAR_BYTES or not bar.pos:
                     bar.update(capture.bytes_read - bar.pos, capture.bytes_read)
-                yield packet
+                yield each
             bar.update(total - bar.pos, total)
 
         yield watched()

@@ -45,13 +45,18 @@ class Whole:
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return
-        signal.signal(signal.SIGINT, self._press)
+        signal.signal(signal.SIGINT, self.press)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def _press(self, _number: int, _frame: FrameType | None) -> None:
+    def press(self, _number: int, _frame: FrameType | None) -> None:
+        """Ctrl-C was pressed.
+
+        Raises:
+            KeyboardInterrupt: nothing is being done that has to be whole.
+        """
         if not self._is_busy:
             raise KeyboardInterrupt
         self._was_pressed = True

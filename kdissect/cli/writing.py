@@ -19,6 +19,7 @@ from kdissect import __version__
 from kdissect.analysis.credentials import may_carry_credentials, may_hide_credentials
 from kdissect.analysis.survey import Survey
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.capture.trail import Trail
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.running import running
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
+    from kdissect.analysis.census import Packets
     from kdissect.analysis.dialogue import Dialogue
     from kdissect.cli.running import Asked, Run
-    from kdissect.model import Closed, Exchange, Packet
+    from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
 
 STDIN = STDOUT = "-"
@@ -46,7 +48,7 @@ class Ends(Survey):
         self._trail = trail
         self._with_secrets = asked.show_secrets
 
-    def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+    def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass, without a look at them."""
         return iter(packets)
 
@@ -172,7 +174,7 @@ def _copied(asked: Asked, trail: Trail, file: BinaryIO, *, bar: bool) -> int:
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=asked.limits.interfaces)
     capture = trail.kept() or open_capture(*asked.paths, limits=asked.limits)
     with capture, progress(capture, wanted=bar and not asked.no_progress) as packets:
-        for packet in trail.pick(packets):
+        for packet in trail.pick(one_by_one(packets)):
             writer.write(packet)
             written += 1
     file.flush()

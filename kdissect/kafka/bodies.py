@@ -25,8 +25,7 @@ from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.headers import RequestHeader
     from kdissect.kafka.schema import Draft, Message
     from kdissect.model import Body, Exchange, Frame
@@ -61,22 +60,27 @@ class Decoded(NamedTuple):
 
 
 class _Plain(NamedTuple):
-    """How to read a body to which nothing has to be done when it decodes to its last byte: the usual one."""
+    """How to read a body to which nothing has to be done when it decodes to its last byte: the usual one.
+
+    Attributes:
+        tags: what stands behind the correlation id of a response.
+    """
 
     layout: Layout
-    decode: Callable[[bytes, int], tuple[Body, int]]
+    decode: Decoder
+    tags: bytes
 
 
 def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
     """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done."""
-    frame, header = exchange.request_frame, exchange.request_header
+    asked, answered = _plain(exchange.api_key, exchange.api_version)
+    frame = exchange.request_frame
     if exchange.request is None and frame is not None:
-        plain = _plain(schema.request, exchange.api_key, exchange.api_version)
-        body = None
-        if plain is not None and header is not None:
-            body = _decode_plainly(plain, frame, header.body_pos)
-        if plain is not None and body is not None:
-            exchange.request, exchange.request_layout = body, plain.layout
+        header, body = exchange.request_header, None
+        if asked is not None and header is not None:
+            body = _decode_plainly(asked, frame, header.body_pos)
+        if asked is not None and body is not None:
+            exchange.request, exchange.request_layout = body, asked.layout
         else:
             decoded = decode_request(
                 frame.data,
@@ -89,12 +93,11 @@ def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
     if exchange.response is None and frame is not None:
-        plain = _plain(schema.response, exchange.api_key, exchange.api_version)
         body = None
-        if plain is not None:
-            body = _decode_plainly(plain, frame, _after_plain_header(frame.data, plain.layout))
-        if plain is not None and body is not None:
-            exchange.response, exchange.response_layout = body, plain.layout
+        if answered is not None and frame.data.startswith(answered.tags, CORRELATION_ID_BYTES):
+            body = _decode_plainly(answered, frame, CORRELATION_ID_BYTES + len(answered.tags))
+        if answered is not None and body is not None:
+            exchange.response, exchange.response_layout = body, answered.layout
         else:
             decoded = decode_response(
                 frame.data,
@@ -109,18 +112,23 @@ def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
 
 
 @cache
-def _plain(
-    message_of: Callable[[int], Message | None], api_key: int | None, api_version: int | None
-) -> _Plain | None:
-    """None where more than decoding is to be done, or nothing is known. Of ApiVersions the version may be
-    another, Envelope has messages inside, and credentials are to be withheld.
+def _plain(api_key: int | None, api_version: int | None) -> tuple[_Plain | None, _Plain | None]:
+    """Of request and response; None where more than decoding is to be done, or nothing is known. Of
+    ApiVersions the version may be another, Envelope has messages inside, and credentials are to be withheld.
     """
     if api_key is None or api_version is None or api_key in (API_VERSIONS, ENVELOPE):
+        return None, None
+    return (
+        _plain_layout(schema.request(api_key), api_version),
+        _plain_layout(schema.response(api_key), api_version),
+    )
+
+
+def _plain_layout(message: Message | None, version: int) -> _Plain | None:
+    if message is None or version not in message.versions or secrets.carries_secrets(message):
         return None
-    message = message_of(api_key)
-    if message is None or api_version not in message.versions or secrets.carries_secrets(message):
-        return None
-    return _Plain(Layout(message, api_version), decoder(message, api_version))
+    tags = _NO_TAGS if message.is_flexible(version) else b""
+    return _Plain(Layout(message, version), decoder(message, version), tags)
 
 
 def _decode_plainly(plain: _Plain, frame: Frame, pos: int) -> Body | None:
@@ -133,13 +141,6 @@ def _decode_plainly(plain: _Plain, frame: Frame, pos: int) -> Body | None:
     except DecodeError:
         return None
     return body if end == len(data) else None
-
-
-def _after_plain_header(data: bytes, layout: Layout) -> int:
-    """Where a response's body begins; -1 where its header has tags."""
-    if not layout.message.is_flexible(layout.version):
-        return CORRELATION_ID_BYTES
-    return CORRELATION_ID_BYTES + 1 if data.startswith(_NO_TAGS, CORRELATION_ID_BYTES) else -1
 
 
 def decode_request(

@@ -33,6 +33,8 @@ MAX_API_KEY = 1023
 MAX_API_VERSION = 127
 
 _KEY_VERSION_CORRELATION = Struct(">hhi")
+_USUAL = Struct(">hhih")  # the same, and the length of the client id behind it
+_NO_TAGS = b"\0"
 _CORRELATION = Struct(">i")
 CORRELATION_ID_BYTES = _CORRELATION.size
 HEADER_BEGINS_BYTES = _KEY_VERSION_CORRELATION.size
@@ -99,6 +101,20 @@ def read_request_header(data: bytes) -> RequestHeader:
         Truncated: fewer than the eight bytes that carry api key, version and correlation id.
         Malformed: an api key or version that no Kafka will have in this decade: these bytes are no request.
     """
+    if len(data) >= _USUAL.size:
+        api_key, api_version, correlation_id, size = _USUAL.unpack_from(data)
+        if size >= 0 and 0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION:
+            version = request_header_version(api_key, api_version)
+            end = _USUAL.size + size
+            if (version == 2 and data.startswith(_NO_TAGS, end)) or (version == 1 and end <= len(data)):
+                client_id = data[_USUAL.size : end].decode(errors="backslashreplace")
+                values = api_key, api_version, correlation_id, client_id, end + version - 1
+                return tuple.__new__(RequestHeader, values)  # half the price of calling the class
+    return _read_unusual(data)
+
+
+def _read_unusual(data: bytes) -> RequestHeader:
+    """A header without client id, with tags, or one that does not fit."""
     if len(data) < _KEY_VERSION_CORRELATION.size:
         raise Truncated(f"{len(data)} bytes are no request header", pos=0)
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(data)
@@ -109,8 +125,7 @@ def read_request_header(data: bytes) -> RequestHeader:
             header, end = decode(data, 0)
         except (Truncated, Malformed):
             continue
-        values = api_key, api_version, correlation_id, header.get("client_id"), end
-        return tuple.__new__(RequestHeader, values)  # half the price of calling the class
+        return RequestHeader(api_key, api_version, correlation_id, header.get("client_id"), end)
     return RequestHeader(api_key, api_version, correlation_id, None, -1)
 
 

@@ -53,6 +53,7 @@ class Connection:
         ordinal: place among the connections of the run, from 1, in the order in which they were met.
         wanted: by side, how many bytes whoever takes them has no use for one by one: it may set that at any
             time, and gets up to so many bytes at once.
+        streams: by side; they count what was odd about them.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Connection:
     interface: Interface
     ordinal: int = 0
     wanted: list[int] = field(default_factory=lambda: [0, 0])
+    streams: tuple[Stream, ...] = field(default=(), repr=False)
 
 
 Event = tuple[Connection, int, "Data | Gap | Closed"]
@@ -81,7 +83,8 @@ class Duplex:
         plain: begun, alive, nothing held: the next segment in order can be passed on as it is.
         over: both sides have sent all that they had to.
         reset_ns: time of the first RST.
-        last_ns: time of the latest segment.
+        last_ns: latest time of all segments of the capture, up to the last one of this connection.
+        cause: that one, while something is waited for.
         patient: whether patience has begun for something.
         told: whether its end was told.
     """
@@ -89,7 +92,8 @@ class Duplex:
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
         "_reach",
-        "connection", "ends", "last_ns", "ordinal", "over", "patient", "plain", "reset_ns", "streams", "told",
+        "cause", "connection", "ends", "last_ns", "ordinal", "over", "patient", "plain", "reset_ns",
+        "streams", "told",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, limits: Limits, counts: Counter[str]) -> None:
@@ -100,6 +104,7 @@ class Duplex:
         self.plain = self.over = self.patient = self.told = False
         self.reset_ns: int | None = None
         self.last_ns = 0
+        self.cause: Segment | None = None
         self._counts = counts
         self._limits = limits
         # A segment from farther ahead than can be held belongs to an earlier connection of these ends.
@@ -273,6 +278,7 @@ class Duplex:
             first.time_ns,
             first.interface,
             self.ordinal,
+            streams=self.streams,
         )
 
     def _take(self, side: int, segment: Segment, arrival: int) -> None:

@@ -6,7 +6,7 @@ its numbers, begin no connection then. Without this, each would be counted twice
 make a connection of their own.
 
 Holds the numbers where streams began and ended, for each pair of ends those of its last connections: of
-``Limits.ended_connections`` pairs, none older than ``ended_age_ns`` of packet time.
+``Limits.ended_connections`` pairs, none older than twice ``ended_age_ns``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ class Ended:
         ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
         key = _key(duplex.ends)
         self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
-        if len(self._ended) > self._limits.ended_connections:
+        # Segments may be older than this one, and connections known that were over before them.
+        since_ns = time_ns - 2 * self._limits.ended_age_ns
+        while (
+            len(self._ended) > self._limits.ended_connections
+            or next(iter(self._ended.values()))[-1].time_ns < since_ns
+        ):
             self._ended.popitem(last=False)
 
     def knows(self, segment: Segment) -> bool:

@@ -205,6 +205,11 @@ class Fragments:
         inner = _inner(whole)
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
 
+    @property
+    def since_ns(self) -> int | None:
+        """Time of the earliest fragment of the datagram that was begun first, None where none is."""
+        return next((partial.first_ns for partial in self._partials.values()), None)
+
     def close(self) -> None:
         """Count what never became whole."""
         while self._partials:

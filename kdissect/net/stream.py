@@ -24,7 +24,7 @@ from kdissect.model import Data, Gap
 if TYPE_CHECKING:
     from collections import Counter
 
-    from kdissect.model import Interface, Packet, Segment
+    from kdissect.model import Interface, Segment
 
 PIECE_COST = 256
 """What holding a piece costs besides its payload, about: so that tiny segments are bounded too."""
@@ -85,13 +85,14 @@ class Stream:
         stray: sequence number behind a segment from so far ahead that it was not believed; a second that
             follows it is.
         syn: whether a SYN of this direction was captured.
-        gathered: payloads in order that wait to be passed on at once, see connection.py.
-        gathered_from: the last of the packets that carried them.
+        gathered: what is in order and waits to be passed on at once, see connection.py.
+        repeated_bytes: that came again.
+        out_of_order: pieces that came too early.
     """
 
     __slots__ = (
-        "acked", "ended", "exact", "fin", "first", "gathered", "gathered_from", "held", "next", "overdue",
-        "pieces", "runs", "seen", "stray", "syn",
+        "acked", "ended", "exact", "fin", "first", "gathered", "held", "next",
+        "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -108,8 +109,8 @@ class Stream:
         self.held = 0
         self.stray: int | None = None
         self.syn = False
-        self.gathered: list[bytes] = []
-        self.gathered_from: Packet | Segment | None = None
+        self.gathered: list[Data] = []
+        self.repeated_bytes = self.out_of_order = 0
 
     @property
     def top(self) -> int:
@@ -153,9 +154,11 @@ class Stream:
         high = low + distance(piece.start, piece.end)
         if low < 0:
             counts["retransmitted_bytes"] += min(0, high) - low
+            self.repeated_bytes += min(0, high) - low
             low = 0
         elif low > 0 and piece.start != self.top:
             counts["out_of_order"] += 1
+            self.out_of_order += 1
         index = bisect_right(self.pieces, low, key=lambda held: distance(base, held.end))
         before = self.held
         while low < high:
@@ -224,6 +227,7 @@ class Stream:
     def _overlap(self, index: int, held: Piece, part: Piece, counts: Counter[str]) -> None:
         """``part`` came again: its bytes are not needed, but its acknowledgment may ask for less."""
         counts["overlapping_bytes"] += distance(part.start, part.end)
+        self.repeated_bytes += distance(part.start, part.end)
         skip = distance(held.start, part.start)
         ours = held.payload[skip : skip + len(part.payload)]
         theirs = part.payload[: len(ours)]

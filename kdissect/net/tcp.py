@@ -100,6 +100,11 @@ class Segments:
         parts, self._fragments.joined = self._fragments.joined, []
         return parts
 
+    @property
+    def fragments_since_ns(self) -> int | None:
+        """Time of the earliest fragment that waits for others, None where none does."""
+        return self._fragments.since_ns
+
     def close(self) -> None:
         """No packet will follow: count the fragments that wait in vain."""
         self._fragments.close()

@@ -16,13 +16,12 @@ from kdissect.model import Embedded, Withheld
 from kdissect.sinks.phrases import NAMES, duration, facts, listed, many, named, numbered, size
 from kdissect.sinks.places import (
     TOPIC_KEYS,
+    carried,
     no_records,
     only_number,
     only_partition,
     places,
-    records_of,
     topic_name,
-    with_records,
 )
 from kdissect.sinks.times import iso_ms
 
@@ -109,8 +108,7 @@ def _enumerated(message: str, path: str, value: int | None) -> str:
 
 def _amount(all_records: list[RecordData]) -> str:
     counts = [records.count() for records in all_records]
-    known = [count for count in counts if count is not None]
-    number = many(sum(known), "record") if len(known) == len(counts) else "compressed message sets"
+    number = "compressed message sets" if None in counts else many(sum(filter(None, counts)), "record")
     return f"{number}, {size(sum(map(len, all_records)))}"
 
 
@@ -119,7 +117,7 @@ def _amount(all_records: list[RecordData]) -> str:
 
 def _produce(pair: Pair) -> Words:
     topics = pair.request.get("topic_data")
-    records = records_of(topics)
+    _, records = carried(topics)
     asked = facts(
         pair.places(topics),
         _amount(records) if records else no_records(topics),
@@ -131,7 +129,9 @@ def _produce(pair: Pair) -> Words:
 
 def _fetch(pair: Pair) -> Words:
     topics = pair.request.get("topics")
-    replica = pair.request.get("replica_id", (pair.request.get("replica_state") or {}).get("replica_id"))
+    replica = pair.request.get("replica_id")
+    if replica is None:
+        replica = (pair.request.get("replica_state") or {}).get("replica_id")
     asked = where = pair.places(topics)
     if not asked:
         session = pair.request.get("session_id")
@@ -143,10 +143,10 @@ def _fetch(pair: Pair) -> Words:
     if not pair.response:
         return asked, ""
     responses = pair.response.get("responses")
-    records = records_of(responses)
+    carrying, records = carried(responses)
     if not records:
         return asked, no_records(responses)
-    found = pair.places(with_records(responses))
+    found = pair.places(carrying)
     return asked, facts(found if found != where else "", _amount(records))
 
 

@@ -44,9 +44,10 @@ class JsonLines:
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one: what the columns are of."""
-        self._add(json_bytes({name: get(row) for name, get in self._getters}) + b"\n")
+        self.add(json_bytes({name: get(row) for name, get in self._getters}) + b"\n")
 
-    def _add(self, line: bytes) -> None:
+    def add(self, line: bytes) -> None:
+        """Write what is a line already."""
         held = self._held
         held += line
         if len(held) > self._most_bytes:

@@ -33,6 +33,7 @@ class Section(NamedTuple):
     """A table with a heading.
 
     Attributes:
+        title: may be empty, where the table is all that was asked for.
         rows: cells as text, one for each heading; no rows: the note stands alone.
         note: lines below the heading.
         left_out: rows that were not passed on, for want of room.
@@ -88,14 +89,15 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
         if not is_first:
             console.print()
         is_first = False
-        console.print(Text(section.title, style="bold"), overflow="ellipsis")
+        if section.title:
+            console.print(Text(section.title, style="bold"), overflow="ellipsis")
         for line in section.note.splitlines():
             console.print(Text(printable(line)), overflow="fold")
         if section.rows:
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
             for heading in section.headings:
                 table.add_column(
-                    heading.name,
+                    Text(printable(heading.name)),
                     justify="right" if heading.right else "left",
                     no_wrap=not heading.gives,  # rich takes the room it lacks from the others first
                     min_width=heading.least if heading.gives else None,

@@ -31,7 +31,7 @@ def size(count: int) -> str:
 def duration(ns: int) -> str:
     """Write a latency with three or four digits: ``812us``, ``1.23ms``, ``45.6ms``, ``12.30s``."""
     us = ns // 1000
-    if abs(us) < 1000:
+    if -1000 < us < 1000:
         return f"{us}us"
     if abs(us) < 10_000:
         return f"{us / 1000:.2f}ms"

@@ -49,16 +49,23 @@ def partitions_of(topic: Body) -> list[Any]:
 
 def place(name: str, partitions: Sequence[Any]) -> str:
     """Write one topic with its partitions."""
-    if len(partitions) > NAMES:
-        return f"{name} ({many(len(partitions), 'partition')})"
+    count = len(partitions)
+    if count == 1:
+        return f"{name}-{partitions[0]}"
+    if count > NAMES:
+        return f"{name} ({many(count, 'partition')})"
     return f"{name}-{','.join(map(str, partitions))}" if partitions else name
 
 
 def places(exchange: Exchange, topics: Iterable[Body] | None) -> str:
     """Write several: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
     found = list(topics or ())
-    if found and "partition_index" in found[0]:
+    if not found:
+        return ""
+    if "partition_index" in found[0]:
         found = _grouped(exchange, found)
+    if len(found) == 1:
+        return place(topic_name(exchange, found[0]), partitions_of(found[0]))
     shown = ", ".join([place(topic_name(exchange, topic), partitions_of(topic)) for topic in found[:NAMES]])
     rest = len(found) - NAMES
     return f"{shown} and {many(rest, 'more topic')}" if rest > 0 else shown
@@ -85,14 +92,23 @@ def only_number(topics: list[Body] | None, name: str) -> int | None:
     return value if value is not None and value >= 0 else None
 
 
-def records_of(topics: Iterable[Body] | None) -> list[RecordData]:
-    """Gather the record data of all partitions, what is null or empty left out."""
-    return [
-        records
-        for topic in topics or ()
-        for partition in array_of(topic)
-        if isinstance(records := partition.get("records"), RecordData) and len(records)
-    ]
+def carried(topics: Iterable[Body] | None) -> tuple[list[Body], list[RecordData]]:
+    """Reduce topics to their partitions that carry records, and gather these; none is null or empty."""
+    carrying: list[Body] = []
+    records: list[RecordData] = []
+    for topic in topics or ():
+        partitions, found = array_of(topic), []
+        for partition in partitions:
+            data = partition.get("records")
+            if isinstance(data, RecordData) and len(data):
+                found.append(partition)
+                records.append(data)
+        if found and len(found) < len(partitions):
+            names = {name: value for name, value in topic.items() if type(value) is not list}
+            topic = {**names, "partitions": found}
+        if found:
+            carrying.append(topic)
+    return carrying, records
 
 
 def no_records(topics: Iterable[Body] | None) -> str:
@@ -101,18 +117,3 @@ def no_records(topics: Iterable[Body] | None) -> str:
         return ""
     is_told = all("records" in partition for topic in topics for partition in array_of(topic))
     return "no records" if is_told else ""
-
-
-def with_records(topics: Iterable[Body] | None) -> list[Body]:
-    """Reduce topics to their partitions that carry records."""
-    carrying = []
-    for topic in topics or ():
-        found = [
-            each
-            for each in array_of(topic)
-            if isinstance(each.get("records"), RecordData) and len(each["records"])
-        ]
-        if found:
-            names = {name: value for name, value in topic.items() if type(value) is not list}
-            carrying.append({**names, "partitions": found})
-    return carrying

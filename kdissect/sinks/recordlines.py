@@ -55,7 +55,7 @@ class RecordLines(JsonLines):
                 continue
             if between is None:
                 between = self._template(records.at(place))
-            self._add(
+            self.add(
                 b"".join((
                     between[0], b"%d" % offset if is_told else b"null",
                     between[1], _time(time_ms if append_ms is None else append_ms),

@@ -48,15 +48,25 @@ class RecordTable:
         times: writes the first column: the exchange's time.
         width: columns of the terminal, None where it is no terminal.
         colour: whether to colour.
+        gap: stands between columns, for who replaces it; None: blanks.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        width: int | None = None,
+        colour: bool = False,
+        gap: str | None = None,
+    ) -> None:
         self._write = out.write
         self._times = times
         self._width = width
         self._colour = colour
         self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
         self._widths = list(_LEAST)
+        self._gap = gap or _GAP
         self._headed = width is None
 
     def feed(self, record: CarriedRecord) -> None:
@@ -79,6 +89,15 @@ class RecordTable:
     def close(self) -> None:
         """Nothing is left to write: every line was complete."""
 
+    @property
+    def widths(self) -> list[int]:
+        """Of the columns behind the time, as far as they have grown."""
+        return self._widths
+
+    def widen(self, widths: Sequence[int]) -> None:
+        """Let the columns be at least as wide."""
+        self._widths = [max(pair) for pair in zip(self._widths, widths, strict=True)]
+
     def _line(self, time: str, cells: list[str], value: str, marks: Sequence[Mark]) -> str:
         shown = [time, *(self._cell(index, printable(text)) for index, text in enumerate(cells))]
         value = printable(value)
@@ -88,9 +107,9 @@ class RecordTable:
             room -= sum(columns_of(mark) + len(_GAP) for mark, _ in marks)
             value = cut(value, room) if room >= min(_LEAST_VALUE, columns_of(value)) else ""
         if not (self._colour and marks):
-            line = _GAP.join([*shown, *filter(None, (value, *(mark for mark, _ in marks)))]).rstrip()
+            line = self._gap.join([*shown, *filter(None, (value, *(mark for mark, _ in marks)))]).rstrip()
             return line if self._width is None else cut(line, self._width)
-        return _GAP.join([*shown, *filter(None, (value, *(paint(*mark) for mark in marks)))])
+        return self._gap.join([*shown, *filter(None, (value, *(paint(*mark) for mark in marks)))])
 
     def _marks(self, record: CarriedRecord) -> list[Mark]:
         marks: list[Mark] = []

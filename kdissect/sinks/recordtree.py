@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class RecordTree:
     """Writes the trees, an empty line between them.
 
+    Attributes:
+        is_first: whether the next one has none before it.
+
     Args:
         out: where to; the caller owns and flushes it.
         times: writes the time of the exchange.
@@ -35,13 +38,13 @@ class RecordTree:
         self._times = times
         self._colour = colour
         self._whole = whole
-        self._is_first = True
+        self.is_first = True
 
     def feed(self, record: CarriedRecord) -> None:
         """Write one tree."""
-        if not self._is_first:
+        if not self.is_first:
             self._write("\n")
-        self._is_first = False
+        self.is_first = False
         for line in self._lines(record):
             self._write(line + "\n")
 

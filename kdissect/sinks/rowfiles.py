@@ -25,13 +25,11 @@ _ZSTD_LEVEL = 3
 
 
 class RowFile(Protocol):
-    """A file that rows are written to.
+    """A file that rows are written to."""
 
-    Attributes:
-        held: bytes, about, that were not passed on yet.
-    """
-
-    held: int
+    @property
+    def held(self) -> int:
+        """Bytes, about, that were not passed on yet."""
 
     def feed(self, row: Any) -> None:
         """Take a row."""
@@ -95,15 +93,15 @@ class _JsonFile:
             self._packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
         elif compression == ZST:
             self._packer = zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file, closefd=False)
-        self._lines = JsonLines((self._packer or file).write, columns=columns)
-        self.feed = self._lines.feed
+        self.lines = JsonLines((self._packer or file).write, columns=columns)
+        self.feed = self.lines.feed
 
     def flush(self) -> None:
         """Write the lines; a compressor keeps some of them."""
-        self._lines.close()
+        self.lines.close()
 
     def close(self) -> None:
         """Write the rest, and how the compressed data ends."""
-        self._lines.close()
+        self.lines.close()
         if self._packer is not None:
             self._packer.close()

@@ -1,6 +1,6 @@
-"""Columns -> their types in Spark's three notations: StructType JSON, DDL, CREATE TABLE. Holds nothing.
+"""Columns -> their types in Spark's notations: StructType JSON, DDL, CREATE TABLE, Python. Holds nothing.
 
-All three say the same; every column can be null. Names are quoted, because some are words of SQL
+All say the same; every column can be null. Names are quoted, because some are words of SQL
 (``timestamp``, ``where``).
 """
 
@@ -54,6 +54,18 @@ _DDL_NAMES = {
     OBJECT: "STRING",
 }
 
+_PYTHON_NAMES = {
+    STRING: "StringType",
+    BOOLEAN: "BooleanType",
+    INT16: "ShortType",
+    INT32: "IntegerType",
+    INT64: "LongType",
+    BINARY: "BinaryType",
+    DATE: "DateType",
+    TIMESTAMP: "TimestampType",
+    OBJECT: "StringType",
+}
+
 
 def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
     """The columns as readers see them: those that folders are named after stand last."""
@@ -69,6 +81,12 @@ def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
 def ddl(columns: Sequence[Column]) -> str:
     """What ``spark.read.schema`` and ``StructType.fromDDL`` take."""
     return ", ".join(f"{_quoted(column.name)} {_ddl(column.type)}" for column in columns)
+
+
+def python(columns: Sequence[Column]) -> str:
+    """A module with the name ``schema`` in it."""
+    fields = "".join(f"        {_field(column.name, column.type)},\n" for column in columns)
+    return f"from pyspark.sql import types as t\n\nschema = t.StructType(\n    [\n{fields}    ]\n)"
 
 
 def create_table(
@@ -112,6 +130,18 @@ def _ddl(kind: Type) -> str:
     if isinstance(kind, Array):
         return f"ARRAY<{_ddl(kind.element)}>"
     return f"STRUCT<{', '.join(f'{_quoted(name)}: {_ddl(inner)}' for name, inner in kind.fields)}>"
+
+
+def _field(name: str, kind: Type) -> str:
+    return f't.StructField("{name}", {_python(kind)})'
+
+
+def _python(kind: Type) -> str:
+    if isinstance(kind, Scalar):
+        return f"t.{_PYTHON_NAMES[kind]}()"
+    if isinstance(kind, Array):
+        return f"t.ArrayType({_python(kind.element)})"
+    return f"t.StructType([{', '.join(_field(*field) for field in kind.fields)}])"
 
 
 def _quoted(name: str) -> str:

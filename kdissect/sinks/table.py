@@ -91,10 +91,10 @@ def _cut_api(text: str, most: int) -> str:
 
 def outcome(exchange: Exchange) -> str:
     """The latency, or the kind of an exchange that has none."""
-    latency_ns = exchange.latency_ns
-    if exchange.kind == ANSWERED and latency_ns is not None:
+    kind = exchange.kind
+    if kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
         return duration(latency_ns)
-    return UNANSWERED_KINDS.get(exchange.kind, ABSENT)
+    return UNANSWERED_KINDS.get(kind, ABSENT)
 
 
 _CLIENT = Column("CLIENT", 14, 24, lambda exchange: _end(exchange.connection.client), cut_start)
@@ -123,15 +123,24 @@ class Table:
         times: writes the first column.
         width: columns of the terminal, None where it is no terminal.
         colour: whether to colour.
+        gap: stands between columns, for who replaces it; None: blanks.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        width: int | None = None,
+        colour: bool = False,
+        gap: str | None = None,
+    ) -> None:
         self._write = out.write
         self._times = times
         self._width = width
         self._colour = colour
         self._columns = _ALL if width is None or width >= _WIDE else _SOME if width >= _MIDDLE else _FEW
-        self._gap = " " if self._columns is _FEW else "  "
+        self._gap = gap or (" " if self._columns is _FEW else "  ")
         self._widths = [column.least for column in self._columns]
         self._beginnings: dict[tuple[str, str | None, int | None, int | None, bool], str] = {}
         self._headed = width is None
@@ -142,25 +151,35 @@ class Table:
         if not self._headed:
             self._headed = True
             self._head(len(time))
+        kind = exchange.kind
         key = (
             exchange.connection.id,
             exchange.client_id,
             exchange.api_key,
             exchange.api_version,
-            exchange.kind == ORPHAN,
+            kind == ORPHAN,
         )
         beginning = self._beginnings.get(key) or self._begin(exchange, key)
         text = outcome(exchange)
-        last = len(self._columns) - 1
-        width = self._widths[last]
-        end = text.ljust(width) if len(text) <= width else self._cell(last, self._columns[last], text)
-        if self._colour and exchange.kind != ANSWERED:
+        width = self._widths[-1]
+        end = text.ljust(width) if len(text) <= width else self._cell(-1, self._columns[-1], text)
+        if self._colour and kind != ANSWERED:
             end = paint(end, YELLOW)
         rest = self._rest(exchange, len(time))
-        self._write(self._gap.join((time, beginning, end, *rest)).rstrip() + "\n")
+        self._write(f"{self._gap.join((time, beginning, end, *rest)).rstrip()}\n")
 
     def close(self) -> None:
         """Nothing is left to write: every line was complete."""
+
+    @property
+    def widths(self) -> list[int]:
+        """Of the columns behind the time, as far as they have grown."""
+        return self._widths
+
+    def widen(self, widths: Sequence[int]) -> None:
+        """Let the columns be at least as wide."""
+        self._widths = [max(pair) for pair in zip(self._widths, widths, strict=True)]
+        self._beginnings.clear()
 
     def _head(self, time_width: int) -> None:
         cells = ["TIME".ljust(time_width)]

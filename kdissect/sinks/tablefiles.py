@@ -6,21 +6,21 @@
 
 While a file is written its name begins with a dot and ends in ``.unfinished``, which Spark and all others
 pass over. It gets its own name when all of it is on disk. The columns that folders are named after are not in
-the files.
+the files. Of files that are finished the names are kept, of ``limits.export_listed`` the latest.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from kdissect.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kdissect.limits import Limits
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNFINISHED = ".unfinished"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-_OWN = re.compile(r"part-\d{5,}\.(jsonl(\.gz|\.zst)?|parquet)|\.part-\d{5,}\.[a-z.]+\.unfinished")
+_OWN = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
 _PARTITION = re.compile(r"(date|api)=[^/]+")
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -39,11 +39,64 @@ Key = tuple[str, ...]
 
 
 class Written(NamedTuple):
-    """A file that is finished; ``path`` is below the table's folder."""
+    """A file that is finished.
+
+    Attributes:
+        path: below the table's folder.
+        rows: None where whoever wrote it was killed before it could tell.
+        bytes: of the file.
+    """
 
     path: str
-    rows: int
+    rows: int | None
     bytes: int
+
+
+class Listing:
+    """The files of a table that are finished.
+
+    Args:
+        most: how many names are kept.
+        files: what there is already.
+        older: of how many files the names were let go of, their rows and bytes.
+
+    Attributes:
+        older: of how many the names were let go of, their rows and bytes.
+    """
+
+    def __init__(
+        self, most: int, files: Iterable[Written] = (), older: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
+        self._files: deque[Written] = deque()
+        self.older = older
+        self._most = most
+        for file in files:
+            self.add(file)
+
+    def add(self, file: Written) -> None:
+        """Take one more."""
+        self._files.append(file)
+        if len(self._files) > self._most:
+            count, rows, size = self.older
+            _, more, bytes_ = self._files.popleft()
+            self.older = count + 1, rows + (more or 0), size + bytes_
+
+    def __len__(self) -> int:
+        return self.older[0] + len(self._files)
+
+    def __iter__(self) -> Iterator[Written]:
+        """Those of which the names are kept."""
+        return iter(self._files)
+
+    @property
+    def rows(self) -> int:
+        """Rows in all of them, as far as they are known."""
+        return self.older[1] + sum(file.rows or 0 for file in self._files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of them."""
+        return self.older[2] + sum(file.bytes for file in self._files)
 
 
 class _Counted:
@@ -83,7 +136,7 @@ class _Open:
 
     def __init__(self, folder: Path, name: str, columns: Sequence[Any], form: Format) -> None:
         self.name = name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.path = folder / f".{name}{UNFINISHED}"
         self.rows = 0
         self.counted = _Counted(self.path.open("wb"))
@@ -92,11 +145,9 @@ class _Open:
     def finish(self) -> Path:
         """Have all of it on disk, then give it its name."""
         self.writer.close()
-        file = self.counted.file
-        file.flush()
-        os.fsync(file.fileno())
-        file.close()
-        return self.path.rename(self.path.with_name(self.name))
+        path = self.path.with_name(self.name)
+        publish(self.counted.file, self.path, path)
+        return path
 
     def abandon(self) -> None:
         """Remove it."""
@@ -112,8 +163,17 @@ class _Open:
 class TableFiles:
     """Writes the files.
 
+    Args:
+        folder: of the table.
+        table: what is written.
+        form: of the files.
+        partition_by: columns that folders are named after, of which it takes those that the table has.
+        rotate_bytes: begin another file when one has so many.
+        limits: bounds.
+
     Attributes:
         table: what is written.
+        first: number of the first file.
         files: those that are finished.
         rows: written so far.
     """
@@ -129,7 +189,8 @@ class TableFiles:
         limits: Limits,
     ) -> None:
         self.table = table
-        self.files: list[Written] = []
+        self.first = 0
+        self.files = Listing(limits.export_listed)
         self.rows = 0
         columns = form.columns(table)
         by_name = {column.name: column for column in columns}
@@ -143,6 +204,11 @@ class TableFiles:
         self._open: OrderedDict[Key, _Open] = OrderedDict()  # least recently used first
         self._begun = 0
         self._held = 0
+
+    def go_on(self, first: int, files: Listing) -> None:
+        """Begin with this number, behind the files of another run."""
+        self.first = self._begun = first
+        self.files = files
 
     def feed(self, row: Any) -> None:
         """Write a row.
@@ -177,6 +243,17 @@ class TableFiles:
         try:
             if not (self._begun or self._keys):
                 self._begin(())
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Finish the files that are open, whatever their size.
+
+        Raises:
+            OutputError: one cannot be written.
+        """
+        try:
             while self._open:
                 self._finish(next(iter(self._open)))
         except OSError as error:
@@ -208,7 +285,48 @@ class TableFiles:
         path = target.finish()
         del self._open[key]
         relative = path.relative_to(self._folder).as_posix()
-        self.files.append(Written(relative, target.rows, path.stat().st_size))
+        self.files.add(Written(relative, target.rows, path.stat().st_size))
+
+
+def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
+    """Have all of an open file on disk, close it, and give it its name: on disk too, when this returns.
+
+    Raises:
+        OSError: it is not.
+    """
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+    unfinished.replace(path)
+    _sync(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it where they do not exist, such that they stay.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in new:
+        _sync(each.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def number_of(path: Path) -> int:
+    """The number of one of ``own_files``."""
+    match = _OWN.fullmatch(path.name)
+    assert match is not None
+    return int(match[1] or match[4])
 
 
 def own_files(folder: Path) -> Iterator[Path]:

@@ -54,7 +54,7 @@ class Times:
             if second != self._second:
                 self._second = second
                 self._prefix, self._suffix = _moment(self._name, second)
-            text = f"{self._prefix}.{f'{rest:09d}'[: self._digits]}{self._suffix}"
+            text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
         self.pass_over(time_ns)
         return text

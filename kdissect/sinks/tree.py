@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 class Tree:
     """Writes the trees, an empty line between them.
 
+    Attributes:
+        is_first: whether the next one has none before it.
+
     Args:
         out: where to; the caller owns and flushes it.
         times: writes the time.
@@ -60,13 +63,13 @@ class Tree:
         self._whole = whole
         self._show_secrets = show_secrets
         self._opener = opener
-        self._is_first = True
+        self.is_first = True
 
     def feed(self, exchange: Exchange) -> None:
         """Write one tree."""
-        if not self._is_first:
+        if not self.is_first:
             self._write("\n")
-        self._is_first = False
+        self.is_first = False
         for line in self._lines(exchange):
             self._write(line + "\n")
 

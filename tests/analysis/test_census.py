@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kdissect.analysis.census import Census
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Interface, Packet
+from kdissect.model import Interface, Lull, Packet
 
 ETH, LO = Interface("a.pcap", 0, 1, 96), Interface("a.pcap", 1, 0)
 OTHER = Interface("b.pcap", 0, 1)
@@ -42,3 +42,40 @@ def test_interfaces_are_bounded_and_files_still_counted() -> None:
     census = counted((ETH, 1, 1, 1), (LO, 2, 1, 1), (ETH, 3, 1, 1), limits=Limits(interfaces=1))
     assert list(census.interfaces) == [ETH]
     assert (census.interfaces[ETH].packets, census.files["a.pcap"].packets) == (2, 3)
+
+
+def test_a_file_that_is_forgotten_leaves_its_time() -> None:
+    census = counted((ETH, 10, 1, 1), (LO, 12, 1, 1), (OTHER, 50, 1, 1))
+    census.forget("a.pcap")
+    census.forget("never.pcap")
+    assert (list(census.files), list(census.interfaces)) == (["b.pcap"], [OTHER])
+    assert census.span_ns == (10, 50)
+    census.forget("b.pcap")
+    assert census.span_ns == (10, 50)
+
+
+def test_lulls_are_no_packets() -> None:
+    census = Census(DEFAULT)
+    assert list(census.watch([Lull(5)])) == [Lull(5)]
+    assert census.span_ns is None
+
+
+def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
+    packets = (ETH, 10, 1, 1), (OTHER, 5, 1, 1), (LO, 7, 1, 3), (ETH, 9, 8, 9), (ETH, 12, 1, 1), (LO, 1, 4, 9)
+    one, two, whole = counted(*packets[:3]), counted(*packets[3:]), counted(*packets)
+    behind = two.files["a.pcap"]
+    # Who reads the second part has been told how far time had come.
+    behind.backward, behind.furthest_back_ns = 2, 11
+    one.add(two)
+    for name, file in whole.files.items():
+        assert {each: getattr(one.files[name], each) for each in file.__slots__} == {
+            each: getattr(file, each) for each in file.__slots__
+        }
+    for interface, count in whole.interfaces.items():
+        assert {each: getattr(one.interfaces[interface], each) for each in count.__slots__} == {
+            each: getattr(count, each) for each in count.__slots__
+        }
+    few = counted((ETH, 1, 1, 1), limits=Limits(interfaces=1))
+    few.add(counted((OTHER, 1, 1, 1)))
+    assert list(few.interfaces) == [ETH]
+    assert set(few.files) == {"a.pcap", "b.pcap"}

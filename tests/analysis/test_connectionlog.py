@@ -62,12 +62,42 @@ def test_a_gap_is_that_connections() -> None:
     assert rows[40001].anomalies > 0
 
 
+def test_what_came_again_and_what_came_too_early() -> None:
+    made = talk()
+    made.client_sends(b"".join(heartbeats(10, first=4)))
+    made.packets.append(made.packets[-1])
+    made.packets.append(made.packets[3])  # of the first three
+    for first in (14, 15):
+        made.client_sends(b"".join(heartbeats(1, first=first)))
+    made.packets[-2:] = reversed(made.packets[-2:])
+    made.broker_sends(b"".join(heartbeat_answers(12, first=4)))
+    log = ConnectionLog(DEFAULT)
+    run = dissect(log.watch(made.packets), survey=log)
+    for each in run:
+        log.exchange(each)
+    (row,) = log.finished()
+    assert (row.exchanges, row.out_of_order, row.resyncs, row.unread_bytes) == (15, 1, 0, 0)
+    assert row.repeated_bytes == len(b"".join(heartbeats(13)))
+    assert run.counts["retransmitted_bytes"] + run.counts["overlapping_bytes"] == row.repeated_bytes
+    assert run.counts["out_of_order"] == 1
+
+
+def test_what_was_passed_over() -> None:
+    made = talk()
+    made.client_sends(b"\xff" * 100 + b"".join(heartbeats(4, first=4)))
+    made.broker_sends(b"".join(heartbeat_answers(4, first=4)))
+    (row,) = rows_of(made)
+    assert (row.resyncs, row.skipped_bytes, row.unread_bytes) == (1, 100, 0)
+
+
 def test_what_is_not_kafka() -> None:
     made = Talk()
     made.handshake()
     made.client_sends(b"GET / HTTP/1.1\r\n\r\n")
+    made.broker_sends(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10_000))
     made.finish()
     (row,) = rows_of(made)
+    assert row.unread_bytes == 18 + 19 + 10_000
     assert (row.protocol, row.exchanges, row.request_bytes) == ("HTTP", 0, 0)
     assert row.client.port == 40000
     assert not row.is_wanted

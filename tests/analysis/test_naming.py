@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdissect.analysis.naming import Naming
+import pytest
+
+from kdissect.analysis.naming import Mentions, Naming, can_teach, mentions, teachings
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import Limits
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
@@ -29,7 +31,7 @@ def exchange(api: int, version: int, asked: dict[str, Any], answered: dict[str, 
     return made
 
 
-def feed(naming: Naming, one: Exchange, now_ns: int) -> list[Exchange]:
+def feed(naming: Naming[Exchange], one: Exchange, now_ns: int) -> list[Exchange]:
     one.completed_ns = now_ns
     return naming.feed(one)
 
@@ -45,7 +47,7 @@ def metadata(**topics: str) -> Exchange:
 
 
 def test_an_id_that_was_taught_is_named_at_once() -> None:
-    naming = Naming(WINDOW)
+    naming = Naming(WINDOW, mentions)
     taught, asked = metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, taught, 0) == [taught]
     assert feed(naming, asked, 100 * SECOND) == [asked]
@@ -54,7 +56,7 @@ def test_an_id_that_was_taught_is_named_at_once() -> None:
 
 
 def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> None:
-    naming = Naming(WINDOW)
+    naming = Naming(WINDOW, mentions)
     first, second, taught = fetch(ORDERS), fetch(), metadata(orders=ORDERS)
     assert feed(naming, first, 0) == []
     assert feed(naming, second, SECOND) == []
@@ -63,7 +65,7 @@ def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> 
 
 
 def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
-    naming = Naming(WINDOW)
+    naming = Naming(WINDOW, mentions)
     first, taught, second = fetch(ORDERS), metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, first, 0) == []
     assert feed(naming, taught, 2 * SECOND) == [first, taught]
@@ -73,7 +75,7 @@ def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
 
 
 def test_the_last_ones_come_out_at_the_end() -> None:
-    naming = Naming(WINDOW)
+    naming = Naming(WINDOW, mentions)
     waiting = fetch(ORDERS, PAYMENTS)
     feed(naming, waiting, 0)
     assert list(naming.close()) == [waiting]
@@ -81,20 +83,20 @@ def test_the_last_ones_come_out_at_the_end() -> None:
 
 
 def test_live_nothing_waits() -> None:
-    naming = Naming(WINDOW, window_ns=0)
+    naming = Naming(Limits(naming_window_ns=0), mentions)
     asked = fetch(ORDERS)
     assert feed(naming, asked, 0) == [asked]
 
 
 def test_the_zero_id_and_the_reserved_one_need_no_teaching() -> None:
-    naming = Naming(WINDOW)
+    naming = Naming(WINDOW, mentions)
     asked = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
     assert feed(naming, asked, 0) == [asked]
     assert asked.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
 
 
 def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
-    naming = Naming(Limits(naming_rows=3))
+    naming = Naming(Limits(naming_rows=3), mentions)
     asked = [fetch(ORDERS) for _ in range(6)]
     out = [done for one in asked for done in feed(naming, one, 0)]
     assert out == asked[:3]
@@ -102,7 +104,52 @@ def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
 
 
 def test_names_are_bounded() -> None:
-    naming = Naming(Limits(topic_names=2))
+    naming = Naming(Limits(topic_names=2), mentions)
     for number in range(10):
         feed(naming, metadata(**{f"t{number}": ORDERS[:20] + f"{number}Q"}), 0)
     assert sum(naming.name(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
+
+
+def test_an_id_has_the_first_name_that_was_taught() -> None:
+    naming = Naming(WINDOW, mentions)
+    for taught in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
+        feed(naming, taught, 0)
+    assert naming.name(ORDERS) == "orders"
+
+
+def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
+    assert mentions(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == Mentions(
+        [ORDERS, PAYMENTS], []
+    )
+    assert mentions(metadata(orders=ORDERS)) == Mentions([ORDERS], [(ORDERS, "orders")])
+    assert teachings(metadata(orders=ORDERS, payments=PAYMENTS)) == [
+        (ORDERS, "orders"),
+        (PAYMENTS, "payments"),
+    ]
+    assert teachings(fetch(ORDERS)) == []
+
+
+@pytest.mark.parametrize(
+    ("taught_ns", "name"), [(0, "orders"), (7 * SECOND, "orders"), (7 * SECOND + 1, None)]
+)
+def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name: str | None) -> None:
+    naming = Naming(WINDOW, mentions, {ORDERS: ("orders", taught_ns)})
+    asked = fetch(ORDERS, PAYMENTS)
+    assert feed(naming, asked, 5 * SECOND) == [asked]
+    assert asked.topic_names == ({ORDERS: name} if name else {})
+
+
+def test_with_what_others_teach_a_run_still_learns_for_itself() -> None:
+    naming = Naming(WINDOW, mentions, {})
+    feed(naming, metadata(orders=ORDERS), 0)
+    asked = fetch(ORDERS)
+    assert feed(naming, asked, 5 * SECOND) == [asked]
+    assert asked.topic_names == {ORDERS: "orders"}
+
+
+def test_what_cannot_teach_need_not_be_decoded() -> None:
+    assert can_teach(METADATA, 10)
+    assert can_teach(METADATA, 99)  # read as the latest that is known
+    assert not can_teach(METADATA, 9)
+    assert not can_teach(FETCH, 13)
+    assert not can_teach(9999, 0)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from kdissect.capture.source import Source
 from kdissect.capture.window import Window
+from kdissect.limits import DEFAULT
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def blocks(data: bytes, size: int) -> Window:
@@ -71,3 +78,23 @@ def test_what_is_skipped_and_what_is_left_is_waited_for() -> None:
     assert window.more(0, 1)
     assert window.skip(3)
     assert b"".join(window.rest()) == b"def"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_file_is_read_again_where_a_unit_crosses_blocks(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abcdefghij")
+    source = Source(path, DEFAULT, block_bytes=size)
+    assert source.rereads
+    window = Window(source.blocks(), again=True)
+    assert window.more(0, 2)
+    assert window.more(1, 4)
+    assert (window.start, window.data[:4]) == (1, b"bcde")
+    assert window.skip(5)
+    assert window.more(0, 3)
+    assert (window.place(0), window.data[:3]) == ("byte 6", b"ghi")
+    assert not window.more(2, 3)
+    assert not window.more(0, 3)
+    assert (window.place(0), window.data) == ("byte 8", b"ij")
+    assert list(window.rest()) == [b"ij"]
+    assert source.bytes_read == 10

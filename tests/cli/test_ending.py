@@ -42,3 +42,14 @@ def test_it_ends_after_some_time() -> None:
     with made.waited_for(1_000_000):
         assert ongoing.stopped.wait(60)
     assert made.signal is None
+
+
+def test_what_happens_the_second_time_can_be_said() -> None:
+    ongoing: Any = Ongoing()
+    pressed: list[int] = []
+    made = Ending(ongoing, lambda number, _: pressed.append(number))
+    with made.waited_for(None):
+        signal.raise_signal(signal.SIGINT)
+        assert pressed == []
+        signal.raise_signal(signal.SIGTERM)
+    assert (pressed, made.signal) == ([signal.SIGTERM], signal.SIGINT)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +33,7 @@ feed, fed = Export.feed, []
 def killed(export, exchange):
     feed(export, exchange)
     fed.append(exchange)
-    if len(fed) == 150:
+    if len(fed) == 190:
         os.kill(os.getpid(), signal.SIGKILL)
 
 Export.feed = killed
@@ -254,11 +253,11 @@ def test_a_folder_that_cannot_be_made(export: Exporting, capture: str, tmp_path:
 
 
 def test_a_full_disk(export: Exporting, capture: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kdissect.sinks.tablefiles.os", SimpleNamespace(fsync=full))
+        patched.setattr("kdissect.sinks.tablefiles.publish", full)  # which manifests have by themselves
         done = export(capture, "-o", out)
     assert done.status == USAGE
     assert "cannot write to" in done.err

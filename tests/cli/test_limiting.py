@@ -9,7 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kdissect.cli.limiting import limits_option, name_of, table, to_limits
+from kdissect.analysis.bounds import name_of
+from kdissect.cli.limiting import limits_option, table, to_limits
 from kdissect.limits import DEFAULT, MIB, Limits
 
 if TYPE_CHECKING:

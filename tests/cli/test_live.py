@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,86 +16,18 @@ import pytest
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import pcapng
+from tests.cli.living import COUNTED, Live, live, on_loopback
 from tests.cli.running import capture_bytes, run, spawn, talk
-from tests.frames import PRODUCE, request
-from tests.loopback import WAIT_S, Client, broker, listens
+from tests.frames import PRODUCE, heartbeat_answers, heartbeats, request
+from tests.loopback import WAIT_S, Client, Pair, broker, listens, makes_interfaces
 from tests.record_batches import Item, batch
+from tests.segments import Talk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-COUNTED = re.compile(
-    r"kdissect: ([\d,]+) packets?, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; "
-    r"(\d+) exchange"
-)
 EXCHANGES = 4  # of a talk
 SECOND_NS = 1_000_000_000
-
-
-class Live:
-    """A command that has begun to listen."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        self._guard = threading.Timer(WAIT_S, process.kill)
-        self._guard.start()
-
-    def line(self) -> str:
-        """The next line of stdout, as soon as it is there."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        assert line, "it has ended, or nothing came"
-        return line
-
-    def error_line(self) -> str:
-        """The same of stderr."""
-        assert self.process.stderr is not None
-        return self.process.stderr.readline().decode()
-
-    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str], str]:
-        """End it by a signal: exit status, the other lines, and what it said."""
-        self.process.send_signal(number)
-        return self.rest()
-
-    def rest(self) -> tuple[int, list[str], str]:
-        """Wait for its end."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        said: list[bytes] = []
-        thread = threading.Thread(target=lambda: said.append(self.process.stderr.read()))  # type: ignore[union-attr]
-        thread.start()
-        lines = self.process.stdout.read().decode().splitlines()
-        thread.join()
-        status = self.process.wait()
-        self._guard.cancel()
-        return status, lines, said[0].decode()
-
-    def close(self) -> None:
-        """Let go of it."""
-        self._guard.cancel()
-        self.process.kill()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
-        self.process.wait()
-
-
-@contextmanager
-def live(*arguments: str, **options: int) -> Iterator[Live]:
-    made = Live(spawn("live", *arguments, **options))
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@contextmanager
-def on_loopback(port: int, *arguments: str, name: str = "lo") -> Iterator[Live]:
-    """Listen to a broker."""
-    with live("-i", name, "-f", f"tcp port {port}", *arguments) as made:
-        assert made.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
-        yield made
 
 
 # Interfaces
@@ -187,6 +117,59 @@ def test_it_stops_after_a_time() -> None:
         status, lines, said = running.rest()
     assert (status, lines) == (OK, [])
     assert "kdissect: 0 packets, 0 dropped by the kernel, 0 by kdissect; 0 exchanges\n" in said
+
+
+def beats(port: int) -> list[bytes]:
+    """A conversation of three heartbeats, as it passes a network card."""
+    made = Talk(client=("10.0.0.1", port)).handshake()
+    for number in range(1, 4):
+        made.client_sends(b"".join(heartbeats(1, first=number)))
+        made.broker_sends(b"".join(heartbeat_answers(1, first=number)))
+    return [packet.data for packet in made.packets]
+
+
+@makes_interfaces
+def test_an_interface_that_goes_down_and_comes_up_again(tmp_path: Path) -> None:
+    path = tmp_path / "all.pcapng"
+    with Pair("kdtest") as pair, live("-i", pair.name, "--json", "-w", str(path)) as running:
+        assert running.error_line() == f'kdissect: listening on {pair.name}, filter "tcp"\n'
+        pair.send(beats(41_000))
+        assert [json.loads(running.line())["correlation_id"] for _ in range(3)] == [1, 2, 3]
+        pair.set("down")
+        assert running.error_line() == f"kdissect: {pair.name} went down; waiting until it is up again\n"
+        pair.set("up")
+        assert running.error_line() == f"kdissect: {pair.name} is up again\n"
+        pair.send(beats(41_001))
+        assert [json.loads(running.line())["client_port"] for _ in range(3)] == [41_001] * 3
+        pair.remove()
+        assert running.error_line() == f"kdissect: {pair.name} went down; waiting until it is up again\n"
+        assert running.error_line() == f"kdissect: {pair.name} is gone; waiting until there is one again\n"
+        pair.add()
+        assert running.error_line() == f"kdissect: {pair.name} is up again\n"
+        pair.send(beats(41_002))
+        assert [json.loads(running.line())["client_port"] for _ in range(3)] == [41_002] * 3
+        pair.remove()
+        status, lines, said = running.end()
+    assert (status, lines) == (INTERRUPTED, [])
+    assert "kdissect: 9 exchanges, all answered\n" in said
+    assert "27 packets, 0 dropped by the kernel, 0 by kdissect; 9 exchanges\n" in said
+    with open_capture(path) as capture:
+        assert sum(1 for _ in capture) == 27
+        (counted,) = capture.statistics.values()
+    assert (counted.accepted, counted.delivered) == (27, 27)
+
+
+@makes_interfaces
+def test_an_interface_that_is_down_is_waited_for() -> None:
+    with Pair("kdtest") as pair:
+        pair.set("down")
+        with live("-i", pair.name, "--json") as running:
+            assert running.error_line() == f"kdissect: {pair.name} is down; waiting until it is up\n"
+            pair.set("up")
+            assert running.error_line() == f"kdissect: {pair.name} is up again\n"
+            pair.send(beats(41_000))
+            assert json.loads(running.line())["correlation_id"] == 1
+            assert running.end(signal.SIGTERM)[0] == 128 + signal.SIGTERM
 
 
 @listens

@@ -32,3 +32,12 @@ def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest
     next(lulls)
     assert (losses.by_kernel, losses.by_us) == (2000, 1995)
     assert capsys.readouterr().err == ""
+
+
+def test_whoever_wants_to_know_is_told_of_the_time() -> None:
+    ongoing: Any = SimpleNamespace(statistics={})
+    losses = Losses(ongoing)
+    times: list[int] = []
+    losses.also.append(times.append)
+    list(losses.watch(Lull(number) for number in (3, 5)))
+    assert times == [3, 5]

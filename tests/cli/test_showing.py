@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kdissect.cli.showing import show
 
 if TYPE_CHECKING:
@@ -10,15 +12,18 @@ if TYPE_CHECKING:
 
 def test_all_rows_or_as_many_as_were_asked_for() -> None:
     got: list[int] = []
-    assert show(iter(range(5)), got.append, None, None) == (5, False)
-    assert show(iter(range(5)), got.append, 2, None) == (2, False)
+    assert show(iter(range(5)), got.append, None, str) == (5, False)
+    assert show(iter(range(5)), got.append, 2, str) == (2, False)
     assert got == [0, 1, 2, 3, 4, 0, 1]
 
 
-def test_each_row_is_flushed_where_somebody_watches() -> None:
+@pytest.mark.parametrize(
+    ("each", "flushed"), [(True, ["a", "flushed", "b", "flushed"]), (False, ["a", "flushed", "b"])]
+)
+def test_the_first_row_is_flushed_and_all_where_somebody_watches(each: bool, flushed: list[str]) -> None:
     told: list[object] = []
-    show("ab", told.append, None, lambda: told.append("flushed"))
-    assert told == ["a", "flushed", "b", "flushed"]
+    show("ab", told.append, None, lambda: told.append("flushed"), flush_each=each)
+    assert told == flushed
 
 
 def test_ctrl_c_ends_it_and_what_was_shown_counts() -> None:
@@ -26,4 +31,4 @@ def test_ctrl_c_ends_it_and_what_was_shown_counts() -> None:
         yield "a"
         raise KeyboardInterrupt
 
-    assert show(rows(), str, None, None) == (1, True)
+    assert show(rows(), str, None, str) == (1, True)

@@ -128,3 +128,25 @@ def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
     titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
     assert titles == ["Capture", "Producers", "Transactions", "Sequence numbers"]
     assert "5 producers, 10 transactions, 0 never ended" in told.lines
+
+
+def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "sketches.jsonl"
+    told = run(capsys, "summary", "--json", "--sketches", str(path), BASICS)
+    assert (told.status, told.err) == (0, "")
+    document = json.loads(told.out)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    counts = {
+        line["key"]: line["count"]
+        for line in lines
+        if (line["by"], line["quantity"]) == ("api", "latency_us")
+    }
+    assert counts == {
+        row["api"]: row["latency_us"]["count"] for row in document["apis"] if row["latency_us"]["count"]
+    }
+
+
+def test_sketches_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    told = run(capsys, "summary", "--sketches", str(tmp_path / "none" / "sketches.jsonl"), BASICS)
+    assert told.status != 0
+    assert "cannot write" in told.err

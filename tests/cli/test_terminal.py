@@ -8,6 +8,7 @@ import click
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import one_by_one
 from kdissect.cli import terminal
 from kdissect.cli.main import main
 from tests.cli.running import talk, write
@@ -151,6 +152,6 @@ def test_a_progress_bar_where_somebody_can_see_it(
     conversation = talk()
     path = write(tmp_path / "capture.pcap", conversation)
     with open_capture(path) as capture, terminal.progress(capture, wanted=wanted) as packets:
-        assert len(list(packets)) == len(conversation.packets)
+        assert len(list(one_by_one(packets))) == len(conversation.packets)
     assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown
     assert ("B/s" in stream.getvalue()) is is_shown

@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.limits import Limits
-from kdissect.model import Closed, Data, Endpoint, Gap, Packet
+from kdissect.model import Closed, Data, Endpoint, Gap, Packet, Stretch
 from kdissect.net.connection import Connection, Connections, Event
 from kdissect.net.tcp import Segments
-from tests.connections import SECOND, asks, chatter, run, script
-from tests.segments import ACK, FIN, MILLISECOND, PSH, RST, START_NS, SYN, Talk
+from tests.connections import SECOND, asks, chatter, in_one_piece, run, script
+from tests.segments import ACK, COOKED, ETHERNET, FIN, MILLISECOND, PSH, RST, START_NS, SYN, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kdissect.model import Segment
 
 
 def test_a_connection_from_syn_to_fin() -> None:
@@ -425,15 +427,32 @@ def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
     assert len(connections._patient) <= 3
 
 
+@pytest.mark.parametrize("link_type", [ETHERNET, COOKED])
+def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
+    talk = asks(Talk(link_type=link_type).handshake(), 5).finish()
+    packets, segments, connections = talk.packets, Segments(), Connections()
+    others = []
+
+    def segment_of(packet: Packet) -> Segment | None:
+        others.append(packet)
+        return segments.feed(packet)
+
+    stretch = in_one_piece(packets)
+    events = [event for found in connections.along(stretch, segment_of) for event in found]
+    assert others == [*packets[:2], *packets[-3:]]  # how it begins and ends
+    assert script(events + connections.close()) == script(run(packets))
+    assert connections.arrivals == len(packets)
+    assert (stretch.time_ns, stretch.packets) == (packets[0].time_ns, packets)
+
+
 def wanting(packets: Iterable[Packet], count: int, limits: Limits | None = None) -> list[Event]:
     """Events of which whoever takes them wants so many bytes at once."""
     connections, segments, out = Connections(limits or Limits()), Segments(), []
     for packet in packets:
-        events = connections.feed_usual(packet)
-        segment = segments.feed(packet) if events is None else None
-        for event in connections.feed(segment) if segment else events or ():
-            event[0].wanted[event[1]] = count
-            out.append(event)
+        for events in connections.along(Stretch.of(packet), segments.feed):
+            for event in events:
+                event[0].wanted[event[1]] = count
+                out.append(event)
     return out + connections.close()
 
 

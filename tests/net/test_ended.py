@@ -160,6 +160,14 @@ def test_memory_of_what_is_over_is_bounded() -> None:
     assert copies_begin(Limits(ended_age_ns=SECOND)) == 30
 
 
+def test_what_was_over_long_ago_is_forgotten() -> None:
+    connections = Connections(Limits(ended_age_ns=10 * SECOND))
+    for port in range(1, 101):
+        talk = Talk(("10.0.0.1", port), start_ns=START_NS + port * SECOND).handshake().finish()
+        run(talk.packets, connections=connections)
+        assert len(connections._ended._ended) <= 21
+
+
 def test_more_than_2_gib_and_then_its_last_segments_again() -> None:
     talk = Talk().handshake()
     for _ in range(300):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kdissect.model import Endpoint, Interface, Packet, Segment
 from kdissect.net.tcp import ACK, PSH, Segments, endpoints, reversed_ends
+from tests.disguises import fragments
 from tests.segments import (
     COOKED,
     COOKED_V2,
@@ -236,3 +237,14 @@ def test_mutated_packets_raise_nothing(
             assert len(found.ends) in (12, 36)
     segments.close()
     assert fed >= carried
+
+
+def test_it_is_told_since_when_fragments_wait_for_others() -> None:
+    segments = Segments()
+    packets = fragments(104)([packet(link(ipv4("10.0.0.1", "10.0.0.2", b"x" * 200)), time_ns=7)])
+    assert segments.fragments_since_ns is None
+    segments.feed(packets[0])
+    assert segments.fragments_since_ns == 7
+    for each in packets[1:]:
+        segments.feed(each)
+    assert segments.fragments_since_ns is None

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import orjson
+import pandas as pd
 import polars as pl
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.limits import SECOND_NS
 from kdissect.sinks.columns import EXCHANGE
 from kdissect.sinks.manifest import FOLDER, MANIFEST
 from kdissect.sinks.sparkschema import ddl
 from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.types import OBJECT, TIMESTAMP
+from kdissect.sinks.types import BINARY, DATE, OBJECT, TIMESTAMP, Array, Struct
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
 from tests.exchanges import connection, exchange
@@ -212,6 +214,32 @@ def test_polars_reads_json_lines(basics: Path, form: str) -> None:
     assert [orjson.loads(text) for text in frame["request"]] == [row["request"] for row in expected]
 
 
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("form", ["none", "gz", "zst"])
+def test_pandas_reads_json_lines_and_parquet_alike(basics: Path, name: str, form: str) -> None:
+    """Parquet has the types. JSON lines have them once they are told: pandas guesses, and takes any column
+    whose name ends in ``_time`` or begins with ``timestamp`` for a time unless it is told not to.
+    """
+    packed = pd.read_parquet(basics / "parquet" / name, dtype_backend="pyarrow")
+    path = part(basics / form / name)
+    lines = pd.read_json(path, lines=True, convert_dates=False, dtype_backend="pyarrow")
+    columns = {column.name: column.type for column in TABLES[name].binary_columns}
+    expected = json_rows(basics / "none" / name)
+    assert list(packed) == list(columns)
+    assert set(lines) == set(columns)
+    assert len(packed) == len(lines) == len(expected)
+    for key, kind in columns.items():
+        if isinstance(kind, Array | Struct) or kind in (OBJECT, BINARY):
+            as_text = [orjson.dumps(row[key]) for row in expected]
+            assert [orjson.dumps(None if pd.api.types.is_scalar(value) and pd.isna(value) else value)
+                    for value in lines[key]] == as_text  # fmt: skip
+            continue
+        read = pd.to_datetime(lines[key]) if kind in (TIMESTAMP, DATE) else lines[key]
+        typed = read.astype(packed[key].dtype)
+        assert typed.equals(packed[key]), key
+        assert typed.isna().tolist() == [row[key] is None for row in expected]
+
+
 def test_names_differ_even_where_case_is_ignored() -> None:
     for table in TABLES.values():
         names = [column.name.lower() for column in table.columns]
@@ -264,7 +292,7 @@ def test_a_time_that_no_calendar_has_is_null(tmp_path: Path) -> None:
 def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None:
     log, made = exports(tmp_path, ["none"])
     export = made["none"]
-    export._every_connection = False
+    export.tables.every_connection = False
     export.feed(exchange(connection=connection("aaa")))
     export.pass_over(exchange(connection=connection("aaa"), number=2))
     export.pass_over(exchange(connection=connection("bbb")))
@@ -291,6 +319,19 @@ def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
     assert made["none"].rows["exchanges"] == 1
     assert made["none"].bytes >= manifest()["bytes"] > 0
     assert made["none"].files == len(TABLES)
+
+
+def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
+    """Packet time, and a clock that is set back begins anew."""
+    _, made = exports(tmp_path, ["none"])
+    export = made["none"]
+    export._rotate_ns = 10 * SECOND_NS
+    for number, seconds in enumerate((100, 105, 111, 40, 49, 51), 1):
+        export.feed(exchange(number=number, completed_ns=seconds * SECOND_NS))
+    export.close([], [], complete=True, end={})
+    files = sorted((tmp_path / "none" / "exchanges").glob("part-*"))
+    found = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
+    assert found == [[1, 2], [3, 4, 5], [6]]
 
 
 def test_what_is_abandoned_leaves_no_file(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from kdissect.limits import DEFAULT
+from kdissect.sinks.arrow import schema
 from kdissect.sinks.columns import Column
-from kdissect.sinks.parquet import ParquetFormat, arrow_type, schema
+from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.sinks.types import BINARY, BOOLEAN, DATE, INT16, INT64, OBJECT, STRING, TIMESTAMP, Array, Struct
 from tests.exchanges import exchange
@@ -95,12 +96,3 @@ def test_what_is_held_is_told() -> None:
 def test_compression(codec: str, name: str) -> None:
     read = written([column("a", STRING)], [{"a": "x"}], codec=codec)
     assert read.metadata.row_group(0).column(0).compression == name
-
-
-def test_types_are_those_that_readers_take_without_a_hint() -> None:
-    assert arrow_type(NESTED) == pa.list_(
-        pa.field(
-            "element",
-            pa.struct([("topic", pa.string()), ("partitions", pa.list_(pa.field("element", pa.int16())))]),
-        )
-    )

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from kdissect.kafka.records import RecordData
 from kdissect.sinks.places import (
+    carried,
     no_records,
     only_number,
     only_partition,
     partitions_of,
     places,
-    records_of,
-    with_records,
 )
 from tests.exchanges import exchange
 
@@ -50,9 +49,10 @@ def test_partitions_that_carry_records() -> None:
     some, none = RecordData(bytes(100), 10, 90), RecordData(b"", 0, 0)
     partitions = [{"index": 0, "records": none}, {"index": 1, "records": some}, {"index": 2, "records": None}]
     topics = [{"name": "orders", "partitions": partitions}, {"name": "payments"}]
-    assert records_of(topics) == [some]
-    assert places(exchange(), with_records(topics)) == "orders-1"
-    assert records_of(None) == with_records(None) == []
+    carrying, records = carried(topics)
+    assert records == [some]
+    assert places(exchange(), carrying) == "orders-1"
+    assert carried(None) == ([], [])
 
 
 def test_nobody_says_that_there_are_no_records_but_the_body() -> None:

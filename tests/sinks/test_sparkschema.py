@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from kdissect.sinks.arrow import schema
 from kdissect.sinks.columnpage import markdown
-from kdissect.sinks.parquet import schema
 from kdissect.sinks.sparkschema import create_table, ddl, in_folders, struct_type
 from kdissect.sinks.tables.catalogue import TABLES
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,14 +12,12 @@ from kdissect.limits import DEFAULT
 from kdissect.sinks.columns import Column
 from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.rowfiles import JsonFormat
-from kdissect.sinks.tablefiles import NO_VALUE, own_files, remove_own
+from kdissect.sinks.tablefiles import NO_VALUE, Listing, Written, own_files, remove_own
 from kdissect.sinks.tables.form import Table
 from kdissect.sinks.types import DATE, INT64, STRING
 from tests.exports import json_rows, table_files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kdissect.sinks.tablefiles import TableFiles
 
 
@@ -48,7 +47,7 @@ def test_a_file_has_its_name_once_it_is_complete(tmp_path: Path) -> None:
     made.close()
     assert names(tmp_path) == ["part-00000.jsonl"]
     assert json_rows(tmp_path) == [{"n": 1, "date": None, "api": None, "x": None}]
-    assert made.files == [("part-00000.jsonl", 1, (tmp_path / "part-00000.jsonl").stat().st_size)]
+    assert list(made.files) == [("part-00000.jsonl", 1, (tmp_path / "part-00000.jsonl").stat().st_size)]
 
 
 def test_partitions(tmp_path: Path) -> None:
@@ -85,8 +84,44 @@ def test_rotation(tmp_path: Path) -> None:
         made.feed({"n": number, "x": "x" * 10_000})
     made.close()
     assert len(made.files) == 5
-    assert sum(file.rows for file in made.files) == made.rows == 100
+    assert made.files.rows == made.rows == 100
     assert [row["n"] for row in json_rows(tmp_path)] == list(range(100))
+
+
+def test_files_end_when_somebody_says_so(tmp_path: Path) -> None:
+    made = files(tmp_path, partition_by=("api",))
+    made.rotate()
+    for number, api in enumerate("aba"):
+        made.feed({"n": number, "api": api})
+    made.rotate()
+    assert len(made.files) == 2
+    assert not [name for name in names(tmp_path) if name.endswith("unfinished")]
+    made.feed({"n": 3, "api": "a"})
+    made.close()
+    assert [file.path for file in made.files][2] == "api=a/part-00002.jsonl"
+
+
+def test_a_listing_keeps_the_latest_names() -> None:
+    listing = Listing(2, [Written(name, rows, 10) for name, rows in (("a", 1), ("b", None), ("c", 3))])
+    assert [file.path for file in listing] == ["b", "c"]
+    listing.add(Written("d", 4, 10))
+    assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))
+
+
+def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(number: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{number}").readlink()).removeprefix(f"{tmp_path}/"))
+
+    monkeypatch.setattr("kdissect.sinks.tablefiles.os.fsync", sync)
+    made = files(tmp_path / "new", partition_by=("api",))
+    made.feed({"n": 1, "api": "a"})
+    assert sorted(synced) == sorted([str(tmp_path), "new"])  # where the two new folders stand
+    made.close()
+    assert synced[2:] == ["new/api=a/.part-00000.jsonl.unfinished", "new/api=a"]
 
 
 def test_rotation_of_parquet(tmp_path: Path) -> None:

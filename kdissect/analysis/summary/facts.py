@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.analysis import content
+from kdissect.analysis.polls import is_long_poll, replica_id
 from kdissect.analysis.touched import Touched, touched
 
 if TYPE_CHECKING:
-    from kdissect.model import Body, Exchange
+    from kdissect.model import Endpoint, Exchange
 
-_WAITING = frozenset({"Fetch", "ShareFetch"})  # the broker holds them back until there is something to say
-_WAITED = 0.9  # of max_wait_ms: brokers look at the clock every few milliseconds
+_ENDS = 4096  # whose text is kept
 
 
 class Facts:
@@ -21,11 +22,12 @@ class Facts:
         api: its name, or ``api 99`` where the key is not known, or ``SASL token`` for what has none.
         client: the client id, or the address of a client that told none.
         broker: address and port.
+        time_ns: as of the exchange.
+        request_bytes, response_bytes: of its frames, their length bytes included.
         errors: distinct error names.
         throttle_ms: 0 where there is none.
         latency_us: None unless answered.
-        long_poll: an empty answer to a Fetch or ShareFetch that waited for as long as the client allowed.
-            Its latency says how long there was nothing to read, not how fast the broker is.
+        long_poll: polls.py says what that is.
         group: the group that the request names.
         replica: whether a broker fetches, to copy: it tells its node id.
         touched: what it does to each partition.
@@ -33,7 +35,7 @@ class Facts:
 
     __slots__ = (
         *("api", "broker", "client", "errors", "exchange", "group", "latency_us", "long_poll"),
-        *("replica", "throttle_ms", "touched"),
+        *("replica", "request_bytes", "response_bytes", "throttle_ms", "time_ns", "touched"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -41,37 +43,28 @@ class Facts:
         self.exchange = exchange
         self.api = exchange.api or _unknown(exchange.api_key)
         self.client = exchange.client_id or exchange.connection.client.ip
-        self.broker = str(exchange.connection.broker)
+        self.broker = _end(exchange.connection.broker)
+        self.time_ns = exchange.time_ns
+        asked, answer = exchange.request_frame, exchange.response_frame
+        self.request_bytes = 0 if asked is None else asked.wire_bytes
+        self.response_bytes = 0 if answer is None else answer.wire_bytes
         self.errors = content.errors(exchange)
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.group = content.group_id(exchange)
         self.touched: list[Touched] = touched(exchange)
-        self.replica = self.api == "Fetch" and _replica_id(exchange.request) >= 0
-        self.long_poll = self.api in _WAITING and self._is_long_poll()
+        self.replica = replica_id(exchange) is not None
+        self.long_poll = is_long_poll(exchange, self.touched)
 
     @property
     def id(self) -> str:
         """``connection/number``, as ``read --exchange`` takes it."""
         return f"{self.exchange.connection.id}/{self.exchange.number}"
 
-    def _is_long_poll(self) -> bool:
-        request = self.exchange.request
-        max_wait_ms = None if request is None else request.get("max_wait_ms")
-        if self.latency_us is None or not max_wait_ms or self.errors:
-            return False
-        if self.latency_us < _WAITED * 1000 * max_wait_ms:
-            return False
-        return not any(records is not None and len(records) for records in (t.fetched for t in self.touched))
 
-
-def _replica_id(request: Body | None) -> int:
-    """Who fetches: -1 is a consumer. It stands in a struct of its own from version 15 on (KIP-903)."""
-    if request is None:
-        return -1
-    state = request.get("replica_state") or request
-    found: int = state.get("replica_id", -1)
-    return found
+@lru_cache(_ENDS)
+def _end(endpoint: Endpoint) -> str:
+    return str(endpoint)
 
 
 def _unknown(api_key: int | None) -> str:

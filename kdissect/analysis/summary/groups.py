@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Stamp = tuple[int, str, int, str]
 """When something was so: the key of its event."""
 
-_MANNERS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
+MANNERS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
 """Errors that a group needs to work: who has no member id is told it, who is to join again is told so."""
 
 
@@ -47,7 +47,7 @@ class Group:
         self.seen += 1
         self.first_ns = _least(self.first_ns, event.time_ns)
         self.last_ns = _most(self.last_ns, event.time_ns)
-        if event.error and event.error not in _MANNERS:
+        if event.error and event.error not in MANNERS:
             self.errors[event.error] += 1
         _note(self.latest, "kind", event.key, event.kind)
         _note(self.latest, "protocol_type", event.key, event.protocol_type)

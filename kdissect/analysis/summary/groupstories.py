@@ -18,8 +18,9 @@ from kdissect.analysis.summary.groupsdocument import (
 from kdissect.analysis.summary.rows import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from kdissect.analysis.groupevents import GroupEvent
     from kdissect.analysis.summary.groups import Committed, Group, Groups, Member
     from kdissect.analysis.summary.rebalances import Cause, Rebalance
 
@@ -57,31 +58,36 @@ def _members_by_group(groups: Groups) -> dict[str, dict[str, Member]]:
     return members
 
 
+def timeline(events: Sequence[GroupEvent], alive_ns: Mapping[str, int]) -> list[Rebalance]:
+    """The rebalances of one group in order of time; see ``rebalances.rebalances``."""
+    # A group may change from one protocol to the other (KIP-848), and back.
+    told = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
+    for kind in (CONSUMER, SHARE, STREAMS):
+        told += epochs.rebalances(event for event in events if event.kind == kind)
+    return sorted(told, key=lambda each: each.start_ns)
+
+
 def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
     alive_ns = {
         member_id: member.alive_ns for member_id, member in members.items() if member.alive_ns is not None
     }
-    # A group may change from one protocol to the other (KIP-848), and back.
-    timeline = rebalances.rebalances((e for e in group.events if e.kind == CLASSIC), alive_ns)
-    for kind in (CONSUMER, SHARE, STREAMS):
-        timeline += epochs.rebalances(event for event in group.events if event.kind == kind)
-    return sorted(timeline, key=lambda each: each.start_ns)
+    return timeline(group.events, alive_ns)
 
 
 def _story(
     name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
 ) -> GroupStory:
-    timeline = _timeline(group, members)
+    told = _timeline(group, members)
     assert group.first_ns is not None
     assert group.last_ns is not None
     return GroupStory(
         group=name,
         kind=group.told("kind"),
         protocol_type=group.told("protocol_type"),
-        protocols=sorted({each.protocol for each in timeline if each.protocol}),
+        protocols=sorted({each.protocol for each in told if each.protocol}),
         members=_members(members),
-        rebalances=[_rebalance(each) for each in timeline],
-        storms=[_storm(storm) for storm in storms(timeline)],
+        rebalances=[_rebalance(each) for each in told],
+        storms=[_storm(storm) for storm in storms(told)],
         committed=[
             _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
         ],
@@ -152,7 +158,7 @@ def _rebalance(each: Rebalance) -> RebalanceRow:
         start=moment(each.start_ns),
         end=None if each.end_ns is None else moment(each.end_ns),
         seconds=None if each.end_ns is None else (each.end_ns - each.start_ns) / SECOND_NS,
-        causes=[_cause(cause) for cause in each.causes],
+        causes=[cause_row(cause) for cause in each.causes],
         generation_before=each.generation_before,
         generation_after=each.generation_after,
         members_before=each.members_before,
@@ -164,7 +170,8 @@ def _rebalance(each: Rebalance) -> RebalanceRow:
     )
 
 
-def _cause(cause: Cause) -> CauseRow:
+def cause_row(cause: Cause) -> CauseRow:
+    """What started a rebalance, as the document tells it."""
     return CauseRow(
         cause=cause.cause,
         time=None if cause.time_ns is None else moment(cause.time_ns),

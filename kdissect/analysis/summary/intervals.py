@@ -10,6 +10,8 @@ from kdissect.analysis.summary.document import IntervalRow
 from kdissect.analysis.summary.load import Load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.analysis.summary.facts import Facts
     from kdissect.limits import Limits
 
@@ -43,11 +45,17 @@ class Intervals:
     def rows(self) -> list[IntervalRow]:
         """In order of time; a piece without exchanges has no row."""
         seconds = self._length_ns / SECOND_NS
-        ordered = sorted(self._loads.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         return [
             IntervalRow(start=rows.moment(start_ns), key=key, **rows.load(load, seconds))
-            for (start_ns, key), load in ordered
+            for start_ns, key, load in self.loads()
         ]
+
+    def loads(self) -> Iterator[tuple[int, str | None, Load]]:
+        """Where each piece begins, whose it is (None: all exchanges), and its counts; in order of time."""
+        for (start_ns, key), load in sorted(
+            self._loads.items(), key=lambda item: (item[0][0], item[0][1] or "")
+        ):
+            yield start_ns, key, load
 
     def _keys(self, facts: Facts) -> list[str]:
         """The rows of ``--by`` that an exchange belongs to."""

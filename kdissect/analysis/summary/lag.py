@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _LIST_OFFSETS = 2
 _LATEST = -1  # the timestamp that asks ListOffsets for the end
-_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
-_OFFSET_FETCH = "OffsetFetch"
+_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
 _SAMPLES = 64
 _LEAST_BITS = 20  # of nanoseconds: a millisecond
 _MS_NS = 1_000_000
@@ -164,12 +163,13 @@ class Lag:
         time_ns = exchange.time_ns if response is None else response.start_ns
         if exchange.api_key == FETCH:
             self._fetched(facts, time_ns)
-        elif facts.api in _COMMITS or facts.api == _OFFSET_FETCH:
-            for each in facts.touched:
-                self._committed(facts, each, time_ns)
-        else:
-            for each in facts.touched:
-                self._ended(facts, each, time_ns)
+            return
+        for each in facts.touched:
+            if (commit := committed(facts, each)) is not None:
+                group, offset = commit
+                self.commits[group, each.topic, each.partition].add(time_ns, offset)
+            elif (end := end_of(facts, each)) is not None:
+                self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
     def merge(self, other: Lag) -> None:
         """Take in what was seen on other connections."""
@@ -181,16 +181,7 @@ class Lag:
         """Those that are furthest behind first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]
         rows += [self._group(*item) for item in self.commits.items() if item[1].count]
-        rows.sort(
-            key=lambda row: (
-                -(row.lag or 0),
-                -(row.lag_worst or 0),
-                row.kind,
-                row.name,
-                row.topic,
-                row.partition,
-            )
-        )
+        rows.sort(key=_furthest_behind)
         return rows
 
     def folded(self) -> dict[str, int]:
@@ -216,26 +207,6 @@ class Lag:
                     samples.add(time_ns, offset)
             if not facts.replica:
                 self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
-
-    def _committed(self, facts: Facts, each: Touched, time_ns: int) -> None:
-        offset = each.value("committed_offset")
-        offset = each.value("offset") if offset is None else offset
-        group = each.group or facts.group
-        if group is not None and offset is not None and offset >= 0 and not each.error:
-            self.commits[group, each.topic, each.partition].add(time_ns, offset)
-
-    def _ended(self, facts: Facts, each: Touched, time_ns: int) -> None:
-        """Learn where a partition ends from what was written, or from ListOffsets."""
-        if each.error or each.error is None:
-            return
-        produced, offset = each.produced, None
-        if produced is not None:
-            base, records = each.response.get("base_offset", -1), produced.count()
-            offset = None if base < 0 or records is None else base + records
-        elif facts.exchange.api_key == _LIST_OFFSETS and each.request.get("timestamp") == _LATEST:
-            offset = each.response.get("offset")
-        if offset is not None and offset >= 0:
-            self.ends[each.topic, each.partition].high_watermark.add(time_ns, offset)
 
     def _client(self, reader: Reader, behind: Behind) -> LagRow:
         client, topic, partition = reader
@@ -306,6 +277,29 @@ class Lag:
             "log_start_offset": end.log_start.last,
         }
         return {name: None if told is None else told[1] for name, told in last.items()}
+
+
+def committed(facts: Facts, each: Touched) -> tuple[str, int] | None:
+    """The group that commits, or asks for what it has committed, and the offset; None where none does."""
+    if each.error or facts.api not in _COMMITS:
+        return None
+    offset = each.value("committed_offset")
+    offset = each.value("offset") if offset is None else offset
+    group = each.group or facts.group
+    return None if group is None or offset is None or offset < 0 else (group, offset)
+
+
+def end_of(facts: Facts, each: Touched) -> int | None:
+    """Where a partition ends, as writing, Fetch and latest ListOffsets tell; None where nothing does."""
+    if each.error != 0:
+        return None
+    produced, offset = each.produced, each.response.get("high_watermark")
+    if produced is not None:
+        base, records = each.response.get("base_offset", -1), produced.count()
+        offset = None if base < 0 or records is None else base + records
+    elif facts.exchange.api_key == _LIST_OFFSETS and each.request.get("timestamp") == _LATEST:
+        offset = each.response.get("offset")
+    return None if offset is None or offset < 0 else offset
 
 
 def _furthest_behind(row: LagRow) -> Any:

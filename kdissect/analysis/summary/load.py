@@ -48,20 +48,22 @@ class Load:
 
     def add(self, facts: Facts) -> None:
         """Count one."""
-        exchange = facts.exchange
-        self.kinds[exchange.kind] += 1
-        if exchange.request_frame is not None:
-            self.request_bytes += exchange.request_frame.wire_bytes
-        if exchange.response_frame is not None:
-            self.response_bytes += exchange.response_frame.wire_bytes
-        if facts.latency_us is not None:
-            (self.long_poll_us if facts.long_poll else self.latency_us).add(facts.latency_us)
+        self.kinds[facts.exchange.kind] += 1
+        self.request_bytes += facts.request_bytes
+        self.response_bytes += facts.response_bytes
+        latency_us = facts.latency_us
+        if latency_us is not None:
+            (self.long_poll_us if facts.long_poll else self.latency_us).add(latency_us)
         if facts.errors:
             self.failed += 1
         if facts.throttle_ms > 0:
             self.throttled += 1
             self.throttle_ms += facts.throttle_ms
-        self._span(exchange.time_ns, exchange.time_ns)
+        time_ns = facts.time_ns
+        if self.last_ns is None or time_ns > self.last_ns:
+            self.last_ns = time_ns
+        if self.first_ns is None or time_ns < self.first_ns:
+            self.first_ns = time_ns
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -74,10 +76,5 @@ class Load:
         self.throttled += other.throttled
         self.throttle_ms += other.throttle_ms
         if other.first_ns is not None and other.last_ns is not None:
-            self._span(other.first_ns, other.last_ns)
-
-    def _span(self, first_ns: int, last_ns: int) -> None:
-        if self.first_ns is None or first_ns < self.first_ns:
-            self.first_ns = first_ns
-        if self.last_ns is None or last_ns > self.last_ns:
-            self.last_ns = last_ns
+            self.first_ns = other.first_ns if self.first_ns is None else min(self.first_ns, other.first_ns)
+            self.last_ns = other.last_ns if self.last_ns is None else max(self.last_ns, other.last_ns)

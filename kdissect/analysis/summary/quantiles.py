@@ -79,6 +79,16 @@ class Quantiles:
         self._pass_on()
         return bytes(self._sketch.serialize())
 
+    @classmethod
+    def deserialize(cls, sketch: bytes, total: int) -> Quantiles:
+        """What another program sketched; ``total`` is the sum of its numbers, which no sketch tells."""
+        made = cls()
+        found = made._sketch = _library().kll_doubles_sketch.deserialize(sketch)
+        made.count, made.total = found.n, total
+        if found.n:
+            made.least, made.most = round(found.get_min_value()), round(found.get_max_value())
+        return made
+
     def __getstate__(self) -> tuple[Any, ...]:
         sketch = None if self._sketch is None else bytes(self._sketch.serialize())
         return self.count, self.total, self.least, self.most, self._waiting, sketch

@@ -24,6 +24,11 @@ NAMES = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def ranked(counted: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent first, and of those that are equally frequent the first in the alphabet."""
+    return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
+
+
 def moment(time_ns: int) -> datetime:
     """Nanoseconds since 1970 -> UTC, to the microsecond."""
     return _EPOCH + timedelta(microseconds=time_ns // 1000)
@@ -77,9 +82,9 @@ def volume(counted: Volume, seconds: float) -> dict[str, Any]:
         **_carried("produced", counted.produced, seconds),
         **_carried("fetched", counted.fetched, seconds),
         "replicated_bytes": counted.replicated.bytes,
-        "compression": dict(counted.codecs.most_common()),
+        "compression": ranked(counted.codecs),
         "ratio": counted.ratio,
-        "errors": dict(counted.errors.most_common()),
+        "errors": ranked(counted.errors),
     }
 
 
@@ -130,7 +135,7 @@ def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
             principals=each.principals.first(NAMES),
             addresses=each.addresses.first(NAMES),
             connections=len(each.connections),
-            apis=dict(each.apis.most_common()),
+            apis=ranked(each.apis),
             **load(each, seconds),
         )
         for name, each in _busiest(traffic.clients)
@@ -143,7 +148,7 @@ def groups(traffic: Traffic, seconds: float) -> list[document.GroupRow]:
         document.GroupRow(
             group=name,
             clients=each.clients.first(NAMES),
-            apis=dict(each.apis.most_common()),
+            apis=ranked(each.apis),
             **load(each, seconds),
         )
         for name, each in _busiest(traffic.groups)

@@ -141,7 +141,8 @@ class Summarizer:
         )
 
     def _seconds(self) -> float:
-        first_ns, last_ns = self.traffic.all.first_ns, self.traffic.all.last_ns
+        counted = self.traffic.all
+        first_ns, last_ns = counted.first_ns, counted.last_ns
         return 0.0 if first_ns is None or last_ns is None else (last_ns - first_ns) / SECOND_NS
 
     def _capture(
@@ -164,7 +165,7 @@ class Summarizer:
             response_bytes=counted.response_bytes,
             lost_bytes=counts.get("lost_bytes", 0) + counts.get("cut_bytes", 0),
             gaps=counts.get("gaps", 0),
-            anomalies=dict(self.traffic.anomalies.most_common()),
+            anomalies=rows.ranked(self.traffic.anomalies),
             skipped=dict(skipped),
         )
 

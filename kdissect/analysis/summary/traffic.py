@@ -159,6 +159,16 @@ class Failure(NamedTuple):
     client: str
 
 
+def failures_of(facts: Facts) -> list[Failure]:
+    """Each error once for each topic that has it; an error of no partition, once."""
+    if not facts.errors:
+        return []
+    found = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
+    named = {error for error, _ in found}
+    unplaced = {(error, None): None for error in facts.errors if error not in named}
+    return [Failure(error, facts.api, topic, facts.client) for error, topic in (*found, *unplaced)]
+
+
 class Failures:
     """How often it did."""
 
@@ -209,7 +219,6 @@ class Traffic:
 
     def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
         rows = limits.summary_rows
-        self.all = Load()
         self.apis: Bounded[str, Api] = Bounded(rows, Api)
         self.brokers: Bounded[str, Broker] = Bounded(rows, Broker)
         self.clients: Bounded[str, Client] = Bounded(rows, Client)
@@ -221,9 +230,16 @@ class Traffic:
         self._groups_too = "group" in by
         self._connections_too = "connection" in by
 
+    @property
+    def all(self) -> Load:
+        """Of all exchanges: each is one api's."""
+        found = Load()
+        for row in (*self.apis.values(), *(() if self.apis.other is None else (self.apis.other,))):
+            found.merge(row)
+        return found
+
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
-        self.all.add(facts)
         self.apis[facts.api].add(facts)
         self.brokers[facts.broker].add(facts)
         self.clients[facts.client].add(facts)
@@ -231,8 +247,8 @@ class Traffic:
             self.groups[facts.group].add(facts)
         if self._connections_too:
             self.connections[facts.exchange.connection.id].add(facts)
-        if facts.errors:
-            self._fail(facts)
+        for failure in failures_of(facts):
+            self.failures[failure].add(facts.exchange.time_ns, facts.id)
         if facts.latency_us is not None and facts.latency_us > self.slowest.least and not facts.long_poll:
             self._keep(facts, facts.latency_us)
         for anomaly in facts.exchange.anomalies:
@@ -240,7 +256,6 @@ class Traffic:
 
     def merge(self, other: Traffic) -> None:
         """Add the tables of another part of the same captures."""
-        self.all.merge(other.all)
         self.apis.merge(other.apis)
         self.brokers.merge(other.brokers)
         self.clients.merge(other.clients)
@@ -249,15 +264,6 @@ class Traffic:
         self.failures.merge(other.failures)
         self.slowest.merge(other.slowest)
         self.anomalies += other.anomalies
-
-    def _fail(self, facts: Facts) -> None:
-        """Count each error once for each topic that has it; an error of no partition, once."""
-        found = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
-        named = {error for error, _ in found}
-        unplaced = {(error, None): None for error in facts.errors if error not in named}
-        for error, topic in (*found, *unplaced):
-            failure = Failure(error, facts.api, topic, facts.client)
-            self.failures[failure].add(facts.exchange.time_ns, facts.id)
 
     def _keep(self, facts: Facts, latency_us: int) -> None:
         time_ns = facts.exchange.time_ns

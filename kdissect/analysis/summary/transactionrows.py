@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.analysis.summary.rows import NAMES, moment
+from kdissect.analysis.summary.rows import NAMES, moment, ranked
 from kdissect.analysis.summary.transactionsdocument import (
     FencedRow,
     ProducerRow,
@@ -154,7 +154,7 @@ def _sequence(
         holes=each.holes,
         missing=each.missing,
         repeated=each.repeated,
-        errors=dict(each.errors.most_common()),
+        errors=ranked(each.errors),
         first=moment(each.first_ns),
         last=moment(each.last_ns),
         example=each.example,

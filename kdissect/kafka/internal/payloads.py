@@ -70,8 +70,11 @@ def open_payloads(
     Returns:
         What could not be opened though it should.
     """
-    protocol = (GroupProtocols(limits) if protocols is None else protocols).learn(exchange)
     anomalies: list[Anomaly] = []
+    asked, answered = exchange.request_layout, exchange.response_layout
+    if not ((asked and carries_payloads(asked.message)) or (answered and carries_payloads(answered.message))):
+        return anomalies  # as most apis
+    protocol = (GroupProtocols(limits) if protocols is None else protocols).learn(exchange)
     for where, body, layout in (
         ("request", exchange.request, exchange.request_layout),
         ("response", exchange.response, exchange.response_layout),

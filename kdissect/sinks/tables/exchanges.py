@@ -8,11 +8,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from kdissect.analysis.polls import is_long_poll
 from kdissect.model import Embedded
 from kdissect.sinks.columns import EXCHANGE, Column
 from kdissect.sinks.recordcolumns import RECORD
 from kdissect.sinks.tables.form import Table, bounded, day, nanoseconds
-from kdissect.sinks.types import BINARY, INT64
+from kdissect.sinks.types import BINARY, BOOLEAN, INT64
 from kdissect.sinks.values import json_bytes
 
 if TYPE_CHECKING:
@@ -25,7 +26,17 @@ BODIES = ("request", "response")
 _TIME_NS = attrgetter("time_ns")
 _CARRIED_NS = attrgetter("carried.exchange.time_ns")
 
-EXCHANGE_OWN = (day(_TIME_NS), nanoseconds(_TIME_NS))
+EXCHANGE_OWN = (
+    day(_TIME_NS),
+    nanoseconds(_TIME_NS),
+    Column(
+        "long_poll",
+        BOOLEAN,
+        is_long_poll,
+        "Whether it is a Fetch that found nothing to read until its max_wait_ms was over: its latency tells "
+        "nothing about the broker.",
+    ),
+)
 RECORD_OWN = (
     day(_CARRIED_NS),
     nanoseconds(_CARRIED_NS),

@@ -50,12 +50,17 @@ class TopicIds:
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
         """Those that no exchange before had."""
         for pair in exchange.topic_names.items():
-            if pair in self._seen:
-                continue
-            self._seen[pair] = None
-            if len(self._seen) > self._most:
-                del self._seen[next(iter(self._seen))]
-            yield TopicIdRow(exchange, *pair)
+            if self.is_new(pair):
+                yield TopicIdRow(exchange, *pair)
+
+    def is_new(self, pair: tuple[str, str]) -> bool:
+        """Whether an id and its name were not seen before."""
+        if pair in self._seen:
+            return False
+        self._seen[pair] = None
+        if len(self._seen) > self._most:
+            del self._seen[next(iter(self._seen))]
+        return True
 
 
 TOPIC_IDS = Table(
@@ -180,6 +185,13 @@ CONNECTIONS = Table(
         _gap("gaps", "kafka_gaps", "Places where bytes are missing."),
         _gap("lost_bytes", "kafka_lost_bytes", "Bytes whose packets are not in the capture.", "bytes"),
         _gap("cut_bytes", "kafka_cut_bytes", "Bytes that a snaplen cut off.", "bytes"),
+        _plain("repeated_bytes", INT64, "Bytes that came again: retransmitted, or captured twice; null if "
+               "still open, as are the next four.", unit="bytes"),
+        _plain("out_of_order", INT64, "Segments that came before others which stand before them."),
+        _plain("resyncs", INT64, "How often it was searched for where the next frame begins."),
+        _plain("skipped_bytes", INT64, "Bytes that were passed over by that.", unit="bytes"),
+        _plain("unread_bytes", INT64, "Captured bytes of what is not recognised as Kafka: of TLS, for "
+               "example.", unit="bytes"),
     ),
 )  # fmt: skip
 

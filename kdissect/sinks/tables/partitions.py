@@ -12,17 +12,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.content import group_id, transactional_id
+from kdissect.analysis.polls import replica_id
 from kdissect.analysis.touched import Touched, touched
 from kdissect.kafka.codes import error_name
 from kdissect.sinks.columns import Column
-from kdissect.sinks.tables.form import Table, int64, of_exchange, time_columns
-from kdissect.sinks.types import BOOLEAN, INT16, INT32, INT64, STRING, Array
+from kdissect.sinks.tables.form import Table, int64, of_exchange, time_columns, within
+from kdissect.sinks.types import BOOLEAN, INT16, INT32, INT64, STRING, TIMESTAMP, Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kdissect.kafka.records import RecordData
     from kdissect.model import Body, Exchange
+
+
+_NO_TIMESTAMP = -1
+_MS_NS = 1_000_000
 
 
 class PartitionRow(NamedTuple):
@@ -90,6 +95,14 @@ def _lag(row: PartitionRow) -> int | None:
     """How far behind the end of the partition a Fetch asked."""
     end, asked = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
     return None if end is None or asked is None or end < 0 or asked < 0 else max(0, end - asked)
+
+
+def _newest_ns(row: PartitionRow) -> int | None:
+    stamps: list[Any] = [
+        batch.get("max_timestamp", batch.get("timestamp", _NO_TIMESTAMP)) for batch in row.batches
+    ]
+    newest: int = max(stamps, default=_NO_TIMESTAMP)
+    return None if newest == _NO_TIMESTAMP else newest * _MS_NS
 
 
 def _said(row: PartitionRow, *names: str) -> Any:
@@ -173,6 +186,12 @@ PARTITIONS = Table(
             "Of the first record: where the broker put what was produced, or where what was fetched begins.",
         ),
         Column("last_offset", INT64, _last_offset, "Of the last record that was fetched."),
+        Column(
+            "max_timestamp",
+            TIMESTAMP,
+            within(_newest_ns),
+            "Of the newest record in it, as the batch headers say, in milliseconds.",
+        ),
         _field("fetch_offset", INT64, "Where a Fetch asked to read."),
         _field("high_watermark", INT64, "Up to where consumers can read.", "high_watermark"),
         _field("last_stable_offset", INT64, "Up to where those can that want committed records only."),
@@ -185,6 +204,19 @@ PARTITIONS = Table(
         ),
         _field("committed_offset", INT64, "That a group commits, or asks for."),
         _field("offset", INT64, "That ListOffsets tells, or DeleteRecords asks for."),
+        Column(
+            "asked_timestamp_ms",
+            INT64,
+            lambda row: row.touched.request.get("timestamp"),
+            "The time whose offset ListOffsets asks for; -1: the end of the partition, -2: its beginning.",
+            "ms since 1970",
+        ),
+        Column(
+            "replica_id",
+            INT32,
+            lambda row: replica_id(row.exchange),
+            "The broker that fetches to copy; null of consumers.",
+        ),
         _field(
             "leader_epoch",
             INT32,

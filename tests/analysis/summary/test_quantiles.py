@@ -87,3 +87,13 @@ def test_the_largest_of_two() -> None:
     two.add(6, 2, "three")
     one.merge(two)
     assert one.all() == ["three", "two"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 300, 5000])
+def test_what_was_serialized_is_read_again(count: int) -> None:
+    made = of(list(range(count)))
+    again = Quantiles.deserialize(made.serialize(), made.total)
+    assert (again.count, again.total, again.least, again.most) == (
+        made.count, made.total, made.least, made.most,
+    )  # fmt: skip
+    assert again.at(FRACTIONS) == made.at(FRACTIONS)

@@ -8,11 +8,11 @@ from kdissect.sinks.types import BINARY, STRING
 from tests.exchanges import START_NS, exchange
 
 
-def test_exchanges_have_the_columns_of_every_command_and_two_more() -> None:
+def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:
     table = exchanges()
     assert [column.name for column in table.columns] == [column.name for column in (*EXCHANGE, *EXCHANGE_OWN)]
     values = {column.name: column.get(exchange()) for column in EXCHANGE_OWN}
-    assert values == {"date": "2026-09-21", "time_ns": START_NS}
+    assert values == {"date": "2026-09-21", "time_ns": START_NS, "long_poll": False}
 
 
 def test_bodies_that_are_not_wanted_are_null() -> None:

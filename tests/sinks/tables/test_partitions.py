@@ -85,3 +85,25 @@ def test_committed() -> None:
 def test_what_describes_a_cluster_touches_nothing() -> None:
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 0}]}]
     assert shown("Metadata", 9, {}, {"topics": topics}) == []
+
+
+def test_the_newest_record() -> None:
+    records = data(batch([Item()], max_ms=1_700_000_000_000), batch([Item()], max_ms=1_600_000_000_000))
+    row = produce(records, {"error_code": 0, "base_offset": 1})
+    assert row["max_timestamp"] == 1_700_000_000_000_000_000
+
+
+def test_what_list_offsets_asks_for() -> None:
+    asked = {
+        "replica_id": -1,
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+    }
+    told = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 9, "timestamp": 5}]}]}
+    (row,) = shown("ListOffsets", 5, asked, told)
+    assert (row["asked_timestamp_ms"], row["offset"]) == (-1, 9)
+
+
+def test_a_broker_that_copies() -> None:
+    asked = {"replica_id": 2, "topics": [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 3}]}]}
+    (row,) = shown("Fetch", 11, asked, None)
+    assert row["replica_id"] == 2

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.inputs import captures
+from kdissect.capture.inputs import captures
 from kdissect.errors import CaptureError, UsageError
 from tests.cli.running import capture_bytes, talk
 

@@ -9,7 +9,7 @@ from kdissect.errors import CaptureError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.model import Lull, Packet
+    from kdissect.model import Lull, Packet, Stretch
 
 
 class Readable:
@@ -18,17 +18,17 @@ class Readable:
     One that is damaged before its first packet raises its ``CaptureError``.
     """
 
-    def __init__(self, packets: Iterable[Packet | Lull]) -> None:
+    def __init__(self, packets: Iterable[Stretch | Packet | Lull]) -> None:
         self.fault: str | None = None
         self._packets = self._until_fault(packets)
 
-    def __iter__(self) -> Iterator[Packet | Lull]:
+    def __iter__(self) -> Iterator[Stretch | Packet | Lull]:
         return self._packets
 
-    def __next__(self) -> Packet | Lull:
+    def __next__(self) -> Stretch | Packet | Lull:
         return next(self._packets)
 
-    def _until_fault(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
+    def _until_fault(self, packets: Iterable[Stretch | Packet | Lull]) -> Iterator[Stretch | Packet | Lull]:
         is_empty = True
         try:
             for packet in packets:

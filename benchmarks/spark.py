@@ -1,0 +1,253 @@
+"""How fast do captures become tables, in one process and by Spark, and what do the tables cost?
+
+    python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--files 20] [--runs 3]
+
+Makes a capture (traffic.py says of what), cuts it into files as tcpdump's ring does, and runs:
+
+    read --json, export          on one core; export to Parquet also on all
+    spark decode                 an embedded Spark on one core and on all, in a session that has run before
+
+Prints medians of the time on the clock and of processor time, that of Java and of all workers included; rates
+are of processor time, which other programs on the machine change little. What the start of Spark takes, the
+first decoding included, stands below. Then the tables: their size, and how long Spark takes for latencies by
+api; and what the rate of Spark on all cores means for captures that do not fit here. Every run's exchanges
+are counted: one that does not tell all of them ends the benchmark. Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
+
+from traffic import WORKS, make  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+KDISSECT = [sys.executable, "-m", "kdissect"]
+_FILE_HEADER_BYTES, _PACKET_HEADER = 24, struct.Struct("<4I")
+CONNECTIONS = 200
+QUERIES = 5
+PAPER_GB = (50, 5000)
+ALL_CORES = len(os.sched_getaffinity(0))
+
+
+class Way(NamedTuple):
+    """A way from captures to rows, in a process of its own.
+
+    Attributes:
+        command: behind ``kdissect``; the captures come last.
+        cores: that it may run on, a process each.
+        tables: the folder that it writes; None: lines on stdout.
+    """
+
+    name: str
+    command: list[str]
+    cores: int
+    tables: Path | None
+
+
+class Cost(NamedTuple):
+    """What a run took, on the clock and of processors, and how many rows it made."""
+
+    seconds: float
+    cpu_s: float
+    rows: int
+
+
+def cut(capture: Path, folder: Path, files: int) -> list[Path]:
+    """A capture in files of about equal size, packets whole."""
+    data = capture.read_bytes()
+    made: list[Path] = []
+    first = pos = _FILE_HEADER_BYTES
+    for number in range(1, files + 1):
+        until = len(data) * number // files
+        while pos < until:
+            pos += _PACKET_HEADER.size + _PACKET_HEADER.unpack_from(data, pos)[2]
+        made.append(folder / f"ring-{number:03}.pcap")
+        made[-1].write_bytes(data[:_FILE_HEADER_BYTES] + data[first:pos])
+        first = pos
+    return made
+
+
+def run(way: Way, captures: Sequence[Path]) -> tuple[Cost, int]:
+    """Run it; what it took, and its exchanges."""
+    if way.tables is not None:
+        shutil.rmtree(way.tables, ignore_errors=True)
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(
+        [*KDISSECT, *way.command, "-j", str(way.cores), *map(str, captures)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=REPOSITORY,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores(way.cores)),
+    ) as process:
+        assert process.stdout is not None
+        lines = sum(block.count(b"\n") for block in iter(lambda: process.stdout.read(1 << 20), b""))
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        raise SystemExit(f"{way.name}: status {process.returncode}")
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    rows = {"exchanges": lines} if way.tables is None else told(way.tables, "rows")
+    return Cost(seconds, cpu_s, sum(rows.values())), rows["exchanges"]
+
+
+def cores(count: int) -> set[int]:
+    """So many of those that this process may run on."""
+    return set(sorted(os.sched_getaffinity(0))[:count])
+
+
+def tree_s() -> float:
+    """Processor time of this process and of all below it, those that have ended included."""
+    used: dict[int, tuple[int, int]] = {}  # parent, ticks
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            used[int(path.parent.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    below = {os.getpid()}
+    while more := {pid for pid, (parent, _) in used.items() if parent in below} - below:
+        below |= more
+    return sum(used[pid][1] for pid in below) / os.sysconf("SC_CLK_TCK")
+
+
+def decoding(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
+    """Decode in one session, once to warm up and then again and again; print what each took, as JSON."""
+    from kdissect.spark.decode import decode
+    from kdissect.spark.session import Place, session
+
+    os.sched_setaffinity(0, cores(count))
+    began, before = time.perf_counter(), tree_s()
+    with session(Place(master=f"local[{count}]")) as spark:
+        for _ in range(runs + 1):
+            done = decode(
+                spark, list(map(str, captures)), tables, split="shuffle", partition_by=(), overwrite=True
+            )
+            seconds, cpu_s = time.perf_counter() - began, tree_s() - before
+            print(json.dumps([seconds, cpu_s, sum(done.rows.values()), done.rows["exchanges"]]), flush=True)
+            began, before = time.perf_counter(), tree_s()
+
+
+def decoded(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> list[tuple[Cost, int]]:
+    """The same in a process of its own: the first cost is that of the start too."""
+    command = [sys.executable, __file__, "--decoding", str(count), str(tables), str(runs)]
+    done = subprocess.run([*command, *map(str, captures)], stdout=subprocess.PIPE, check=True, text=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(Cost(seconds, cpu_s, rows), exchanges) for seconds, cpu_s, rows, exchanges in lines]
+
+
+def told(tables: Path, what: str) -> dict[str, int]:
+    """What the manifests of tables say."""
+    manifests = sorted(tables.glob("*/_kdissect/manifest.json"))
+    return {path.parent.parent.name: json.loads(path.read_text())[what] for path in manifests}
+
+
+def size(tables: Path) -> int:
+    """Bytes of all files of the tables."""
+    return sum(path.stat().st_size for path in tables.rglob("part-*"))
+
+
+def queries(folders: Sequence[Path]) -> dict[Path, list[float]]:
+    """Seconds that Spark takes for latencies by api, in each folder, by turns in a warm session."""
+    from kdissect.spark.jobs.latency import latency
+    from kdissect.spark.session import Place, session
+    from kdissect.spark.tables import tables
+
+    found: dict[Path, list[float]] = {folder: [] for folder in folders}
+    with session(Place()) as spark:
+
+        def asked(folder: Path) -> DataFrame:
+            return latency(tables(spark, str(folder), ["exchanges"])["exchanges"])
+
+        answers = [sorted(map(tuple, asked(folder).collect()), key=str) for folder in folders]
+        assert all(answer == answers[0] for answer in answers), "two formats answer differently"
+        for _ in range(QUERIES):
+            for folder, times in found.items():
+                frame = asked(folder)
+                began = time.perf_counter()
+                frame.collect()
+                times.append(time.perf_counter() - began)
+    return found
+
+
+def ways(work: Path) -> list[Way]:
+    exports = {"jsonl": [], "jsonl.zst": ["--compress", "zst"], "parquet": ["--format", "parquet"]}
+    found = [Way("read --json", ["read", "--json"], 1, None)]
+    for name, options in exports.items():
+        command = ["export", *options, "-o", str(work / name)]
+        found.append(Way(f"export, {name}", command, 1, work / name))
+    return [*found, found[-1]._replace(cores=ALL_CORES)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--work", choices=WORKS, default="chatty")
+    parser.add_argument("--megabytes", type=float, default=500)
+    parser.add_argument("--files", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=3)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kdissect-benchmark-") as name:
+        work = Path(name)
+        whole = work / "whole.pcap"
+        made = make(asked.work, whole, int(asked.megabytes * 1e6), connections=CONNECTIONS)
+        captures = cut(whole, work, asked.files)
+        megabytes = whole.stat().st_size / 1e6
+        whole.unlink()
+        what = f"{megabytes:,.0f} MB of {asked.work} traffic in {len(captures)} files"
+        whose = f"{made.exchanges:,} exchanges of {CONNECTIONS} connections"
+        print(f"{what}: {whose}; Python {platform.python_version()}, median of {asked.runs}")
+        head = f"{'cores':>5} {'seconds':>8} {'cpu s':>8} {'MB/s':>7} {'exchanges/s':>12} {'rows/s':>10}"
+        print(f"\n{'':24} {head}")
+
+        def show(name: str, count: int, found: Sequence[tuple[Cost, int]]) -> float:
+            """Write a line; get megabytes a second of processor time."""
+            for _, exchanges in found:
+                if exchanges != made.exchanges:
+                    raise SystemExit(f"{name} tells {exchanges:,} of {made.exchanges:,} exchanges")
+            seconds, cpu_s, rows = (median(each) for each in zip(*(cost for cost, _ in found), strict=True))
+            rates = f"{megabytes / cpu_s:7.1f} {made.exchanges / cpu_s:12,.0f} {rows / cpu_s:10,.0f}"
+            print(f"{name:24} {count:5} {seconds:8.1f} {cpu_s:8.1f} {rates}", flush=True)
+            return megabytes / cpu_s
+
+        for way in ways(work):
+            show(way.name, way.cores, [run(way, captures) for _ in range(asked.runs)])
+        for count in dict.fromkeys((1, ALL_CORES)):
+            start, *found = decoded(count, work / f"spark-{count}", asked.runs, captures)
+            rate = show("spark decode, parquet", count, found)
+            show("its first run, from start", count, [start])
+        folders = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
+        print(f"\n{'tables':24} {'MB':>8} {'of exchanges':>13} {'latencies by api, s':>20}")
+        for folder, times in queries(folders).items():
+            sizes = f"{size(folder) / 1e6:8.1f} {size(folder / 'exchanges') / 1e6:13.1f}"
+            print(f"{folder.name:24} {sizes} {median(times):20.2f}", flush=True)
+        written = size(work / "parquet") / 1e6 / megabytes
+        print(f"\n{'on paper':24} {'core-hours':>11} {'GB of Parquet':>14}  hours on 16 cores, on 640")
+        for gigabytes in PAPER_GB:
+            hours = gigabytes * 1000 / rate / 3600
+            shared = f"{hours / 16:.2f}, {hours / 640:.2f}"
+            print(f"{f'{gigabytes:,} GB':24} {hours:11.1f} {gigabytes * written:14,.0f}  {shared}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--decoding"]:
+        count, tables, runs, *captures = sys.argv[2:]
+        decoding(int(count), Path(tables), int(runs), list(map(Path, captures)))
+    else:
+        main()

@@ -1,0 +1,263 @@
+"""A capture that is worth it -> its rows, made by several processes. Holds what parallel/ does.
+
+    with sharing(asked, bar=...) as run:
+        run.gather(jobs, maker, form, form.take, count)
+    run.tell(run.shown)
+
+Between the first two lines the captures are opened once, to see that they can be read; each worker opens them
+for itself.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from kdissect.capture.readable import Readable
+from kdissect.capture.reader import open_capture
+from kdissect.cli.running import Run
+from kdissect.cli.terminal import output, progress
+from kdissect.net.share import Share
+from kdissect.parallel.assembling import Assembly
+from kdissect.parallel.crew import Crew, Ear
+from kdissect.parallel.protocol import Batch, End, Late
+from kdissect.parallel.worker import Stopped, Worker
+from kdissect.pipeline import dissect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import FrameType
+    from typing import TextIO
+
+    from kdissect.analysis.survey import Survey
+    from kdissect.capture.reader import Capture
+    from kdissect.cli.running import Asked
+    from kdissect.parallel.assembling import Form
+    from kdissect.parallel.worker import Work
+
+
+class _Interrupt:
+    """Ctrl-C -> known, and told at a moment when it does no harm; a second one ends it all."""
+
+    def __init__(self) -> None:
+        self._was_pressed = False
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Take it over where Python would raise KeyboardInterrupt for it."""
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._press)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def look(self) -> None:
+        """Raise it now."""
+        if self._was_pressed:
+            self._was_pressed = False
+            raise KeyboardInterrupt
+
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self._was_pressed:
+            signal.default_int_handler(number, frame)
+        self._was_pressed = True
+
+
+class Gathered:
+    """What became of the capture's packets, added up: see ``pipeline.Dissection``."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.noticed: list[tuple[int, str]] = []
+        self.most_notices = 0
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about connections."""
+        return [text for _, text in sorted(self.noticed)[: self.most_notices]]
+
+    def add(self, end: End) -> None:
+        """What one more worker counted; what all of them count counts once."""
+        packets = min(end.counts["packets"], self.counts["packets"] or end.counts["packets"])
+        self.counts.update(end.counts)
+        self.counts["packets"] = packets
+        self.noticed += end.noticed
+        if not self.skipped:
+            self.skipped.update(end.skipped)
+
+
+def _none(_index: int) -> None:
+    """No survey."""
+
+
+class SharedRun(Run):
+    """A capture that several processes dissect.
+
+    Attributes:
+        out, capture, first_ns, shown, interrupted, complete: as of any run.
+        dissection: counts, once all is shown.
+        made: what the sinks of the workers knew at the end.
+    """
+
+    def __init__(
+        self, asked: Asked, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
+    ) -> None:
+        super().__init__(asked, capture, capture.stretches(), out, bar)
+        self.dissection: Any = Gathered()
+        self.dissection.most_notices = asked.limits.notices
+        self.capture: Any = self
+        self.warnings: list[str] = []
+        self.sources = capture.sources
+        self.made: list[Any] = []
+        self.bytes_total = capture.bytes_total
+        self.bytes_read = 0
+        self._shows_bar = shows_bar
+        self._fault: str | None = None
+        self._interrupt = _Interrupt()
+
+    @property
+    def fault(self) -> str | None:
+        """What was wrong at the place that it could not be read beyond."""
+        return self._fault
+
+    def gather(
+        self,
+        jobs: int,
+        maker: Callable[[int], Work],
+        form: Form,
+        take: Callable[[list[Any]], object],
+        most: int | None = None,
+        surveys: Callable[[int], Survey | None] = _none,
+    ) -> None:
+        """Have rows made, and take them.
+
+        Args:
+            jobs: how many processes make them.
+            maker: makes in a worker, given its index, what makes them.
+            form: what they agree on.
+            take: takes what was made of the next rows; of those that were asked for, in order.
+            most: after how many rows to stop, None: never.
+            surveys: gives a worker, by its index, what watches its packets; if anything, the ends of
+                connections are rows, too.
+        """
+        assembly = Assembly(jobs, self._asked.limits, form)
+
+        def job(index: int, send: Callable[[Any], object], ear: Ear) -> None:
+            work(self._asked, Share(index, jobs), maker(index), send, ear, surveys(index))
+
+        with Crew(jobs, job) as crew, self._interrupt.awaited():
+            self._rows = self._put_together(crew, assembly)
+            try:
+                with progress(self, wanted=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
+                    self._take(cast("Iterator[list[Any]]", watched), take, most)
+            except KeyboardInterrupt:
+                self.interrupted = True
+            if not self.complete:
+                crew.stop()
+                for _, message in crew.messages(End, self._interrupt.look):
+                    self._note(message)
+
+    def stretches(self) -> Iterator[Any]:
+        """What a progress bar watches."""
+        return self._rows
+
+    def _take(self, rows: Iterator[list[Any]], take: Callable[[list[Any]], object], most: int | None) -> None:
+        for made in rows:
+            asked_for = list(filter(None, made))
+            count = sum([row[0] for row in asked_for])
+            if most is not None and self.shown + count >= most:
+                take(_first(asked_for, most - self.shown))
+                self.shown = most
+                return
+            self.shown += count
+            take(asked_for)
+        self.complete = True
+
+    def _put_together(self, crew: Crew, assembly: Assembly) -> Iterator[list[Any]]:
+        for index, message in crew.messages(End, self._interrupt.look):
+            if isinstance(message, Batch):
+                self.bytes_read = max(self.bytes_read, message.bytes_read)
+                made = assembly.batch(index, message)
+            elif isinstance(message, Late):
+                made = assembly.late(index, message)
+            else:
+                self._note(message)
+                continue
+            for worker, told in assembly.told():
+                crew.send(worker, told)
+            if made:
+                yield made
+
+    def _note(self, message: Any) -> None:
+        if not isinstance(message, End):
+            return
+        self.dissection.add(message)
+        self.warnings, self.sources = message.warnings, message.sources
+        self._fault = message.fault
+        self.made.append(message.made)
+        for seen, more in zip(self._asked.wanted.passed_over, message.passed_over, strict=True):
+            seen |= more
+
+
+def _first(made: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
+    """The first rows, so many; each piece is one."""
+    out: list[tuple[int, Any]] = []
+    for count, data in made:
+        if count >= most and not isinstance(data, bytes):
+            return [*out, (most, data[:most])]
+        out.append((count, data))
+        most -= count
+        if not most:
+            break
+    return out
+
+
+def work(
+    asked: Asked, share: Share, made: Work, send: Callable[[Any], object], ear: Ear, survey: Survey | None
+) -> None:
+    """What a worker does."""
+    with open_capture(*asked.paths, limits=asked.limits) as capture:
+        worker = Worker(made, asked.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
+        readable = Readable(capture.stretches())
+        packets: Iterable[Any] = readable
+        if survey is not None and not share.number:
+            packets = survey.watch(packets)
+        dissection = dissect(
+            worker.watch(packets),
+            limits=asked.limits,
+            ports=asked.ports,
+            kafka_ports=asked.kafka_ports,
+            show_secrets=asked.show_secrets,
+            survey=survey,
+            share=share,
+        )
+        with suppress(Stopped):
+            worker.run(dissection)
+        dissection.counts["exchanges"] += worker.exchanges
+        send(
+            End(
+                dissection.counts,
+                dissection.skipped,
+                dissection.noticed,
+                capture.warnings,
+                capture.sources,
+                readable.fault,
+                asked.wanted.passed_over,
+                made.end(),
+            )
+        )
+
+
+@contextmanager
+def sharing(asked: Asked, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRun]:
+    """Open what was asked for, to see that it can be read; ``bar`` decides from stdout whether a progress bar
+    can stand on stderr.
+    """
+    with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
+        yield SharedRun(asked, capture, out, stack, shows_bar=not asked.no_progress and bar(out))

@@ -1,0 +1,111 @@
+"""``kdissect spark decode``: what ``export`` does, by the workers of Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.capture.inputs import STDIN, captures
+from kdissect.cli.closing import close
+from kdissect.cli.options import filter_options, input_options
+from kdissect.cli.running import Asked
+from kdissect.cli.spark import places
+from kdissect.cli.spark.folders import address
+from kdissect.cli.spark.progress import progress
+from kdissect.cli.tables import PARQUET, Tables, export_options
+from kdissect.cli.terminal import warn
+from kdissect.sinks.phrases import facts, many, size
+from kdissect.spark.session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.spark.decode import Decoded
+    from kdissect.spark.session import Place
+
+SPLITS = ("auto", "single", "shuffle")
+
+EXAMPLES = """\b
+Examples:
+  kdissect spark decode captures/ -o tables                 all captures in a folder, on all cores
+  kdissect spark decode --master 'local[4]' 'ring-*.pcap' -o tables
+  kdissect spark decode --partition-by date,api captures/ -o tables
+  kdissect spark decode --conf spark.driver.memory=4g huge.pcap -o tables
+  kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
+  kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
+
+The rows are those of kdissect export, however captures are divided: packets are brought together by their
+connections. All machines see the captures, and DIR, under the same names. kdissect itself is given to them;
+the packages that it needs are to be installed there.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@input_options
+@filter_options
+@export_options(form=PARQUET)
+@click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    default="auto",
+    show_default=True,
+    help="single: one task reads all; shuffle: many read pieces, and bring packets together by connection; "
+    "auto: shuffle what is large.",
+)
+@places.place_options
+def decode(**options: Any) -> None:
+    """Write typed tables of captures, decoded by all cores or a cluster.
+
+    FILE can be a folder, which stands for all captures in it and below, or a pattern in quotes.
+    """
+    place, log = places.take(options)
+    split, overwrite, where = options.pop("split"), options.pop("overwrite"), options["where"]
+    options["form"] = options["form"] or PARQUET
+    tables = Tables.take(options)
+    asked = Asked.take(options)
+    if STDIN in asked.paths:
+        raise click.UsageError("stdin cannot be given to workers; kdissect export - -o DIR reads it")
+    if tables.rotation.duration_ns is not None:
+        raise click.UsageError("--rotate takes a size here, not a time")
+    paths = _paths(captures(asked.paths, but=tables.folder), place)
+    shows = place.remote is None and not asked.no_progress
+    with session(place, log) as spark, progress(spark, "decoding", wanted=shows):
+        from kdissect.spark.decode import decode as decoded  # with pyspark, which is there by now
+
+        done = decoded(
+            spark,
+            paths,
+            Path(address(str(tables.folder))),
+            form=tables.form,
+            compression=tables.compression,
+            tables=tables.wanted,
+            bodies=tables.bodies,
+            split=split,
+            partition_by=tables.partition_by,
+            rotate_bytes=tables.rotation.bytes,
+            overwrite=overwrite,
+            criteria=asked.criteria,
+            where=where,
+            ports=asked.ports,
+            kafka_ports=asked.kafka_ports,
+            show_secrets=asked.show_secrets,
+            limits=asked.limits,
+        )
+    _tell(done, tables.folder)
+
+
+def _paths(names: Sequence[str], place: Place) -> list[str]:
+    """Names that workers understand: theirs is another working directory."""
+    return [str(Path(name).absolute()) for name in names] if not place.is_embedded else list(names)
+
+
+def _tell(done: Decoded, folder: Path) -> None:
+    if not done.rows:
+        warn(f"{folder} holds this export already; --overwrite makes it again")
+        return
+    close(done, done, shown=done.rows.get("exchanges", done.counts["exchanges"]), complete=True)
+    rows = facts(*(f"{name} {count:,}" for name, count in done.rows.items()))
+    by = many(done.tasks, "task")
+    warn(f"{many(done.files, 'file')} of {size(done.bytes)} written to {folder} by {by}; rows: {rows}")

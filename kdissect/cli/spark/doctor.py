@@ -1,0 +1,65 @@
+"""``kdissect spark doctor``: what Spark needs, what of it is there, and what to do about the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.cli.options import colour_option
+from kdissect.cli.spark import places
+from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.sinks import page
+from kdissect.sinks.page import Heading, Section
+from kdissect.sinks.values import json_document
+from kdissect.spark.needs import needs
+from kdissect.spark.trial import trial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.spark.needs import Need
+
+MISSING = 1  # exit status
+
+EXAMPLES = """\b
+Examples:
+  kdissect spark doctor
+  kdissect spark doctor --start
+  kdissect spark doctor --start --master spark://host:7077
+  kdissect spark doctor --remote sc://host:15002
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--start", is_flag=True, help="Start Spark there too, and ask workers what they are.")
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
+@colour_option
+@places.place_options
+def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
+    """Look for what Spark lacks on this machine.
+
+    Java, the Python packages, a folder to write to, ports; with --master or --remote also whether somebody
+    listens there. Exit status 1 when something is missing.
+    """
+    place, log = places.take(options)
+    found = list(needs(place))
+    is_fit = all(need.remedy is None for need in found)
+    if start and is_fit:
+        found += trial(place, log)
+    with output() as out:
+        if as_json:
+            out.buffer.write(json_document([need._asdict() for need in found]))
+        else:
+            page.write(out, [_section(found)], width=width(out), colour=wants_colour(out, colour))
+    if any(need.remedy is not None for need in found):
+        raise click.exceptions.Exit(MISSING)
+
+
+def _section(found: Sequence[Need]) -> Section:
+    headings = (
+        Heading("NEED"),
+        Heading("FOUND", gives=True, least=20),
+        Heading("WHAT TO DO", gives=True, least=20),
+    )
+    return Section("", headings, [(need.name, need.found, need.remedy or "") for need in found])

@@ -1,0 +1,79 @@
+"""Options that say where Spark runs -> that place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kdissect.cli.options import together
+from kdissect.spark.session import Place
+
+
+def _to_setting(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``.
+
+    Raises:
+        click.BadParameter: it is not.
+    """
+    name, is_one, value = text.partition("=")
+    if not name.startswith("spark.") or not is_one:
+        raise click.BadParameter(f'"{text}" is no setting of Spark; write spark.NAME=VALUE')
+    return name, value
+
+
+def _to_remote(text: str) -> str:
+    """The address of a Spark Connect server.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    if not text.startswith("sc://"):
+        raise click.BadParameter(f'"{text}" is no Spark Connect server; write sc://HOST:PORT')
+    return text
+
+
+place_options = together(
+    click.option(
+        "--master",
+        metavar="URL",
+        help="spark://HOST:PORT, yarn, k8s://https://HOST:PORT, or local[4]. [default: local[*], all cores]",
+    ),
+    click.option(
+        "--remote",
+        type=_to_remote,
+        metavar="sc://HOST:PORT",
+        help="A Spark Connect server instead. [default: SPARK_REMOTE, where that is set]",
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        type=_to_setting,
+        metavar="NAME=VALUE",
+        help="A setting of Spark: spark.driver.memory=4g.",
+    ),
+    click.option(
+        "--log",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="What Java and the workers say. [default: a temporary file, kept when something fails]",
+    ),
+)
+"""Where Spark runs."""
+
+
+def take(options: dict[str, Any]) -> tuple[Place, Path | None]:
+    """Take its own out of a command's options: where Spark runs, and its log.
+
+    Raises:
+        click.UsageError: in two places.
+    """
+    master, remote, log = options.pop("master"), options.pop("remote"), options.pop("log")
+    if master is not None and remote is not None:
+        raise click.UsageError("--master and --remote exclude each other")
+    if master is None and remote is None:
+        remote = os.environ.get("SPARK_REMOTE") or None
+    place = Place(master, remote, dict(options.pop("conf")))
+    return place, log

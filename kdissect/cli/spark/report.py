@@ -1,0 +1,121 @@
+"""``kdissect spark report``: what the jobs say of tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.cli.options import colour_option
+from kdissect.cli.spark import places
+from kdissect.cli.spark.folders import address
+from kdissect.cli.terminal import output, wants_colour, warn, width
+from kdissect.sinks.phrases import listed
+from kdissect.spark import report as reporting
+from kdissect.spark.report import JOBS, ROWS
+from kdissect.spark.session import session
+
+ALL = "all"
+
+EXAMPLES = """\b
+Examples:
+  kdissect spark report tables                                     all jobs, the first rows of each
+  kdissect spark report tables --job latency --by api,client
+  kdissect spark report tables --job throughput --by topic --window 1m --json
+  kdissect spark report tables --job latency --window 1h --sketches -o rollups
+  kdissect spark report --master spark://host:7077 /share/tables --job errors
+
+\b
+latency      how long answers take, by api, client, broker ...
+throughput   bytes and records by topic, partition, client ...
+errors       which errors, how often, of how many
+lag          how far consumers are behind
+rebalances   of each group: how many, how long, and why
+versions     who uses which versions, and what newer releases refuse
+throttle     whom quotas delay
+connections  how many are opened, how long they live, how they end
+"""
+
+
+def _to_names(text: str) -> tuple[str, ...]:
+    """Names between commas."""
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _to_jobs(text: str) -> tuple[str, ...]:
+    """Names of jobs.
+
+    Raises:
+        click.BadParameter: there is none of that name.
+    """
+    names = _to_names(text)
+    for name in names:
+        if name not in (*JOBS, ALL):
+            hint = did_you_mean(name, JOBS) or f"; there are {', '.join(JOBS)}, {ALL}"
+            raise click.BadParameter(f'no job "{name}"{hint}')
+    return names
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("folder", metavar="DIR")
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    type=_to_jobs,
+    metavar="JOB,...",
+    help=f"{', '.join(JOBS)}, or {ALL}. [default: {ALL}]",
+)
+@click.option(
+    "--by",
+    type=_to_names,
+    multiple=True,
+    metavar="COLUMN,...",
+    help="What rows are made for: api, topic, partition, client, group, broker, software, connection "
+    "... A job takes those that it knows, and has its own where there is none of them.",
+)
+@click.option("--window", metavar="TIME", help="A row for each piece of time: 10s, 1m, 1h.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=ROWS,
+    show_default=True,
+    metavar="N",
+    help="Rows of each table on the page.",
+)
+@click.option("--sketches", is_flag=True, help="Latency with its sketches, which Spark and others can merge.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, every row; job says which it is of.")
+@click.option("-o", "target", metavar="DIR", help="Write Parquet, every row, a folder for each job.")
+@click.option("--overwrite", is_flag=True, help="With -o: replace the reports that are there.")
+@colour_option
+@places.place_options
+def report(folder: str, **options: Any) -> None:
+    """Analyse tables: latency, throughput, errors, lag, rebalances and more.
+
+    DIR is what kdissect export or kdissect spark decode wrote. The numbers are those of kdissect summary, for
+    more captures than one machine can read.
+    """
+    place, log = places.take(options)
+    target, as_json = options["target"], options["as_json"]
+    if target is not None and as_json:
+        raise click.UsageError("--json and -o exclude each other")
+    replaces = options["overwrite"]
+    named = tuple(dict.fromkeys(name for each in options["jobs"] for name in each)) or (ALL,)
+    jobs = JOBS if ALL in named else named
+    by = tuple(name for each in options["by"] for name in each)
+    where = address(folder, place)
+    there = [job for job in jobs if target is not None and Path(target, job).exists()]
+    if there and not replaces:
+        raise click.UsageError(f"{target} holds the report {there[0]} already; --overwrite replaces it")
+    with output() as out, session(place, log) as spark:
+        found = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])
+        if target is not None:
+            reporting.write_parquet(found, address(target), overwrite=replaces)
+            warn(f"{listed(jobs, 'report')} written to {target}")
+        elif as_json:
+            reporting.write_json(out, found)
+        else:
+            colour = wants_colour(out, options["colour"])
+            reporting.write_page(out, found, limit=options["limit"], width=width(out), colour=colour)

@@ -1,0 +1,74 @@
+"""``kdissect spark schema``: the columns of a table in each of Spark's notations, without Spark and Java."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.cli.terminal import output
+from kdissect.sinks import sparkschema
+from kdissect.sinks.tables.catalogue import TABLES
+
+if TYPE_CHECKING:
+    from kdissect.sinks.tables.form import Table
+
+EXAMPLES = f"""\b
+Examples:
+  kdissect spark schema exchanges                 DDL, for spark.read.schema and .schema of the data source
+  kdissect spark schema --pyspark records > records_schema.py
+  kdissect spark schema --sql --location /share/tables exchanges | spark-sql
+
+Tables: {", ".join(TABLES)}.
+"""
+
+
+def _to_table(text: str) -> Table:
+    """A table.
+
+    Raises:
+        click.BadParameter: there is none of this name.
+    """
+    if text not in TABLES:
+        hint = did_you_mean(text, TABLES) or f"; there are {', '.join(TABLES)}"
+        raise click.BadParameter(f'no table "{text}"{hint}')
+    return TABLES[text]
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("table", metavar="TABLE", type=_to_table)
+@click.option(
+    "--ddl", "notation", flag_value="ddl", default=True, help="As spark.read.schema takes it. [default]"
+)
+@click.option("--json", "notation", flag_value="json", help="As StructType.fromJson takes it.")
+@click.option("--sql", "notation", flag_value="sql", help="A statement that makes a table of Parquet files.")
+@click.option("--pyspark", "notation", flag_value="pyspark", help="Python: a StructType.")
+@click.option(
+    "--location",
+    type=click.Path(path_type=Path),
+    default="tables",
+    show_default=True,
+    metavar="DIR",
+    help="With --sql: the folder of the tables.",
+)
+def schema(table: Table, notation: str, location: Path) -> None:
+    """Print the columns of a table as Spark has them, from the data source and from Parquet.
+
+    An export in JSON lines has the same, but for keys and values of records, which are text there. Each
+    export has its own beside it, in _kdissect.
+    """
+    columns = table.binary_columns
+    with output() as out:
+        if notation == "json":
+            text = json.dumps(sparkschema.struct_type(columns), indent=2)
+        elif notation == "sql":
+            folder = location.absolute() / table.name
+            text = sparkschema.create_table(table, columns, folder, (), "PARQUET").rstrip()
+        elif notation == "pyspark":
+            text = sparkschema.python(columns)
+        else:
+            text = sparkschema.ddl(columns)
+        out.write(f"{text}\n")

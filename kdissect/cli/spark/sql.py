@@ -1,0 +1,107 @@
+"""``kdissect spark sql``: a question to tables, and its answer."""
+
+from __future__ import annotations
+
+import csv
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.cli.options import colour_option
+from kdissect.cli.spark import places
+from kdissect.cli.spark.folders import address
+from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.sinks import page
+from kdissect.sinks.page import Heading, Section
+from kdissect.sinks.phrases import absent, many
+from kdissect.sinks.values import json_bytes
+from kdissect.spark.answers import is_number, rows
+from kdissect.spark.session import session
+from kdissect.spark.tables import views
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TextIO
+
+    from pyspark.sql import DataFrame
+
+ROWS = 1000  # on the page, unless --limit says another number
+
+EXAMPLES = """\b
+Examples:
+  kdissect spark sql tables "select api, count(*) n, max(latency_us) from exchanges group by api"
+  kdissect spark sql tables "select topic, sum(records) from partitions group by all order by 2 desc"
+  kdissect spark sql --json tables "select * from groups where event = 'join'" | jq .
+  kdissect spark sql tables "select distinct parse_json(response):cluster_id from exchanges where api_key = 3"
+  kdissect spark sql tables "show tables"
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("folder", metavar="DIR")
+@click.argument("statement", metavar="STATEMENT")
+@click.option("--json", "form", flag_value="json", help="JSON lines.")
+@click.option("--csv", "form", flag_value="csv", help="CSV with a header line.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"Rows. [default: {ROWS}; with --json and --csv all]",
+)
+@colour_option
+@places.place_options
+def sql(
+    folder: str, statement: str, form: str | None, limit: int | None, colour: str, **options: Any
+) -> None:
+    """Ask tables a question in SQL.
+
+    DIR is what kdissect export or kdissect spark decode wrote; each of its tables is there under its name.
+    The columns are in docs/columns.md, and kdissect spark schema TABLE prints them.
+    """
+    place, log = places.take(options)
+    where = address(folder, place)
+    with output() as out, session(place, log) as spark:
+        views(spark, where)
+        frame = spark.sql(statement)
+        if form is None:
+            _page(out, frame, limit or ROWS, colour)
+        else:
+            write = _json if form == "json" else _csv
+            write(out, frame.columns, rows(frame, limit))
+
+
+def _json(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise click.UsageError(f"two columns are called {twice}; name one of them: {twice} as NAME")
+    for row in found:
+        out.buffer.write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
+
+
+def _csv(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
+    lines = csv.writer(out)
+    lines.writerow(names)
+    lines.writerows([None if value is None else _text(value) for value in row] for row in found)
+
+
+def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
+    found = list(rows(frame, most + 1))
+    if frame.columns:
+        page.write(out, [_section(frame, found, most)], width=width(out), colour=wants_colour(out, colour))
+
+
+def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> Section:
+    headings = [
+        Heading(name, right=is_number(frame, place), gives=not is_number(frame, place))
+        for place, name in enumerate(frame.columns)
+    ]
+    cells = [
+        [absent(None if value is None else _text(value)) for value in row] for row in islice(found, most)
+    ]
+    more = f"the first {many(most, 'row')}; --limit shows more" if len(found) > most else ""
+    return Section("", headings, cells, more if cells else "no rows")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_bytes(value).decode()

@@ -1,0 +1,217 @@
+"""Batches of all workers -> their rows in the order of one process. Holds the batches of those that are
+ahead, the rows that Ordering and Naming hold back, and those behind a row that its worker has yet to make.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kdissect.analysis.naming import NONE, Mentions, Naming
+from kdissect.analysis.ordering import Ordering
+from kdissect.parallel.protocol import Told, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.limits import Limits
+    from kdissect.model import Anomaly
+    from kdissect.parallel.protocol import Batch, Columns, Late
+
+
+class Form(Protocol):
+    """What the makers of rows must agree on (aligning.py); for most rows nothing."""
+
+    form: Any
+
+    def dated(self, made: Any, form: Any) -> Any:
+        """What was made when this form was agreed on, such that it can still be told later."""
+
+
+class Row:
+    """A row on its way through order and names: it stands for an exchange, or for the end of a connection.
+
+    Attributes:
+        worker: whose it is.
+        number: of an open row; 0: it is made.
+        is_ready: whether it is made.
+        connection_id, order, completed_ns, held_bytes, anomalies, topic_names: as exchanges have them.
+    """
+
+    __slots__ = (
+        "anomalies", "completed_ns", "connection_id", "held_bytes", "is_ready", "made", "mentions",
+        "number", "order", "topic_names", "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: int, rows: Columns, index: int, made: Any) -> None:
+        self.worker = worker
+        self.completed_ns = rows.completed_ns[index]
+        self.order = self.completed_ns, rows.packets[index]
+        self.held_bytes = rows.held[index]
+        self.connection_id = rows.connections[index]
+        self.number, self.mentions = rows.open.get(index, (0, NONE))
+        self.made = made
+        self.is_ready = not self.number
+        self.anomalies: list[Anomaly] = []
+        self.topic_names: dict[str, str] = {}
+
+
+def _mentions(row: Row) -> Mentions:
+    return row.mentions
+
+
+class _Part:
+    """The batches of one worker that are not put together yet; the first may be begun."""
+
+    def __init__(self) -> None:
+        self.batches: deque[Batch] = deque()
+        self.begun = 0  # rows of the first that are
+        self.until = 0
+        self.is_over = False
+        self.told = 0  # up to where it knows to be waited for
+        self.waiting_since_ns: int | None = None
+        self.open: dict[int, Row] = {}
+        self.verdicts: list[Verdict] = []
+
+    def cut(self, until: int) -> list[tuple[Batch, int, int]]:
+        """Its rows up to a place: batches, and from which to which index."""
+        out = []
+        while self.batches:
+            batch = self.batches[0]
+            end = bisect_right(batch.rows.places, until)
+            out.append((batch, self.begun, end))
+            if batch.until > until:
+                self.begun = end
+                break
+            self.batches.popleft()
+            self.begun = 0
+        return out
+
+
+class Assembly:
+    """Puts the rows together.
+
+    Args:
+        workers: how many there are.
+        limits: bounds of order and names.
+        form: what rows agree on.
+
+    Attributes:
+        until: the place up to which all rows are together.
+    """
+
+    def __init__(self, workers: int, limits: Limits, form: Form) -> None:
+        self.until = 0
+        self._parts = [_Part() for _ in range(workers)]
+        self._form = form
+        self._ordering: Ordering[Row] = Ordering(limits)
+        self._naming: Naming[Row] = Naming(limits, _mentions)
+        self._names: dict[str, str] = {}  # learnt since the workers were told last
+        self._out: deque[Row] = deque()  # those behind one that is not made yet
+
+    def batch(self, worker: int, batch: Batch) -> list[Any]:
+        """Take a batch; get what was made of the rows that come next."""
+        part = self._parts[worker]
+        part.batches.append(batch)
+        part.until = batch.until
+        part.is_over = batch.is_last
+        until = min(part.until for part in self._parts)
+        if until <= self.until:
+            return []
+        self.until = until
+        cuts = [part.cut(until) for part in self._parts]
+        if self._is_plain(cuts):
+            made, is_plain = self._sorted(cuts)
+            if is_plain:
+                return made
+        self._one_by_one(cuts, until)
+        if all(part.is_over for part in self._parts):
+            self._settle(self._naming.close())  # nothing more will be taught
+        return self._ready()
+
+    def late(self, worker: int, late: Late) -> list[Any]:
+        """Take what was made of open rows; get what was made of the rows that come next."""
+        part = self._parts[worker]
+        for number, made in late.made:
+            row = part.open.pop(number)
+            row.made = self._form.dated(made, late.form)
+            row.is_ready = True
+        return self._ready()
+
+    def told(self) -> list[tuple[int, Told]]:
+        """What is to be told to which workers."""
+        out = []
+        for worker, part in enumerate(self._parts):
+            if part.told < self.until or part.verdicts or self._names:
+                out.append((worker, Told(self.until, self._names, part.verdicts, self._form.form)))
+                part.told = self.until
+                part.verdicts = []
+        self._names = {}
+        return out
+
+    def _is_plain(self, cuts: list[list[tuple[Batch, int, int]]]) -> bool:
+        """Whether the places of the rows are all that counts."""
+        if self._out or not (self._ordering.is_idle and self._naming.is_idle):
+            return False
+        return all(part.waiting_since_ns is None for part in self._parts) and not any(
+            batch.rows.waits or batch.rows.open for cut in cuts for batch, _, _ in cut
+        )
+
+    def _sorted(self, cuts: list[list[tuple[Batch, int, int]]]) -> tuple[list[Any], bool]:
+        """Rows by their places; and whether no two workers have the same place."""
+        places: list[int] = []
+        made: list[Any] = []
+        form = self._form
+        distinct = 0
+        for cut in cuts:
+            before = len(places)
+            for batch, begin, end in cut:
+                places += batch.rows.places[begin:end]
+                if batch.form == form.form:
+                    made += batch.rows.made[begin:end]
+                else:
+                    made += [form.dated(each, batch.form) for each in batch.rows.made[begin:end]]
+            distinct += len(set(places[before:]))
+        if len(set(places)) < distinct:
+            return [], False
+        return [made[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
+
+    def _one_by_one(self, cuts: list[list[tuple[Batch, int, int]]], until: int) -> None:
+        """The way of one process: what each packet completes goes through order and names."""
+        rows: dict[int, list[Row]] = {}
+        waits: dict[int, list[tuple[int, int | None]]] = {}
+        for worker, cut in enumerate(cuts):
+            for batch, begin, end in cut:
+                columns = batch.rows
+                for index in range(begin, end):
+                    made = self._form.dated(columns.made[index], batch.form)
+                    rows.setdefault(columns.places[index], []).append(Row(worker, columns, index, made))
+                while columns.waits and columns.waits[0][0] <= until:
+                    place, since_ns = columns.waits.pop(0)
+                    waits.setdefault(place, []).append((worker, since_ns))
+        for place in sorted(rows.keys() | waits.keys()):
+            for worker, since_ns in waits.get(place, ()):
+                self._parts[worker].waiting_since_ns = since_ns
+            since = [part.waiting_since_ns for part in self._parts if part.waiting_since_ns is not None]
+            for row in self._ordering.feed(rows.get(place, []), min(since, default=None)):
+                self._settle(self._naming.feed(row))
+                for topic_id, _ in row.mentions.taught:
+                    if (name := self._naming.name(topic_id)) is not None:
+                        self._names[topic_id] = name
+
+    def _settle(self, rows: Sequence[Row]) -> None:
+        """Rows whose turn it is: their workers may make those that are open."""
+        for row in rows:
+            if row.number:
+                part = self._parts[row.worker]
+                part.open[row.number] = row
+                part.verdicts.append(Verdict(row.number, row.topic_names, row.anomalies))
+            self._out.append(row)
+
+    def _ready(self) -> list[Any]:
+        out = self._out
+        made = []
+        while out and out[0].is_ready:
+            made.append(out.popleft().made)
+        return made

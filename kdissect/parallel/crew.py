@@ -1,0 +1,159 @@
+"""A job, so many times -> processes that do it, and what they send. Holds a pipe to each.
+
+Workers are forked: they begin with all that the parent knows, and pickle nothing but what they send. They
+leave Ctrl-C to the parent, end when it is gone, and are ended when it has heard enough.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Self
+
+from kdissect.errors import KdissectError, WorkerError
+from kdissect.parallel.protocol import Failed, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+_PATIENCE_S = 0.25  # how long a signal that came between two messages may wait
+_GONE_S = 5.0
+
+
+class Ear:
+    """The parent's messages, taken from the pipe by a thread of its own, so that the parent never waits."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        Thread(target=self._take, daemon=True).start()
+
+    def receive(self) -> Any:
+        """The next message, once there is one."""
+        return self._queue.get()
+
+    def heard(self) -> bool:
+        """Whether there is one."""
+        return not self._queue.empty()
+
+    def _take(self) -> None:
+        try:
+            while True:
+                self._queue.put(self._pipe.recv())
+        except (EOFError, OSError):
+            os._exit(1)  # the parent is gone
+
+
+class Crew:
+    """The workers.
+
+    Args:
+        count: how many.
+        job: what each does: is given its index, sends messages, gets some.
+    """
+
+    def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Ear], None]) -> None:
+        sys.stdout.flush()  # or each worker would write again what is in its buffer
+        context = get_context("fork")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for index in range(count):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            process = context.Process(
+                target=_work,
+                args=(index, job, theirs, tuple(self._pipes)),
+                daemon=True,
+                name=f"worker {index + 1}",
+            )
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+        self._left = {pipe: index for index, pipe in enumerate(self._pipes)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process, pipe in zip(self._processes, self._pipes, strict=True):
+            process.join(_GONE_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            pipe.close()
+
+    def messages(self, over: type, glance: Callable[[], object]) -> Iterator[tuple[int, Any]]:
+        """What the workers send, with the index of who does, until each has sent one of type ``over``. Can be
+        asked for again, for what was not told before.
+
+        Args:
+            over: the last that a worker sends.
+            glance: called now and then.
+
+        Raises:
+            KdissectError: a worker's own, or it is gone.
+        """
+        left = self._left
+        while left:
+            glance()
+            for pipe in wait(list(left), _PATIENCE_S):
+                assert isinstance(pipe, Connection)
+                index = left[pipe]
+                try:
+                    message = pipe.recv()
+                except (EOFError, OSError):
+                    raise WorkerError(self._fate(index)) from None
+                if isinstance(message, Failed):
+                    raise message.error or WorkerError(f"worker {index + 1} failed:\n{message.text}")
+                if isinstance(message, over):
+                    del left[pipe]
+                yield index, message
+
+    def send(self, index: int, message: Any) -> None:
+        """Tell a worker; one that is gone will be missed when it is listened to."""
+        with suppress(OSError):
+            self._pipes[index].send(message)
+
+    def stop(self) -> None:
+        """Tell all to come to an end."""
+        for index in range(len(self._pipes)):
+            self.send(index, Stop())
+
+    def _fate(self, index: int) -> str:
+        process = self._processes[index]
+        process.join(_GONE_S)
+        code = process.exitcode
+        how = f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
+        return f"worker {index + 1} of {len(self._processes)} was ended {how} before its work was done"
+
+
+def _work(
+    index: int,
+    job: Callable[[int, Callable[[Any], object], Ear], None],
+    pipe: Connection,
+    others: Sequence[Connection],
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:  # the parent's: while one is open here, its worker would not see the parent go
+        other.close()
+    try:
+        job(index, pipe.send, Ear(pipe))
+    except BrokenPipeError:
+        pass  # the parent is gone
+    except KdissectError as error:
+        pipe.send(Failed(error, ""))
+    except Exception:  # noqa: BLE001  # the parent tells of it
+        pipe.send(Failed(None, traceback.format_exc()))

@@ -1,0 +1,131 @@
+"""Rows -> record batches of Arrow. Holds the rows of the next batch, column by column.
+
+Types are those that Spark, DuckDB, polars and pandas read without a hint: timestamps in microseconds with
+UTC, bodies as strings of JSON, every column nullable. Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kdissect.sinks.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    INT16,
+    INT32,
+    INT64,
+    OBJECT,
+    STRING,
+    TIMESTAMP,
+    Array,
+    Scalar,
+)
+from kdissect.sinks.values import json_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import date
+
+    from kdissect.sinks.columns import Column
+    from kdissect.sinks.types import Type
+
+_SCALARS = {
+    STRING: pa.string(),
+    BOOLEAN: pa.bool_(),
+    INT16: pa.int16(),
+    INT32: pa.int32(),
+    INT64: pa.int64(),
+    BINARY: pa.binary(),
+    DATE: pa.date32(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    OBJECT: pa.string(),
+}
+_VALUE_COST = 8  # bytes, of whatever is no text
+
+
+def schema(columns: Sequence[Column]) -> Any:
+    """The columns' types as pyarrow has them."""
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+
+
+def arrow_type(kind: Type) -> Any:
+    """A type as pyarrow has it."""
+    if isinstance(kind, Scalar):
+        return _SCALARS[kind]
+    if isinstance(kind, Array):
+        return pa.list_(pa.field("element", arrow_type(kind.element)))
+    return pa.struct([(name, arrow_type(inner)) for name, inner in kind.fields])
+
+
+class RowBatch:
+    """The rows of the next batch; ``held`` bytes, about, in ``rows`` rows."""
+
+    __slots__ = ("_getters", "_values", "held", "rows", "schema")
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.schema = schema(columns)
+        self._values: list[list[Any]] = [[] for _ in columns]
+        self._getters = [_getter(column) for column in columns]
+        self.rows = self.held = 0
+
+    def feed(self, row: Any) -> None:
+        """Take a row."""
+        values = [get(row) for get in self._getters]  # all of them, before any is kept
+        for kept, value in zip(self._values, values, strict=True):
+            kept.append(value)
+        self.held += sum(map(_cost, values))
+        self.rows += 1
+
+    def take(self) -> Any:
+        """The rows as a ``pyarrow.RecordBatch``; another one begins."""
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(self._values, self.schema, strict=True)
+        ]
+        for values in self._values:
+            values.clear()
+        self.rows = self.held = 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _cost(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return _VALUE_COST + len(value)
+    if isinstance(value, list):
+        return _VALUE_COST + sum(map(_cost, value))
+    if isinstance(value, dict):
+        return _VALUE_COST + sum(map(_cost, value.values()))
+    return _VALUE_COST
+
+
+def _getter(column: Column) -> Callable[[Any], Any]:
+    """How to read a column as pyarrow takes it."""
+    get = column.get
+    convert = _CONVERSIONS.get(column.type)
+    if convert is None:
+        return get
+
+    def converted(row: Any) -> Any:
+        value = get(row)
+        return None if value is None else convert(value)
+
+    return converted
+
+
+def _microseconds(time_ns: int) -> int:
+    return time_ns // 1000
+
+
+def _date(text: str) -> date:
+    from datetime import date
+
+    return date.fromisoformat(text)
+
+
+def _json(value: Any) -> str:
+    return json_bytes(value).decode()
+
+
+_CONVERSIONS: dict[Type, Callable[[Any], Any]] = {TIMESTAMP: _microseconds, DATE: _date, OBJECT: _json}

@@ -1,0 +1,132 @@
+"""Exchanges -> record batches of Arrow, table by table. Holds what the rows' makers do, and of each table the
+rows of its next batch: at most ``rows``, and of ``bytes`` what one more row brings.
+
+Columns that nobody asked for are not read; that is how a table is made narrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.analysis.connectionlog import ConnectionLog
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.analysis.recordfilters import RecordFilter, Wanted
+from kdissect.analysis.records import Records
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT, MIB, Limits
+from kdissect.sinks.arrow import RowBatch
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.sinks.tables.exchanges import BODIES, exchanges
+from kdissect.sinks.tables.rows import TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kdissect.capture.source import Source
+    from kdissect.model import Exchange
+    from kdissect.sinks.columns import Column
+    from kdissect.sinks.tables.rows import Row
+
+ROWS = 5000
+"""Of a batch: Spark takes 1,000 to 10,000 fastest."""
+BYTES = 16 * MIB
+"""Of a batch: what a worker holds twice, as Python's values and as Arrow's."""
+BOTH = "both"
+
+
+def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOTH) -> tuple[Column, ...]:
+    """The columns of a table that are asked for, in the order of their names; all of them without names.
+
+    Args:
+        table: its name.
+        names: of columns.
+        bodies: ``none``, ``request``, ``response`` or ``both``: which are not left null.
+
+    Raises:
+        UsageError: there is no such table or column.
+    """
+    if table not in TABLES:
+        hint = did_you_mean(table, TABLES) or f"; there are {', '.join(TABLES)}"
+        raise UsageError(f'no table "{table}"{hint}')
+    wanted = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
+    form = exchanges(wanted) if table == "exchanges" else TABLES[table]
+    if names is None:
+        return form.binary_columns
+    known = {column.name: column for column in form.binary_columns}
+    for name in names:
+        if name not in known:
+            raise UsageError(f'no column "{name}" in {table}{did_you_mean(name, known)}')
+    return tuple(known[name] for name in names)
+
+
+class TableBatches:
+    """Makes the batches.
+
+    Args:
+        tables: names of those that are wanted.
+        columns: of a table, by its name; of others all.
+        bodies: which exchanges have, see ``columns_of``.
+        limits: bounds.
+        rows: at most in a batch.
+        bytes: after which a batch is full.
+        records: finds the records of an exchange; all of them unless it is given.
+        log: knows the connections; a new one unless it is given.
+        meant: tells of a row whether it is wanted; None: all are.
+        every_connection: those too of which no exchange was asked for.
+
+    Attributes:
+        log: knows the connections. Give it to ``dissect`` as survey and let it watch the packets, and
+            ``connections`` and ``captures`` know all there is.
+
+    Raises:
+        UsageError: there is no such table or column.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[str],
+        columns: Mapping[str, Sequence[str]] | None = None,
+        bodies: str = BOTH,
+        limits: Limits = DEFAULT,
+        *,
+        rows: int = ROWS,
+        bytes: int = BYTES,  # noqa: A002  (what it is)
+        records: Records | None = None,
+        log: ConnectionLog | None = None,
+        every_connection: bool = True,
+        meant: Callable[[Any], bool] | None = None,
+    ) -> None:
+        asked = columns or {}
+        self._batches = {name: RowBatch(columns_of(name, asked.get(name), bodies)) for name in tables}
+        self._most_rows = rows
+        self._most_bytes = bytes
+        self.log = log or ConnectionLog(limits)
+        self._meant = meant
+        found = records or Records(RecordFilter(Wanted(), limits), limits)
+        self._rows = TableRows(tables, self.log, found, limits, every_connection=every_connection)
+
+    def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
+        """Take an exchange; get the name of its table and a ``pyarrow.RecordBatch`` for each that is full."""
+        return self._full(self._rows.feed(exchange))
+
+    def pass_over(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
+        """The same for an exchange that was not asked for."""
+        return self._full(self._rows.pass_over(exchange))
+
+    def close(
+        self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Any]]:
+        """What is left; ``captures`` come from sources and warnings."""
+        yield from self._full(self._rows.close(sources, warnings))
+        for name, batch in self._batches.items():
+            if batch.rows:
+                yield name, batch.take()
+
+    def _full(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+        for name, row in rows:
+            if self._meant is not None and not self._meant(row):
+                continue
+            batch = self._batches[name]
+            batch.feed(row)
+            if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                yield name, batch.take()

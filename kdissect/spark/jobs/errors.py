@@ -1,0 +1,74 @@
+"""Exchanges and what they do to partitions -> which errors met whom, how often, and how many of all that
+is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from kdissect.spark.jobs import keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+TABLES = ("exchanges", "partitions")
+BY = {"error": "error", **keys.OF_EXCHANGE, "topic": "about"}
+USUAL = ("error", "api", "topic", "client")
+
+_EXCHANGE = ["connection", "number"]
+
+
+def errors(
+    exchanges: DataFrame, partitions: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None
+) -> DataFrame:
+    """Error codes that brokers answered with; the most frequent first.
+
+    Counts are those of ``kdissect summary``: once for each exchange and topic that has the error.
+
+    Args:
+        exchanges: the table.
+        partitions: the table; it tells which topic an error is about.
+        by: error, api, topic, client, broker, group, connection, capture, software, principal.
+        window: a row for each piece of time.
+
+    Returns:
+        start timestamp: with a window, where it begins
+        ... string: the columns of ``by``; topic is null where the answer names none
+        count bigint: how often
+        exchanges bigint: those with the error, or with any where there is no row by error
+        of_exchanges bigint: exchanges with and without errors that have the same api, client, broker ...
+        share double: exchanges by of_exchanges
+        first timestamp: time of the first
+        last timestamp: time of the last
+        example string: CONNECTION/NUMBER of the first, for ``read --exchange``
+    """
+    told = partitions.where("error is not null").selectExpr(
+        *_EXCHANGE, "error", f"{keys.OF_PARTITION['topic']} as about"
+    )
+    met = exchanges.withColumn("error", F.explode("errors"))
+    placed = met.join(told.distinct(), [*_EXCHANGE, "error"], "left")
+    frame, names = keys.keyed(placed, by, window, BY)
+    found = frame.groupBy(*names).agg(
+        F.count("*").alias("count"),
+        F.count_distinct(*_EXCHANGE).alias("exchanges"),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+        F.expr(f"min(struct(time_ns, connection, number, {keys.EXAMPLE} as example)).example").alias(
+            "example"
+        ),
+    )
+    shared = [name for name in by if name not in ("error", "topic")]
+    every, common = keys.keyed(exchanges, shared, window, BY)
+    of = every.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
+    same = [found[name].eqNullSafe(of[name]) for name in common] or [F.expr("true")]
+    joined = found.join(of, same).select(
+        *(found[name] for name in (*names, "count", "exchanges")),
+        of["of_exchanges"],
+        F.expr("round(exchanges / of_exchanges, 4)").alias("share"),
+        *(found[name] for name in ("first", "last", "example")),
+    )
+    return keys.most_first(joined, names, by, F.col("count"), "first", "example")

@@ -1,0 +1,221 @@
+"""Events of groups -> their rebalances: how long each took, and what started it.
+
+The story is told by the very functions that ``kdissect summary --groups`` uses, once for each group, in the
+workers: kdissect has to be there. A worker holds the events of one group, as many as the summary would
+(limits.py, ``summary_group_events``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from kdissect.analysis.groupevents import GroupEvent
+from kdissect.analysis.summary.groupstories import timeline
+from kdissect.limits import DEFAULT
+from kdissect.spark.jobs import keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from kdissect.analysis.summary.rebalances import Rebalance
+
+TABLES = ("groups", "exchanges")
+BY: Mapping[str, str] = {}
+USUAL: Sequence[str] = ()
+
+_TOLD = (
+    "group string, start_us bigint, end_us bigint, generation_before int, generation_after int, "
+    "members_before int, members_after int, joins bigint, protocol string, leader string, exchange string, "
+    "causes array<struct<cause:string,time_us:bigint,member_id:string,client:string,reason:string>>"
+)
+_AS_THEY_ARE = (
+    *("generation_before", "generation_after", "members_before", "members_after", "joins"),
+    *("protocol", "leader", "exchange"),
+)
+_COMPLETED_US = "unix_micros(time) + latency_us"
+
+
+def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
+    """Rebalances in order of time; with a window how many there were, group by group.
+
+    They are those of ``kdissect summary --groups``, to the microsecond. A heartbeat's member is the one that
+    joined last over its connection.
+
+    Args:
+        groups: the table.
+        exchanges: the table; its heartbeats tell who was alive until when.
+        window: count them for each piece of time.
+
+    Returns:
+        group string: the group id
+        start timestamp: when the first member asked to join; with a window, where the window begins
+        end timestamp: when the last one had its assignment; null where none was seen to get one
+        seconds double: how long that took
+        cause string: what started it: first, join, return, leave, timeout, subscription, revocation,
+            protocol, metadata, rejoin, unknown
+        causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>: that,
+            and what happened meanwhile
+        generation_before int: null where it was not captured
+        generation_after int: the one that it led to
+        members_before int: null where it was not captured
+        members_after int: as the leader was told; where that was not captured, who was seen
+        joins bigint: JoinGroup requests that it took, or that all of them did
+        protocol string: the assignor that was chosen
+        leader string: member id of the leader
+        exchange string: the first of these, for ``read --exchange``
+
+        With a window, instead of what one rebalance has:
+        rebalances bigint: with a window, how many started
+        max_seconds double: with a window, the longest of them
+        by_cause map<string,bigint>: with a window, what started them, and how often
+    """
+    found = (
+        _events(groups)
+        .groupBy("group_id")
+        .cogroup(_alive(groups, exchanges).groupBy("group_id"))
+        .applyInArrow(_story, _TOLD)
+        .withColumns(
+            {
+                "start": F.expr("timestamp_micros(start_us)"),
+                "end": F.expr("timestamp_micros(end_us)"),
+                "seconds": F.expr("(end_us - start_us) / 1e6"),
+                "cause": F.expr("causes[0].cause"),
+            }
+        )
+    )
+    if window is not None:
+        return _counted(found.withColumn("start", keys.start("start", window)))
+    causes = (
+        "transform(causes, c -> named_struct('cause', c.cause, 'time', timestamp_micros(c.time_us), "
+        "'member_id', c.member_id, 'client', c.client, 'reason', c.reason))"
+    )
+    return found.select(
+        *("group", "start", "end", "seconds", "cause"),
+        F.expr(causes).alias("causes"),
+        *_AS_THEY_ARE,
+    ).orderBy("group", "start", "generation_after")
+
+
+def _counted(found: DataFrame) -> DataFrame:
+    return (
+        found.groupBy("group", "start", "cause")
+        .agg(F.count("*").alias("count"), F.sum("joins").alias("joins"), F.max("seconds").alias("seconds"))
+        .groupBy("group", "start")
+        .agg(
+            F.sum("joins").alias("joins"),
+            F.sum("count").alias("rebalances"),
+            F.max("seconds").alias("max_seconds"),
+            F.expr("map_from_entries(sort_array(collect_list(struct(cause, count))))").alias("by_cause"),
+        )
+        .orderBy("start", "group")
+    )
+
+
+def _events(groups: DataFrame) -> DataFrame:
+    """What the story is told from: no commits, and of each group as many as the summary keeps."""
+    place = Window.partitionBy("group_id").orderBy("time", "connection", "number", "member_id")
+    return (
+        groups.where("event <> 'commit' and group_id is not null and time is not null")
+        .withColumn("place", F.row_number().over(place))
+        .where(F.col("place") <= DEFAULT.summary_group_events)
+        .withColumns({"time_us": F.unix_micros("time"), "completed_us": F.unix_micros("completed")})
+        .drop("date", "time", "completed", "place")
+    )
+
+
+def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
+    """When the broker last took each member for one."""
+    place = ("group_id", "connection", "number")
+    heard = groups.where("member_id is not null").select(
+        *place,
+        "member_id",
+        F.expr("if(event <> 'leave' and error is null, unix_micros(completed), null)").alias("alive_us"),
+        F.expr("event in ('join', 'sync')").alias("is_own"),
+    )
+    beats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
+        *place,
+        F.expr("cast(null as string)").alias("member_id"),
+        F.expr(_COMPLETED_US).alias("alive_us"),
+        F.expr("false").alias("is_own"),
+    )
+    so_far = Window.partitionBy("group_id", "connection").orderBy("number")
+    joined = F.last(F.expr("if(is_own, member_id, null)"), ignorenulls=True).over(so_far)
+    return (
+        heard.unionByName(beats)
+        .withColumn("joined", joined)
+        .select("group_id", F.expr("coalesce(member_id, joined)").alias("member_id"), "alive_us")
+        .where("member_id is not null and alive_us is not null")
+        .groupBy("group_id", "member_id")
+        .agg(F.max("alive_us").alias("alive_us"))
+    )
+
+
+def _story(events: Any, alive: Any) -> Any:
+    """Tables of Arrow with the events of one group and its members -> one with its rebalances."""
+    import pyarrow as pa
+
+    told = events.to_pylist()
+    instances = {each["member_id"]: each["group_instance_id"] for each in told if each["group_instance_id"]}
+    alive_ns = {each["member_id"]: each["alive_us"] * keys.US_NS for each in alive.to_pylist()}
+    found = timeline([_event(each, instances) for each in told], alive_ns)
+    text, number, us = pa.string(), pa.int32(), pa.int64()
+    cause = {"cause": text, "time_us": us, "member_id": text, "client": text, "reason": text}
+    simple = {
+        "group": text,
+        "start_us": us,
+        "end_us": us,
+        "generation_before": number,
+        "generation_after": number,
+        "members_before": number,
+        "members_after": number,
+        "joins": us,
+        "protocol": text,
+        "leader": text,
+        "exchange": text,
+    }
+    schema = pa.schema([*simple.items(), ("causes", pa.list_(pa.struct(cause.items())))])
+    rows = [{"group": told[0]["group_id"], **_row(each)} for each in found]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
+    """A row of ``groups`` as what it was made of."""
+    values: dict[str, Any] = {name: value for name, value in row.items() if name in GroupEvent._fields}
+    assignment, members = row["assignment"], row["members"]
+    for name in ("subscribed", "members"):
+        values[name] = None if row[name] is None else tuple(row[name])
+    values["assignment"] = (
+        None
+        if assignment is None
+        else tuple((each["topic"], tuple(each["partitions"])) for each in assignment)
+    )
+    values["instances"] = None if members is None else tuple(instances.get(each) for each in members)
+    completed_us = row["completed_us"]
+    return GroupEvent(
+        time_ns=row["time_us"] * keys.US_NS,
+        completed_ns=None if completed_us is None else completed_us * keys.US_NS,
+        **values,
+    )
+
+
+def _row(each: Rebalance) -> dict[str, Any]:
+    return {
+        "start_us": each.start_ns // keys.US_NS,
+        "end_us": None if each.end_ns is None else each.end_ns // keys.US_NS,
+        **{name: getattr(each, name) for name in _AS_THEY_ARE},
+        "causes": [
+            {
+                "cause": cause.cause,
+                "time_us": None if cause.time_ns is None else cause.time_ns // keys.US_NS,
+                "member_id": cause.member_id,
+                "client": cause.client_id,
+                "reason": cause.reason,
+            }
+            for cause in each.causes
+        ],
+    }

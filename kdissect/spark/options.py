@@ -1,0 +1,277 @@
+"""The options of the data source, texts by name -> what is asked for. Holds nothing.
+
+Spark does not tell upper from lower case in names of options, and we tell neither ``-`` nor ``_``. Where
+several values make sense they stand between commas, or as a list of JSON where one has a comma in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kdissect.analysis import filters
+from kdissect.analysis.bounds import parse_limits
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.analysis.ports import parse_port_rule, parse_ports
+from kdissect.analysis.quantities import parse_size
+from kdissect.analysis.recordfilters import RecordFilter, Wanted
+from kdissect.analysis.records import Records
+from kdissect.analysis.where import compile_where
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT
+from kdissect.sinks import columns
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.sinks.tables.exchanges import BODIES
+from kdissect.spark.batches import BOTH, BYTES, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kdissect.limits import Limits
+
+AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
+SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
+LOOKBACK, RING = "lookback", "ring"
+
+CRITERIA = {
+    "api": "api",
+    "topic": "topic",
+    "partition": "partition",
+    "client": "client",
+    "group": "group",
+    "error": "error",
+    "kind": "kind",
+    "slowerThan": "slower_than",
+    "biggerThan": "bigger_than",
+    "start": "since",
+    "since": "since",
+    "end": "until",
+    "until": "until",
+    "connection": "connection",
+}
+"""Options that filter -> what ``filters.build`` calls them."""
+
+OPTIONS = {
+    "path": "A file, a folder, or a pattern; `load(...)` sets it.",
+    "paths": "A list of them, in JSON; `load([...])` sets it.",
+    "table": f"Which table: {', '.join(TABLES)}. [exchanges]",
+    "bodies": "Which bodies exchanges have: `none`, `request`, `response`, `both`. [both]",
+    "api": "These apis alone; as `--api` of `kdissect read`, like all filters that follow.",
+    "topic": "A topic, its id, or a pattern.",
+    "partition": "`3`, or `orders:3`.",
+    "client": "A client id, a pattern, or an address.",
+    "group": "A group id, or a pattern.",
+    "error": "The name or the number of an error, or a pattern.",
+    "kind": "`answered`, `unanswered`, `unacknowledged`, `orphan`.",
+    "slowerThan": "A latency: `50ms`.",
+    "biggerThan": "A frame's size: `64KB`.",
+    "start": "From when: `2026-11-21T09:05:00Z`; also `since`.",
+    "end": "Until when, that very time left out; also `until`.",
+    "since": "As `start`.",
+    "until": "As `end`.",
+    "connection": "A connection's id, or how it begins.",
+    "where": "An expression, as `--where` takes it.",
+    "ports": "Only connections with these ports: `9092,9192-9194`.",
+    "decodeAs": "Ports whose traffic is Kafka, whatever it looks like: `tcp.port==9093,kafka`.",
+    "showSecrets": "Show credentials, which are withheld otherwise. [false]",
+    "limits": "Bounds on what a task holds, as `--limits` takes them: `connections=50000`.",
+    "split": "How tasks share the work: `auto`, `none`, `connections`, `files`. [auto]",
+    "parts": "How many tasks of `connections`. [cores of the driver]",
+    "lookback": "Of `files` and of streams: how many files a task reads before its own. [1]",
+    "filesPerTask": "Of `files` and of streams: how many files are a task's own. [1]",
+    "batchRows": "Rows handed to Spark at a time, at most. [5000]",
+    "batchBytes": "After how many bytes they are handed over. [16MiB]",
+    "pushdown": "Let Spark hand its filters down; wants `spark.sql.python.filterPushdown.enabled`. [false]",
+    "names": "Of streams: whose names topic ids get: of all files that are there (`ring`), which the driver "
+    "reads once for them, or of those that a task reads (`lookback`). [ring]",
+    "maxFilesPerTrigger": "Of streams: files of a micro-batch, at most. [all that are there]",
+    "includeLast": "Of streams: take the newest file too, because nobody writes to it any more. [false]",
+    "failOnDataLoss": "Of streams: fail when a file is gone before it was read. [true]",
+}
+"""Every option, and what it says."""
+
+_KNOWN = {name.lower(): name for name in OPTIONS}
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)")
+_NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
+_FILTERS_BY_NAME = frozenset({"topic", "partition"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options ask for.
+
+    Attributes:
+        paths: absolute names of files, folders, patterns.
+        criteria: filters as texts, by the names that ``filters.build`` has for them.
+        max_files: of a micro-batch; None: any number.
+    """
+
+    paths: tuple[str, ...]
+    criteria: dict[str, tuple[str, ...]]
+    table: str = "exchanges"
+    bodies: str = BOTH
+    where: str | None = None
+    ports: frozenset[int] = frozenset()
+    kafka_ports: frozenset[int] = frozenset()
+    show_secrets: bool = False
+    limits: Limits = DEFAULT
+    split: str = AUTO
+    parts: int | None = None
+    lookback: int = 1
+    files_per_task: int = 1
+    batch_rows: int = ROWS
+    batch_bytes: int = BYTES
+    pushdown: bool = False
+    names: str = RING
+    max_files: int | None = None
+    include_last: bool = False
+    fail_on_data_loss: bool = True
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some exchanges are not asked for."""
+        return bool(self.criteria or self.where)
+
+    def filter(self) -> filters.Filter:
+        """The filters, as one.
+
+        Raises:
+            UsageError: one of them is none.
+        """
+        where = compile_where(self.where, columns.resolve) if self.where else None
+        return filters.build(**self.criteria, where=where)
+
+    def records(self) -> Records:
+        """Finds the records that are asked for."""
+        wanted = Wanted(topics=self.criteria.get("topic", ()), partitions=self.criteria.get("partition", ()))
+        return Records(RecordFilter(wanted, self.limits), self.limits, show_secrets=self.show_secrets)
+
+    def needs_names(self, shown: Iterable[str]) -> bool:
+        """Whether names of topics make a difference, if these columns are shown."""
+        by_name = bool(self.where) or not _FILTERS_BY_NAME.isdisjoint(self.criteria)
+        return by_name or not _NAMES_SHOWN_IN.isdisjoint(shown)
+
+
+def parse(options: Mapping[str, str]) -> Asked:
+    """Read the options.
+
+    Raises:
+        UsageError: there is no such option, or its value is none; the text names what there is.
+    """
+    given: dict[str, Any] = {}
+    criteria: dict[str, list[str]] = {}
+    paths: list[str] = []
+    for written, text in options.items():
+        name = _KNOWN.get(written.lower().replace("-", "").replace("_", ""))
+        if name is None:
+            raise UsageError(
+                f'no option "{written}"{did_you_mean(written, _KNOWN.values())}; '
+                f"there are {', '.join(sorted(OPTIONS))}"
+            )
+        try:
+            if name == "path":
+                paths.append(_local(text))
+            elif name == "paths":
+                paths += map(_local, json.loads(text))
+            elif name in CRITERIA:
+                criteria.setdefault(CRITERIA[name], []).extend(_texts(text))
+            else:
+                field, read = _READERS[name]
+                given[field] = read(text)
+        except (UsageError, ValueError) as error:
+            # Spark shows the last line: not a caret under the place of a mistake
+            raise UsageError(f"option {name}: {str(error).partition(chr(10))[0]}") from None
+    asked = Asked(tuple(paths), {name: tuple(texts) for name, texts in criteria.items()}, **given)
+    asked.filter()
+    return asked
+
+
+def _texts(text: str) -> list[str]:
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        listed = None
+    if isinstance(listed, list):
+        return [str(each) for each in listed]
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _local(text: str) -> str:
+    """A path, as all processes understand it."""
+    address = _ADDRESS.fullmatch(text)
+    if address is not None:
+        if address["scheme"].lower() != "file":
+            raise UsageError(
+                f"{text} is not a file that workers can open; mount it, or copy it to where they can"
+            )
+        text = re.sub("^/{2,}", "/", address["path"])
+    return os.path.abspath(text)  # noqa: PTH100  (a pattern, perhaps)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f'"{text}" is neither true nor false')
+    return text.lower() == "true"
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise UsageError(f'"{text}" is no count of {least} or more')
+        return int(text)
+
+    return read
+
+
+def _choice(*known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in known:
+            raise UsageError(f'"{text}" is none of {", ".join(known)}{did_you_mean(text, known)}')
+        return text.lower()
+
+    return read
+
+
+def _bytes(text: str) -> int:
+    size = parse_size(text)
+    if not size:
+        raise UsageError(f'"{text}" is too small')
+    return size
+
+
+def _limits(text: str) -> Limits:
+    return parse_limits([text])
+
+
+def _where(text: str) -> str:
+    try:
+        compile_where(text, columns.resolve)
+    except UsageError as error:
+        raise UsageError(str(error).removeprefix("--where: ")) from None
+    return text
+
+
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "table": ("table", _choice(*TABLES)),
+    "bodies": ("bodies", _choice("none", *BODIES, BOTH)),
+    "where": ("where", _where),
+    "ports": ("ports", parse_ports),
+    "decodeAs": ("kafka_ports", parse_port_rule),
+    "showSecrets": ("show_secrets", _flag),
+    "limits": ("limits", _limits),
+    "split": ("split", _choice(*SPLITS)),
+    "parts": ("parts", _count(1)),
+    "lookback": ("lookback", _count(0)),
+    "filesPerTask": ("files_per_task", _count(1)),
+    "batchRows": ("batch_rows", _count(1)),
+    "batchBytes": ("batch_bytes", _bytes),
+    "pushdown": ("pushdown", _flag),
+    "names": ("names", _choice(LOOKBACK, RING)),
+    "maxFilesPerTrigger": ("max_files", _count(1)),
+    "includeLast": ("include_last", _flag),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+}
+"""Options but paths and filters: the attribute of ``Asked``, and what reads the value."""

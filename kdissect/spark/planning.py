@@ -1,0 +1,182 @@
+"""What is asked for -> what each task reads. Holds nothing.
+
+none          one task reads all captures
+connections   every task reads all captures, and dissects its share of the connections
+files         a task reads a file, and those just before it in its folder for what began there. An exchange
+              is of the task that owns the file whose packet completes it
+
+Rows are the same by each way, but that files of which the look-back does not reach a connection's beginning
+know it by another id and number, and not what it told at its start. A request whose answer comes after more
+files than the look-back is ``given_up`` (in ``anomalies``), its answer an orphan.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdissect.capture.inputs import captures
+from kdissect.capture.reader import open_capture
+from kdissect.errors import CaptureError, UsageError
+from kdissect.limits import MIB
+from kdissect.net.share import Share
+from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
+from kdissect.spark.teaching import taught_by
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.analysis.naming import Taught
+    from kdissect.limits import Limits
+    from kdissect.spark.options import Asked
+
+ALONE_BYTES = 256 * MIB
+"""Captures of together so many bytes are read by one task, unless it is said otherwise: tasks cost too."""
+
+_BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "anomalies", "captures"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a task reads.
+
+    Attributes:
+        paths: the captures, in order of time.
+        own: those of them whose exchanges are the task's own; empty: all.
+        lost: those of them that no task reads behind this one.
+        begins: whether the captures begin where these do.
+        is_last: whether they end where these do.
+        share: of the connections; None: all.
+        first_ns: of the first packet of all tasks; None: there is none.
+        taught: names of topic ids, of all captures; None: this task finds them itself.
+        firsts_ns: of the first packet of each own file, where another file may take its place meanwhile.
+    """
+
+    paths: tuple[str, ...]
+    own: tuple[str, ...] = ()
+    lost: frozenset[str] = frozenset()
+    begins: bool = True
+    is_last: bool = True
+    share: Share | None = None
+    first_ns: int | None = None
+    taught: Taught | None = None
+    firsts_ns: tuple[int, ...] = ()
+
+
+def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
+    """Share the work out.
+
+    Args:
+        asked: what is asked for.
+        shown: the columns.
+
+    Raises:
+        UsageError: it cannot be shared that way.
+        CaptureError: none of the captures can be read.
+    """
+    if not asked.paths:
+        raise UsageError('no path; write spark.read.format("kdissect").load("captures/")')
+    paths = captures(asked.paths)
+    timed = _in_order(paths, asked.limits)
+    first_ns = min((time_ns for time_ns, _ in timed), default=None)
+    split = _split(asked, paths)
+    if asked.table == "captures" and split != NONE:
+        return [Part((path,)) for path in paths]
+    if split == NONE:
+        return [Part(paths, first_ns=first_ns)]
+    taught = taught_by(paths, asked) if asked.needs_names(shown) else {}
+    if split == CONNECTIONS:
+        count = asked.parts or len(os.sched_getaffinity(0))
+        return [
+            Part(paths, share=Share(number, count), first_ns=first_ns, taught=taught)
+            for number in range(count)
+        ]
+    folders: dict[Path, list[str]] = {}
+    for _, path in timed:
+        folders.setdefault(Path(path).parent, []).append(path)
+    return [
+        part for own in folders.values() for part in by_files(own, asked, first_ns=first_ns, taught=taught)
+    ]
+
+
+def by_files(
+    paths: Sequence[str],
+    asked: Asked,
+    *,
+    before: int = 0,
+    gone: int = 0,
+    ends: bool = True,
+    first_ns: int | None = None,
+    taught: Taught | None = None,
+) -> list[Part]:
+    """A part for each file, or for so many of them as a task shall have.
+
+    Args:
+        paths: of files that follow each other.
+        asked: says how far parts look back.
+        before: how many of them are there to be looked back at only.
+        gone: how many more there were before them.
+        ends: whether the captures end with the last of them.
+        first_ns: see ``Part``.
+        taught: likewise.
+
+    Raises:
+        UsageError: there is no such table by file.
+    """
+    if asked.table not in _BY_FILE:
+        raise UsageError(
+            f"{asked.table} are of all files together, not by file; there are {', '.join(sorted(_BY_FILE))}"
+        )
+    parts = []
+    for start in range(before, len(paths), asked.files_per_task):
+        own = tuple(paths[start : start + asked.files_per_task])
+        end = start + len(own)
+        window = tuple(paths[max(0, start - asked.lookback) : end])
+        parts.append(
+            Part(
+                window,
+                own=own,
+                lost=frozenset(window[: max(0, len(window) - asked.lookback)]),
+                begins=gone == 0 and start <= asked.lookback,
+                is_last=ends and end == len(paths),
+                first_ns=first_ns,
+                taught=taught,
+            )
+        )
+    return parts
+
+
+def first_time_ns(path: str, limits: Limits) -> int | None:
+    """Time of a file's first packet; None where it has none."""
+    try:
+        with open_capture(path, limits=limits) as capture:
+            first = next(iter(capture), None)
+    except CaptureError:
+        return None
+    return None if first is None else first.time_ns
+
+
+def _in_order(paths: Sequence[str], limits: Limits) -> list[tuple[int, str]]:
+    """The files that have packets, by the time of their first.
+
+    Raises:
+        CaptureError: none of them can be read.
+    """
+    timed = [(time_ns, path) for path in paths if (time_ns := first_time_ns(path, limits)) is not None]
+    if not timed:
+        with open_capture(*paths, limits=limits) as capture:  # says what is wrong with them
+            next(iter(capture), None)
+    return sorted(timed)
+
+
+def _split(asked: Asked, paths: Sequence[str]) -> str:
+    if asked.split != AUTO:
+        # each id stands once in its table, whichever connections tell it
+        return NONE if asked.split == CONNECTIONS and asked.table == "topic_ids" else asked.split
+    if asked.table == "captures":
+        return FILES
+    cores = asked.parts or len(os.sched_getaffinity(0))
+    size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
+    return NONE if cores == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS

@@ -1,0 +1,251 @@
+"""Capture files -> ranges of packets that tasks can read, each from its own place on.
+
+A pcap or pcapng file is walked once, from header to header, at about a gigabyte a second; a range begins
+where a packet does. What has to be known there goes along: the number of the packet, how far time has come,
+and the headers that tell how to read it. So a range gives the packets that the file gives, with the same
+numbers. A compressed file is one range, and so is one that is no longer than two.
+
+A range that does not end its file can be read beyond its end: the fragments of a datagram may stand there.
+
+Holds a window of the file, and while a range is read what the reader of a file holds.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kdissect.capture import compression, pcap, pcapng
+from kdissect.capture.reader import packets_of
+from kdissect.capture.section import ENHANCED_PACKET, HEAD_BYTES, Section
+from kdissect.capture.source import BLOCK_BYTES, Source
+from kdissect.capture.window import Window
+from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT, KIB, MIB, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from kdissect.model import Lull, Packet, Stretch
+
+RANGE_BYTES = 64 * MIB
+MOST_HEAD_BYTES = 64 * KIB
+"""Of the headers that go along with each range: a file with more interfaces than these tell is one range."""
+
+_GLANCE_BYTES = 4 * KIB
+_MAGIC_BYTES = 4
+
+
+class Range(NamedTuple):
+    """Packets that stand together in a file.
+
+    Attributes:
+        rank: which file, by its place among those that are read.
+        path: the file.
+        start: byte at which the first packet begins; 0: the file itself does.
+        before: number of the last packet before it.
+        last: number of its last packet; None: it goes to the end of the file.
+        clock_ns: the latest time of a packet before it, None where there is none.
+        head: bytes that stand before the first packet if the range is read as a file.
+    """
+
+    rank: int
+    path: str
+    start: int = 0
+    before: int = 0
+    last: int | None = None
+    clock_ns: int | None = None
+    head: bytes = b""
+
+
+class Found(NamedTuple):
+    """What there is to read.
+
+    Attributes:
+        paths: of the files, in the order in which they begin; those that begin together as they were named.
+        first_ns: time of the first packet of all; None where there is none.
+        ranges: of all files, in this order.
+        faults: why some files are not among them.
+    """
+
+    paths: list[str]
+    first_ns: int | None
+    ranges: list[Range]
+    faults: list[str]
+
+
+def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> Found:
+    """Find ranges of about ``size`` bytes.
+
+    Raises:
+        CaptureError: none of the files can be read, or one is none.
+    """
+    begun: list[tuple[int, str]] = []
+    faults: list[str] = []
+    first_ns = None
+    for name in names:
+        try:
+            begins_ns = _first_ns(name, limits)
+        except CaptureError as error:
+            faults.append(str(error))
+            continue
+        begun.append((begins_ns or 0, name))
+        if begins_ns is not None:
+            first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
+    if not begun:
+        said = faults[0] if faults else "no capture was named"
+        raise CaptureError(said if len(faults) < 2 else f"none of {len(faults)} captures can be read; {said}")
+    begun.sort(key=lambda each: each[0])
+    paths = [name for _, name in begun]
+    ranges = [each for rank, name in enumerate(paths) for each in _divided(rank, name, limits, size)]
+    return Found(paths, first_ns, ranges, faults)
+
+
+def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | Lull]]:
+    """The packets of a range and of what follows it in the file, and what reading them tells.
+
+    ``Source.warnings`` are complete where the last range was read to the end. The packets raise
+    ``CaptureError`` as ``packets_of`` does.
+    """
+    if not range_.start:
+        source = Source(range_.path, limits)
+        return source, packets_of(source)
+    part = _Part(range_, limits)
+    return part, part.read()
+
+
+class _Part(Source):
+    """A file from the middle on."""
+
+    def __init__(self, range_: Range, limits: Limits) -> None:
+        super().__init__(range_.path, limits)
+        self._range = range_
+        self.before = range_.before
+        self.bytes_read = range_.start
+
+    def blocks(self) -> Iterator[bytes]:
+        """The head, then what stands in the file, in the blocks in which its beginning would be read."""
+        yield self._range.head
+        assert self._path is not None
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self.bytes_read)
+            if block := file.read(BLOCK_BYTES - self.bytes_read % BLOCK_BYTES):
+                self.bytes_read += len(block)
+                yield block
+            yield from self._stream_blocks(file)
+
+    def read(self) -> Generator[Packet | Lull, None, None]:
+        """The packets."""
+        window = Window(self.blocks())
+        window.start = self._range.start - len(self._range.head)
+        window.more(0, _MAGIC_BYTES)
+        reader = pcap if pcap.recognised(window.data) else pcapng
+        try:
+            packets = reader.packets(window, self)
+            for first in packets:
+                self.warnings.clear()  # of the head: the first range tells them
+                yield first
+                break
+            yield from packets
+        except (OSError, CaptureError) as error:
+            raise CaptureError(self.told(error)) from error
+
+
+class _Marking(Window):
+    """A window that notes where a header stands.
+
+    Attributes:
+        mark: the place, None where what stands there may be something else.
+    """
+
+    __slots__ = ("mark",)
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        super().__init__(blocks)
+        self.mark: int | None = None
+
+    def more(self, pos: int, need: int) -> bool:
+        """As ``Window.more``, which readers call with the place of a header that they want all of."""
+        is_there = super().more(pos, need)
+        self.mark = self.start if need >= HEAD_BYTES else None
+        return is_there
+
+
+class _Described(Section):
+    """A section that keeps the blocks which describe it and its interfaces.
+
+    Attributes:
+        head: those blocks, of all sections so far.
+    """
+
+    def __init__(self, window: Window, source: Source) -> None:
+        super().__init__(window, source)
+        self.head = b""
+
+    def _describe(self, pos: int, total: int) -> None:
+        super()._describe(pos, total)
+        self._keep(pos, total)
+
+    def _add_interface(self, pos: int, total: int) -> None:
+        super()._add_interface(pos, total)
+        self._keep(pos, total)
+
+    def _keep(self, pos: int, total: int) -> None:
+        if len(self.head) <= MOST_HEAD_BYTES:
+            self.head += bytes(self._window.data[pos : pos + total])
+
+
+def _first_ns(name: str, limits: Limits) -> int | None:
+    """Time of a file's first packet, None where it has none."""
+    source = Source(name, limits, block_bytes=_GLANCE_BYTES)
+    if source.size is None:
+        raise CaptureError(f"{name}: is no file, so that tasks cannot read it")
+    with closing(packets_of(source)) as packets:
+        first = next(packets, None)
+    return None if first is None else first.time_ns
+
+
+def _divided(rank: int, name: str, limits: Limits, size: int) -> Iterator[Range]:
+    """The ranges of a file."""
+    source = Source(name, limits, block_bytes=min(size, BLOCK_BYTES))
+    current = Range(rank, name)
+    if (source.size or 0) > 2 * size:
+        for following in _cuts(rank, source, size):
+            yield current._replace(last=following.before)
+            current = following
+    yield current
+
+
+def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
+    """Ranges behind the first, each as if it went to the end of the file. Where the file is damaged they end,
+    and who reads the last of them will tell.
+    """
+    window = _Marking(source.blocks())
+    window.wait_for(_MAGIC_BYTES)
+    section: _Described | None = None
+    if compression.recognised(window.data):
+        return
+    if pcap.recognised(window.data):
+        window.wait_for(pcap.FILE_HEADER_BYTES)
+        head = bytes(window.data[: pcap.FILE_HEADER_BYTES])
+        stretches = pcap.stretches(window, source)
+    else:
+        section = _Described(window, source)
+        stretches = pcapng.stretches(window, source, section)
+    due, clock_ns = size, None
+    try:
+        for stretch in cast("Iterator[Stretch]", stretches):  # it does not come live
+            if window.mark is not None and window.mark >= due:
+                if section is not None:
+                    head = section.head
+                if len(head) > MOST_HEAD_BYTES:
+                    return
+                # A simple packet has the time of the one before, and what is no packet no number.
+                if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
+                    yield Range(rank, source.name, window.mark, stretch.number - 1, None, clock_ns, head)
+                    due = window.mark + size
+            window.mark = None
+            latest_ns = max(place[0] for place in stretch.places)
+            clock_ns = latest_ns if clock_ns is None else max(clock_ns, latest_ns)
+    except (OSError, CaptureError):
+        return

@@ -1,0 +1,103 @@
+"""A part of what is asked for -> record batches of its table: what a task does. Holds what a dissection and a
+batch hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from kdissect.capture.readable import Readable
+from kdissect.capture.reader import open_capture
+from kdissect.errors import CaptureError
+from kdissect.pipeline import Dissection
+from kdissect.spark.batches import TableBatches
+from kdissect.spark.owning import Own, OwnDissection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kdissect.capture.reader import Capture
+    from kdissect.model import Exchange, Packet
+    from kdissect.spark.options import Asked
+    from kdissect.spark.planning import Part
+
+
+def read(
+    part: Part, asked: Asked, columns: Sequence[str], meant: Callable[[Any], bool] | None = None
+) -> Iterator[Any]:
+    """Yield the rows of a part as record batches.
+
+    Args:
+        part: what to read.
+        asked: what is asked for.
+        columns: of the table, in their order.
+        meant: tells of a row whether it is wanted; None: all are.
+    """
+    batches = TableBatches(
+        (asked.table,),
+        {asked.table: columns},
+        asked.bodies,
+        asked.limits,
+        rows=asked.batch_rows,
+        bytes=asked.batch_bytes,
+        records=asked.records(),
+        every_connection=not asked.is_filtered,
+        meant=meant,
+    )
+    for _, batch in (_of_own if part.own else _of_all)(part, asked, batches):
+        yield batch
+
+
+def _of_all(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[str, Any]]:
+    """The rows of all files of a part, merged by time."""
+    try:
+        with open_capture(*part.paths, limits=asked.limits) as capture:
+            yield from _of_capture(capture, part, asked, batches)
+    except CaptureError:  # nothing of it can be read; others can, or the plan had said so
+        return
+
+
+def _of_capture(
+    capture: Capture, part: Part, asked: Asked, batches: TableBatches
+) -> Iterator[tuple[str, Any]]:
+    if asked.table == "captures":
+        readable = Readable(capture)
+        for _ in batches.log.watch(cast("Iterable[Packet]", readable)):
+            pass
+    else:
+        readable = Readable(capture.stretches())
+        dissection = Dissection(readable, **_settings(part, asked, batches))
+        yield from _selected(dissection, part, asked, batches)
+    fault = [] if readable.fault is None else [readable.fault]
+    yield from batches.close(capture.sources, [*capture.warnings, *fault])
+
+
+def _of_own(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[str, Any]]:
+    """The rows of the part's own files, one behind another."""
+    own = Own(part)
+    dissection = OwnDissection(own, own.packets(asked.limits), **_settings(part, asked, batches))
+    yield from _selected(dissection, part, asked, batches, own)
+    yield from batches.close()
+
+
+def _settings(part: Part, asked: Asked, batches: TableBatches) -> dict[str, Any]:
+    return {
+        "limits": asked.limits,
+        "ports": asked.ports,
+        "kafka_ports": asked.kafka_ports,
+        "show_secrets": asked.show_secrets,
+        "survey": batches.log,
+        "taught": part.taught,
+        "share": part.share,
+    }
+
+
+def _selected(
+    exchanges: Iterable[Exchange], part: Part, asked: Asked, batches: TableBatches, own: Own | None = None
+) -> Iterator[tuple[str, Any]]:
+    wanted = asked.filter()
+    if part.first_ns is not None:
+        wanted.begin(part.first_ns)
+    for exchange in exchanges:
+        is_wanted = (own is None or own.has(exchange)) and wanted.matches(exchange)
+        yield from (batches.feed if is_wanted else batches.pass_over)(exchange)

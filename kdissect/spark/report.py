@@ -1,0 +1,234 @@
+"""Tables of a folder -> what the jobs say of them: pages for people, JSON lines, Parquet. Holds the rows that
+a page shows.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.analysis.nearest import did_you_mean
+from kdissect.errors import UsageError
+from kdissect.sinks import page
+from kdissect.sinks.page import Heading, Section
+from kdissect.sinks.phrases import ABSENT, duration, listed, many, size
+from kdissect.spark.answers import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
+    from typing import TextIO
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 10
+"""Of each table on the page, unless somebody says another number."""
+
+Found = tuple[str, "DataFrame"]
+"""The name of a job, and what it says."""
+
+JOBS: Sequence[str] = (
+    *("latency", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
+)
+"""All jobs: modules of ``kdissect.spark.jobs``, each with a function of its own name."""
+
+_TITLES = {
+    "latency": "Latency",
+    "throughput": "Throughput",
+    "errors": "Errors",
+    "lag": "Lag",
+    "rebalances": "Rebalances",
+    "versions": "Versions in use",
+    "throttle": "Throttled by quotas",
+    "connections": "Connections",
+}
+_NARROW = {
+    "latency": ("exchanges", "p50_us", "p99_us", "errors"),
+    "throughput": ("produced_records", "produced_bytes", "fetched_bytes", "errors"),
+    "errors": ("count", "share", "example"),
+    "lag": ("kind", "name", "topic", "partition", "lag", "lag_worst", "seconds"),
+    "rebalances": ("group", "seconds", "cause", "generation_after", "rebalances", "max_seconds", "by_cause"),
+    "versions": ("client", "api", "version", "removed", "count"),
+    "throttle": ("exchanges", "throttled", "throttle_time_ms", "max_ms"),
+    "connections": ("connections", "closed", "reset", "p50_ms", "exchanges"),
+}
+"""Columns that are kept where there is little room, besides ``start`` and those of ``by``."""
+_WIDE = 160
+
+
+class _Look(NamedTuple):
+    """How a column is shown."""
+
+    heading: Heading
+    write: Callable[[Any], str]
+
+
+def report(
+    session: SparkSession,
+    folder: str,
+    jobs: Sequence[str] = JOBS,
+    window: str | None = None,
+    by: Sequence[str] = (),
+    *,
+    sketches: bool = False,
+) -> list[Found]:
+    """Prepare the jobs over the tables of a folder; nothing is computed before their rows are asked for.
+
+    Args:
+        session: of Spark.
+        folder: of ``kdissect export`` or ``kdissect spark decode``; a path or address that Spark knows.
+        jobs: names out of ``JOBS``.
+        window: a length of time: a row for each piece of it, in the jobs that have such rows.
+        by: columns that rows are made for; a job takes those that it knows, or else its usual ones.
+        sketches: whether latency comes with its sketches, which can be merged.
+
+    Raises:
+        UsageError: there is no such job, table, column or length.
+    """
+    for name in jobs:
+        if name not in JOBS:
+            raise UsageError(f'no job "{name}"{did_you_mean(name, JOBS)}; there are {", ".join(JOBS)}')
+    modules = {name: _module(name) for name in jobs}
+    known = dict.fromkeys(column for module in modules.values() for column in module.BY)
+    for column in by:
+        if column not in known:
+            there = f"there are {', '.join(known)}" if known else "none of these jobs has any"
+            raise UsageError(f'no rows by "{column}"{did_you_mean(column, known)}; {there}')
+    from kdissect.spark.tables import tables
+
+    needed = dict.fromkeys(table for module in modules.values() for table in module.TABLES)
+    frames = tables(session, folder, needed)
+    return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
+
+
+def write_page(
+    out: TextIO,
+    found: Iterable[Found],
+    *,
+    limit: int = ROWS,
+    width: int | None = None,
+    colour: bool = False,
+) -> None:
+    """Write tables for a person.
+
+    Args:
+        out: where to; the caller owns it.
+        found: what ``report`` prepared.
+        limit: rows of each table.
+        width: of the terminal, None where it is none.
+        colour: whether headings are bold.
+    """
+    narrow = width is not None and width < _WIDE
+    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in found)
+    page.write(out, sections, width=width, colour=colour)
+
+
+def write_json(out: TextIO, found: Iterable[Found]) -> None:
+    """Write JSON lines: the columns of a row, and which ``job`` says it. Times are UTC, sketches base64."""
+    for name, frame in found:
+        job = f'{{"job":{json.dumps(name)},'
+        out.writelines(f"{job}{text[1:]}\n" for text in _json(frame))
+
+
+def write_parquet(found: Iterable[Found], folder: str, *, overwrite: bool = False) -> None:
+    """Write Parquet, a folder for each job.
+
+    Args:
+        found: what ``report`` prepared.
+        folder: where to; a path or address that Spark knows.
+        overwrite: whether what is there is replaced; else it is an error of Spark's.
+    """
+    for name, frame in found:
+        mode = "overwrite" if overwrite else "error"
+        frame.write.mode(mode).parquet(f"{folder.rstrip('/')}/{name}")
+
+
+def _module(name: str) -> ModuleType:
+    from importlib import import_module  # with pyspark behind it, which --help does not need
+
+    return import_module(f"kdissect.spark.jobs.{name}")
+
+
+def _run(
+    name: str,
+    module: ModuleType,
+    frames: Mapping[str, DataFrame],
+    window: str | None,
+    by: Sequence[str],
+    sketches: bool,
+) -> DataFrame:
+    options: dict[str, Any] = {}
+    if module.BY:
+        options["by"] = [column for column in by if column in module.BY] or module.USUAL
+    if window is not None and name != "versions":
+        options["window"] = window
+    if sketches and name == "latency":
+        options["sketches"] = True
+    frame: DataFrame = getattr(module, name)(*(frames[table] for table in module.TABLES), **options)
+    return frame
+
+
+def _json(frame: DataFrame) -> Iterator[str]:
+    """Each row as JSON."""
+    return (row[0] for row in as_json(frame).toLocalIterator())
+
+
+def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> Section:
+    kept = {"start", *_module(name).BY, *_NARROW[name]}
+    looks = [(column, _look(column, kind)) for column, kind in frame.dtypes if not narrow or column in kept]
+    rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
+    cells = [[_cell(row[column], look.write) for column, look in looks] for row in rows[:limit]]
+    more = f"the first {many(limit, 'row')}; --limit shows more" if len(rows) > limit else ""
+    return Section(
+        _TITLES[name], [look.heading for _, look in looks], cells, more if cells else "nothing of it here"
+    )
+
+
+def _cell(value: Any, write: Callable[[Any], str]) -> str:
+    return ABSENT if value is None else write(value)
+
+
+_UNITS: Mapping[str, Callable[[Any], str]] = {
+    "_us": lambda value: duration(round(value * 1000)),
+    "_ms": lambda value: duration(round(value * 1_000_000)),
+    "seconds": lambda value: duration(round(value * 1e9)),
+    "seconds_worst": lambda value: duration(round(value * 1e9)),
+    "_bytes": lambda value: size(round(value)),
+    "_bytes_per_second": lambda value: f"{size(round(value))}/s",
+    "_per_second": lambda value: f"{value:,.1f}/s",
+}
+"""By how the names of columns end; the longest that fits counts."""
+
+
+def _look(column: str, kind: str) -> _Look:
+    """Numbers with a unit are written with theirs, and others by their type."""
+    ends = sorted((end for end in _UNITS if column.endswith(end)), key=len)
+    if ends and not kind.startswith("array"):
+        unit = ends[-1] if ends[-1] in ("_us", "_ms", "_bytes") else ""
+        return _Look(Heading(_heading(column.removesuffix(unit)), right=True), _UNITS[ends[-1]])
+    if column == "share":
+        return _Look(Heading("SHARE", right=True), lambda value: f"{100 * value:.1f}%")
+    if kind in ("bigint", "int", "smallint"):
+        plain = column.startswith(("generation", "version", "partition", "api_key"))
+        return _Look(Heading(_heading(column), right=True), str if plain else "{:,}".format)
+    if kind == "timestamp":
+        return _Look(Heading(_heading(column)), lambda value: value[:19].replace("T", " "))
+    if kind.startswith("map"):
+        return _Look(
+            Heading(_heading(column), gives=True),
+            lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()),
+        )
+    if kind.startswith("array"):
+        return _Look(Heading(_heading(column), gives=True), _named)
+    if kind == "binary":
+        return _Look(Heading(_heading(column), right=True), lambda value: size(len(value) * 3 // 4))
+    return _Look(Heading(_heading(column), gives=True), str)
+
+
+def _heading(column: str) -> str:
+    return column.replace("_", " ").upper()
+
+
+def _named(values: Sequence[Any]) -> str:
+    return listed([each["cause"] if isinstance(each, dict) else str(each) for each in values])

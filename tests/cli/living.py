@@ -1,0 +1,95 @@
+"""``kdissect live`` in a process of its own, for tests: what it shows as it shows it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tests.cli.running import spawn
+from tests.loopback import WAIT_S
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+COUNTED = re.compile(
+    r"kdissect: ([\d,]+) packets?, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; "
+    r"(\d+) exchange"
+)
+
+
+class Live:
+    """A command that has begun to listen."""
+
+    def __init__(self, process: subprocess.Popen[bytes], hung_s: float = WAIT_S) -> None:
+        self.process = process
+        self._guard = threading.Timer(hung_s, process.kill)
+        self._guard.start()
+
+    def line(self) -> str:
+        """The next line of stdout, as soon as it is there."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line, "it has ended, or nothing came"
+        return line
+
+    def error_line(self) -> str:
+        """The same of stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().decode()
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, list[str], str]:
+        """End it by a signal: exit status, the other lines, and what it said."""
+        self.process.send_signal(number)
+        return self.rest()
+
+    def rest_of_pipe(self) -> tuple[int, list[str], str]:
+        """Nothing more comes: wait for its end."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it may have ended before
+            self.process.stdin.close()
+        return self.rest()
+
+    def rest(self) -> tuple[int, list[str], str]:
+        """Wait for its end."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        said: list[bytes] = []
+        thread = threading.Thread(target=lambda: said.append(self.process.stderr.read()))  # type: ignore[union-attr]
+        thread.start()
+        lines = self.process.stdout.read().decode().splitlines()
+        thread.join()
+        status = self.process.wait()
+        self._guard.cancel()
+        return status, lines, said[0].decode()
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._guard.cancel()
+        self.process.kill()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self.process.wait()
+
+
+@contextmanager
+def live(*arguments: str, hung_s: float = WAIT_S, **options: int) -> Iterator[Live]:
+    """Run it; it is killed if it takes longer than ``hung_s`` seconds."""
+    made = Live(spawn("live", *arguments, **options), hung_s)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def on_loopback(port: int, *arguments: str, name: str = "lo") -> Iterator[Live]:
+    """Listen to a broker."""
+    with live("-i", name, "-f", f"tcp port {port}", *arguments) as made:
+        assert made.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
+        yield made

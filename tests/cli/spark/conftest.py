@@ -1,0 +1,35 @@
+"""The session of tests/spark for commands that are run in this process, and tables that they are run on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.main import main
+from tests.cli.running import talk, write
+from tests.spark.conftest import (
+    pytest_collection_modifyitems,
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+    spark,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_make_collect_report",
+    "pytest_runtest_makereport",
+    "spark",
+]
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of one conversation."""
+    folder = tmp_path_factory.mktemp("spark")
+    capture = write(folder / "talk.pcap", talk())
+    assert main(["export", capture, "-o", str(folder / "tables")]) == 0
+    return folder / "tables"

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.spark.decode import SPLITS
+from kdissect.cli.terminal import OK, USAGE
+from kdissect.sinks.tables.catalogue import TABLES
+from tests.cli.running import Run, run, talk, write
+from tests.exports import json_rows, parquet_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Decoding = Callable[..., Run]
+
+
+@pytest.fixture
+def decode(capsys: pytest.CaptureFixture[str]) -> Decoding:
+    return lambda *options: run(capsys, "spark", "decode", *map(str, options))
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> str:
+    return write(tmp_path / "talk.pcap", talk())
+
+
+def test_rows_are_those_of_export(
+    decode: Decoding,
+    capsys: pytest.CaptureFixture[str],
+    spark: object,
+    capture: str,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "tables"
+    assert run(capsys, "export", capture, "-o", str(tmp_path / "here"), "--format", "parquet").status == OK
+    done = decode(capture, "-o", out, "--split", "shuffle")
+    assert (done.status, done.out) == (OK, "")
+    assert f"written to {out} by " in done.err
+    assert "rows: exchanges 4, partitions 0, connections 1" in done.err
+    for name in ("exchanges", "connections", "topic_ids"):
+        assert parquet_rows(out / name, TABLES[name]) == parquet_rows(tmp_path / "here" / name, TABLES[name])
+    assert decode(capture, "-o", out, "--split", "shuffle").err == (
+        f"kdissect: {out} holds this export already; --overwrite makes it again\n"
+    )
+
+
+def test_splits_are_those_that_there_are() -> None:
+    pytest.importorskip("pyspark")
+    from kdissect.spark import decode as decoding
+
+    assert decoding.SPLITS == SPLITS
+
+
+def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_path: Path) -> None:
+    options = ("--api", "Heartbeat", "--where", "number > 2", "--tables", "exchanges", "--format", "jsonl")
+    done = decode(
+        tmp_path, "-o", tmp_path / "tables", *options, "--bodies", "request", "--partition-by", "date"
+    )
+    assert done.status == OK, done.err
+    rows = json_rows(tmp_path / "tables" / "exchanges")
+    assert [(row["api"], row["number"], row["response"]) for row in rows] == [
+        ("Heartbeat", 3, None), ("Heartbeat", 4, None),
+    ]  # fmt: skip
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["exchanges"]
+    assert list((tmp_path / "tables" / "exchanges").glob("date=2023-11-14/part-*.jsonl"))
+
+
+def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path) -> None:
+    (tmp_path / "x.pcap").write_text("no capture")
+    done = decode(tmp_path / "x.pcap", "-o", tmp_path / "tables")
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err.startswith(f"kdissect: {tmp_path}/x.pcap: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "no FILE was named"),
+        (["nix-*.pcap"], "no file fits nix-*.pcap"),
+        (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
+        (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shuffle'"),
+        (["x.pcap", "--api", "Fetsch"], "did you mean Fetch?"),
+    ],
+)
+def test_options_that_are_none(decode: Decoding, tmp_path: Path, options: list[str], said: str) -> None:
+    done = decode(*options, "-o", tmp_path)
+    assert done.status == USAGE
+    assert said in done.err
+
+
+def test_stdin(decode: Decoding, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("kdissect.cli.running.check_stdin", lambda: None)
+    done = decode("-", "-o", tmp_path)
+    assert done.status == USAGE
+    assert "stdin cannot be given to workers; kdissect export - -o DIR reads it" in done.err

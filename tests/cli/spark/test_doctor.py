@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from kdissect.cli.spark.doctor import MISSING
+from kdissect.cli.terminal import OK
+from tests.cli.running import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from pyspark.sql import SparkSession
+
+
+def test_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    done = run(capsys, "spark", "doctor")
+    assert (done.status, done.err) == (MISSING, "")
+    (java,) = (line for line in done.lines if line.startswith("Java 17 or newer"))
+    assert f"no java in JAVA_HOME, {tmp_path}" in java
+    assert java.rstrip().endswith("install one, or set JAVA_HOME to it")
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(capsys, "spark", "doctor", "--json").out)
+    assert [need["name"] for need in found[:4]] == ["Python", "pyspark", "pyarrow", "pandas"]
+    assert [need["name"] for need in found[4:]] == [
+        "Java 17 or newer", "a folder to write to", "ports on 127.0.0.1",
+    ]  # fmt: skip
+    assert found[0]["remedy"] is None
+
+
+def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "spark", "doctor", "--remote", "sc://127.0.0.1:1", "--start")
+    assert done.status == MISSING
+    assert "somebody at --remote sc://127.0.0.1:1" in done.out
+    assert "Java" not in done.out
+
+
+def test_all_is_there(capsys: pytest.CaptureFixture[str], spark: SparkSession) -> None:
+    done = run(capsys, "spark", "doctor", "--start")
+    assert (done.status, done.err) == (OK, "")
+    assert "workers" in done.lines[-1]
+    assert "kdissect of" in done.lines[-1]

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.spark.folders import address
+from kdissect.errors import UsageError
+from kdissect.sinks.manifest import FOLDER, MANIFEST
+from kdissect.spark.session import Place
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def manifest(folder: Path, name: str, *, complete: bool) -> None:
+    (folder / name / FOLDER).mkdir(parents=True)
+    (folder / name / FOLDER / MANIFEST).write_text(json.dumps({"table": name, "complete": complete}))
+
+
+def test_a_folder_is_looked_for_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    manifest(tmp_path / "tables", "groups", complete=True)
+    assert address("tables", Place()) == str(tmp_path / "tables")
+    assert address("reports") == str(tmp_path / "reports")
+    assert address("hdfs://host/tables", Place()) == "hdfs://host/tables"
+
+
+def test_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no tables in"):
+        address(str(tmp_path), Place("local[2]"))
+    assert address("/elsewhere", Place(remote="sc://host")) == "/elsewhere"
+    assert address("/elsewhere", Place("spark://host:7077")) == "/elsewhere"
+
+
+def test_what_is_not_complete_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest(tmp_path, "groups", complete=True)
+    manifest(tmp_path, "exchanges", complete=False)
+    address(str(tmp_path), Place())
+    assert capsys.readouterr().err == (
+        "kdissect: warning: not complete, because what wrote it was interrupted: exchanges\n"
+    )

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kdissect.cli.spark import places
+from kdissect.spark.session import Place
+
+
+def taken(*arguments: str) -> tuple[Place, Path | None] | str:
+    """What the options of a command become."""
+    found: list[Any] = []
+
+    @click.command()
+    @places.place_options
+    def command(**options: Any) -> None:
+        found.append(places.take(options))
+        assert options == {}
+
+    done = CliRunner().invoke(command, arguments)
+    return found[0] if found else done.output
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+
+
+def test_where_it_runs() -> None:
+    assert taken() == (Place(), None)
+    assert taken("--master", "yarn", "--log", "x.log") == (Place("yarn"), Path("x.log"))
+    assert taken("--conf", "spark.a=b=c", "--conf", "spark.d=") == (
+        Place(conf={"spark.a": "b=c", "spark.d": ""}), None
+    )  # fmt: skip
+    assert taken("--remote", "sc://h") == (Place(remote="sc://h"), None)
+
+
+def test_a_server_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host:1")
+    assert taken() == (Place(remote="sc://host:1"), None)
+    assert taken("--master", "local[2]") == (Place("local[2]"), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--master", "yarn", "--remote", "sc://h"], "--master and --remote exclude each other"),
+        (["--remote", "host:15002"], '"host:15002" is no Spark Connect server; write sc://HOST:PORT'),
+        (["--conf", "spark.a"], '"spark.a" is no setting of Spark; write spark.NAME=VALUE'),
+    ],
+)
+def test_mistakes(arguments: list[str], said: str) -> None:
+    assert said in taken(*arguments)

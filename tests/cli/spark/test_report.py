@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.terminal import OK, USAGE
+from tests.cli.running import Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    Reporting = Callable[..., Run]
+
+
+@pytest.fixture
+def report(capsys: pytest.CaptureFixture[str], tables: Path) -> Reporting:
+    return lambda *options: run(capsys, "spark", "report", str(tables), *options)
+
+
+def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
+    done = report("--job", "latency", "--job", "versions", "--limit", "1")
+    assert (done.status, done.err) == (OK, "")
+    assert [line for line in done.lines if line in ("Latency", "Errors", "Versions in use")] == [
+        "Latency",
+        "Versions in use",
+    ]
+    assert "the first 1 row; --limit shows more" in done.lines
+
+
+def test_json(report: Reporting, spark: SparkSession) -> None:
+    done = report("--job", "latency,errors", "--by", "api", "--json")
+    rows = [json.loads(line) for line in done.lines]
+    assert [(row["job"], row["api"]) for row in rows if row["job"] == "latency"] == [
+        ("latency", "Heartbeat"),
+        ("latency", "Metadata"),
+    ]
+    assert {row["job"] for row in rows} == {"latency", "errors"}
+
+
+def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None:
+    target = str(tmp_path / "reports")
+    done = report("--job", "latency", "--window", "1m", "-o", target)
+    assert (done.status, done.out, done.err) == (OK, "", f"kdissect: report latency written to {target}\n")
+    assert spark.read.parquet(f"{target}/latency").count() == 2
+    again = report("--job", "latency", "-o", target)
+    assert again.status == USAGE
+    assert f"{target} holds the report latency already; --overwrite replaces it" in again.err
+    assert report("--job", "latency", "-o", target, "--overwrite").status == OK
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--job", "latencies"], 'no job "latencies"; did you mean "latency"?'),
+        (["--job", "nix"], 'no job "nix"; there are latency, throughput'),
+        (["--json", "-o", "x"], "--json and -o exclude each other"),
+        (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote exclude each other"),
+        (["--remote", "spark://h"], '"spark://h" is no Spark Connect server; write sc://HOST:PORT'),
+        (["--conf", "driver.memory=4g"], '"driver.memory=4g" is no setting of Spark; write spark.NAME=VALUE'),
+    ],
+)
+def test_options_that_are_none(report: Reporting, options: list[str], said: str) -> None:
+    done = report(*options)
+    assert (done.status, done.out) == (USAGE, "")
+    assert said in done.err

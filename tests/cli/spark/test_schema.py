@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.terminal import OK, USAGE
+from kdissect.sinks import sparkschema
+from kdissect.sinks.tables.catalogue import TABLES
+from tests.cli.running import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_in_every_notation(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    columns = TABLES[name].binary_columns
+    for options in ((), ("--ddl",)):
+        done = run(capsys, "spark", "schema", name, *options)
+        assert (done.status, done.out) == (OK, f"{sparkschema.ddl(columns)}\n")
+    told = json.loads(run(capsys, "spark", "schema", "--json", name).out)
+    assert told == sparkschema.struct_type(columns)
+    sql = run(capsys, "spark", "schema", "--sql", "--location", "/share/my tables", name).out
+    assert f"LOCATION 'file:///share/my%20tables/{name}'" in sql
+    assert sql.count(" COMMENT '") == len(columns)
+    compile(run(capsys, "spark", "schema", "--pyspark", name).out, name, "exec")
+
+
+def test_all_notations_say_the_same(capsys: pytest.CaptureFixture[str], spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    for name in TABLES:
+        text = {
+            each: run(capsys, "spark", "schema", each, name).out for each in ("--ddl", "--json", "--pyspark")
+        }
+        names: dict[str, StructType] = {}
+        exec(text["--pyspark"], names)
+        assert names["schema"] == StructType.fromJson(json.loads(text["--json"]))
+        assert names["schema"] == StructType.fromDDL(text["--ddl"])
+
+
+def test_it_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert run(capsys, "spark", "schema", "topic_ids").status == OK
+
+
+def test_a_table_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "spark", "schema", "exchange")
+    assert done.status == USAGE
+    assert 'no table "exchange"; did you mean "exchanges"?' in done.err
+
+
+def test_where_the_tables_are_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    sql = run(capsys, "spark", "schema", "--sql", "captures").out
+    assert (Path.cwd() / "tables" / "captures").as_uri() in sql

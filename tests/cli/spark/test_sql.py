@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.terminal import OK, USAGE
+from tests.cli.running import Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Asking = Callable[..., Run]
+
+COUNTED = "select api, count(*) n, max(latency_us) most from exchanges group by api order by api"
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], spark: object, tables: Path) -> Asking:
+    return lambda *options: run(capsys, "spark", "sql", str(tables), *options)
+
+
+def test_a_table(ask: Asking) -> None:
+    done = ask(COUNTED)
+    assert (done.status, done.err) == (OK, "")
+    assert [line.split() for line in done.lines] == [
+        ["api", "n", "most"],
+        ["Heartbeat", "3", "1000"],
+        ["Metadata", "1", "1000"],
+    ]
+
+
+def test_json_lines(ask: Asking) -> None:
+    done = ask(
+        "--json", "select time, topics, response, acks from exchanges left join (select 1 acks) on false"
+    )
+    first = json.loads(done.lines[0])
+    assert len(done.lines) == 4
+    assert first["time"] == "2023-11-14T22:13:20.003000Z"
+    assert first["topics"] == ["orders"]
+    assert json.loads(first["response"])["topics"][0]["name"] == "orders"
+    assert first["acks"] is None
+
+
+def test_csv(ask: Asking) -> None:
+    done = ask("--csv", "select 'a,b' text, null nothing, array(1, 2) numbers, 1.5D half")
+    assert done.out == 'text,nothing,numbers,half\r\n"a,b",,"[1,2]",1.5\r\n'
+
+
+def test_columns_of_one_name(ask: Asking) -> None:
+    assert ask("select 1 a, 2 a").lines[1].split() == ["1", "2"]
+    done = ask("--json", "select 1 a, 2 a")
+    assert done == Run(USAGE, "", done.err)
+    assert "two columns are called a; name one of them: a as NAME" in done.err
+
+
+def test_limit(ask: Asking) -> None:
+    assert len(ask("--json", "--limit", "2", "select * from exchanges").lines) == 2
+    shown = ask("--limit", "2", "select number from exchanges")
+    assert shown.lines[0] == "the first 2 rows; --limit shows more"
+    assert [line.strip() for line in shown.lines[1:]] == ["number", "1", "2"]
+    assert ask("select 1 where false").lines == ["no rows"]
+
+
+def test_all_tables_are_there(ask: Asking) -> None:
+    names = [json.loads(line)["viewName"] for line in ask("--json", "show views").lines]
+    assert {"exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies", "captures"} <= {
+        *names
+    }
+
+
+def test_a_statement_that_answers_nothing(ask: Asking) -> None:
+    assert ask("create or replace temporary view nothing as select 1") == Run(OK, "", "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("selct 1", "kdissect: [PARSE_SYNTAX_ERROR] Syntax error at or near 'selct'. (line 1, pos 0)"),
+        ("select * from exchange", "kdissect: [TABLE_OR_VIEW_NOT_FOUND] The table or view `exchange` cannot"),
+        ("select nix from exchanges", "kdissect: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or"),
+        ("select raise_error('boo')", "kdissect: [USER_RAISED_EXCEPTION] boo"),
+    ],
+)
+def test_mistakes_are_one_line(ask: Asking, statement: str, said: str) -> None:
+    done = ask(statement)
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err.startswith(said)
+    assert done.err.count("\n") == 1
+
+
+def test_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Said before Spark is started: this test is not given one."""
+    done = run(capsys, "spark", "sql", str(tmp_path), "select 1")
+    assert done.status == USAGE
+    assert done.err == (
+        f"kdissect: no tables in {tmp_path}; kdissect export or kdissect spark decode writes some\n"
+    )

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.cli.jobs import WORTH_PACKETS, processes
+from kdissect.cli.running import Asked
+from tests.captures import pcap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def capture(path: Path, size: int) -> Path:
+    """A few packets of a size, and as many bytes as would be worth it: only the beginning is read."""
+    header = pcap([(number, bytes(size)) for number in range(10)])
+    path.write_bytes(header)
+    with path.open("r+b") as file:
+        file.truncate(WORTH_PACKETS * (size + 16))
+    return path
+
+
+def test_by_default_all_cores_read_what_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.setattr("kdissect.cli.jobs._LOOKED_AT", 10)
+    small, large = tmp_path / "small.pcap", capture(tmp_path / "large.pcap", 90)
+    small.write_bytes(pcap([(1, bytes(90))]))
+    bulk, broken = capture(tmp_path / "bulk.pcap", 1400), tmp_path / "broken.pcap"
+    broken.write_bytes(bytes(WORTH_PACKETS * 100))
+
+    def jobs(*paths: Path | str, asked: int | None = None, **settings: Any) -> int:
+        options: Any = {"files": [str(path) for path in paths], "also_files": (), "no_progress": True}
+        options |= {"ports": (), "decode_as": (), "show_secrets": False}
+        return processes(Asked.take(options), asked, **settings)
+
+    assert (jobs(small), jobs(large), jobs(small, large)) == (1, 3, 3)
+    assert (jobs(bulk), jobs(bulk, asked=2), jobs(broken)) == (1, 2, 1)
+    assert (jobs(small, asked=2), jobs(large, asked=1)) == (2, 1)
+    assert jobs(large, by_default=False) == 1
+    assert jobs(large, by_default=False, asked=2) == 2
+    assert jobs(large, asked=2, ever=False) == 1
+    assert jobs(tmp_path, large, asked=2) == 1

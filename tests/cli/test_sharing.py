@@ -1,0 +1,193 @@
+"""Several processes write what one writes: on stdout, on stderr, in files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdissect import open_capture
+from kdissect.capture.write import PcapngWriter
+from samples.golden import ROOT, captures, name_of
+from tests.damage import DAMAGES, from_the_start, resegmented
+from tests.shared import say, summary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+QUICK = ("kafka-4-basics", "kafka-4-cluster", "midstream", "tls")
+SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
+READ = (
+    "read", "read --json", "read --csv", "read -V --api Metadata", "read --topic nosuch", "read --check-crcs",
+    "read --color always --json", "read -t r --error *",
+)  # fmt: skip
+RECORDS = ("records", "records --json", "records --csv --produced", "records -V --fetched")
+
+
+@pytest.fixture(params=SAMPLES, ids=name_of)
+def sample(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+@pytest.mark.parametrize("command", READ + RECORDS if IS_DEEP else (READ + RECORDS)[::2])
+def test_the_same_is_shown(sample: Path, command: str) -> None:
+    alone = say(*command.split(), "-j", 1, sample)
+    for jobs in (2, 3):
+        assert say(*command.split(), "-j", jobs, sample) == alone
+
+
+@pytest.mark.parametrize("count", [1, 5, 400])
+@pytest.mark.parametrize("command", ["read --json", "read -V", "records", "records --json"])
+def test_the_output_is_cut_at_the_same_row(command: str, count: int) -> None:
+    for sample in SAMPLES[:1] if not IS_DEEP else SAMPLES:
+        alone = say(*command.split(), "-c", count, "-j", 1, sample)
+        shared = say(*command.split(), "-c", count, "-j", 2, sample)
+        assert (shared.out, shared.status) == (alone.out, alone.status)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--by", "connection", "--interval", "1s"), ("--groups", "--lag", "--findings")]
+)
+def test_the_same_is_summed_up(sample: Path, options: tuple[str, ...]) -> None:
+    assert summary(*options, "-j", 2, sample) == summary(*options, "-j", 1, sample)
+
+
+@pytest.mark.parametrize(
+    "damage", DAMAGES if IS_DEEP else ("10 % lost, duplicated, shuffled", "mid-frame start")
+)
+@pytest.mark.parametrize("mss", [None, 300] if IS_DEEP else [300])
+def test_the_same_is_shown_of_what_is_left_of_a_capture(
+    sample: Path, damage: str, mss: int | None, tmp_path: Path
+) -> None:
+    with open_capture(sample) as capture:
+        packets = list(capture)
+    if name_of(sample) not in ("midstream", "tls"):
+        packets = from_the_start(packets)
+    packets = DAMAGES[damage](
+        resegmented(packets, mss) if mss else packets, Random(f"{sample.name} {damage}")
+    ).packets
+    path = tmp_path / "damaged.pcapng"
+    with path.open("wb") as file:
+        writer = PcapngWriter(file)
+        for packet in packets:
+            writer.write(packet)
+    alone = say("read", "--json", "-j", 1, path)
+    assert say("read", "--json", "-j", 3, path) == alone
+
+
+@settings(max_examples=8 if not IS_DEEP else 200)
+@given(
+    st.lists(
+        st.sampled_from([path for path in SAMPLES if path.stat().st_size < 300_000]),
+        min_size=2,
+        max_size=3,
+        unique=True,
+    ),
+    st.integers(2, 5),
+)
+def test_several_files_are_one_capture_for_each_worker(paths: list[Path], jobs: int) -> None:
+    assert say("read", "-j", jobs, *paths) == say("read", "-j", 1, *paths)
+
+
+def test_what_must_know_of_all_is_left_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdissect.cli.sharing.SharedRun.gather", None)
+    for command in (
+        "read -q",
+        "read -t d",
+        "read -t dd",
+        "read --color always",
+        "records --unique",
+        "records -q",
+    ):
+        assert say(*command.split(), "-j", 2, SAMPLES[0]).status == 0
+
+
+def start(tmp_path: Path, *arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """kdissect by two processes, on a capture that takes a while."""
+    with open_capture(SAMPLES[0]) as capture:
+        packets = list(capture)
+    path = tmp_path / "long.pcapng"
+    with path.open("wb") as file:
+        writer = PcapngWriter(file)
+        span_ns = packets[-1].time_ns - packets[0].time_ns + 60_000_000_000
+        for turn in range(60):
+            for packet in packets:
+                writer.write(packet._replace(time_ns=packet.time_ns + turn * span_ns))
+    command = [sys.executable, "-m", "kdissect", *arguments, "-j", "2", str(path)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=ROOT, **settings
+    )
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:  # noqa: PTH123
+        return [int(number) for number in file.read().split()]
+
+
+def is_running(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Any:
+    """Started, with its first line read, and its workers."""
+    process = start(tmp_path, "read", "--json")
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process, children(process)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def gone(numbers: list[int]) -> bool:
+    deadline = time.monotonic() + 20
+    while any(map(is_running, numbers)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not any(map(is_running, numbers))
+
+
+def test_a_worker_that_is_killed_is_one_sentence_and_a_status(running: Any) -> None:
+    process, workers = running
+    assert len(workers) == 2
+    os.kill(workers[1], signal.SIGKILL)
+    _, said = process.communicate(timeout=60)
+    assert said.decode().splitlines()[-1] == (
+        "kdissect: worker 2 of 2 was ended by SIGKILL before its work was done"
+    )
+    assert process.returncode == 2
+    assert gone(workers)
+
+
+def test_ctrl_c_counts_what_was_shown(running: Any) -> None:
+    process, workers = running
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    shown = len(out.splitlines()) + 1
+    assert f" {shown:,} exchanges shown" in said.decode().splitlines()[-1]
+    assert process.returncode == 130
+    assert gone(workers)
+
+
+def test_a_closed_pipe_ends_all_quietly(running: Any) -> None:
+    process, workers = running
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr.read() == b""
+    assert gone(workers)

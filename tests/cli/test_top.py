@@ -1,0 +1,238 @@
+"""The dashboard in a pseudo-terminal, as people see it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
+from kdissect.cli.top import Said, Top, memory_bytes
+from tests.cli.running import run
+from tests.loopback import Client, broker, listens
+from tests.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kdissect.analysis.pulse import Now
+    from tests.terminal import Size
+
+SMALL, LARGE = (80, 24), (200, 50)
+STORM = gzip.decompress(Path("samples/kafka-4-storm.pcap.gz").read_bytes())
+EXCHANGES = 233  # in it, as tests/test_samples.py counts them
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*forkpty:DeprecationWarning")
+
+
+class Piped:
+    """A dashboard of what is written into a pipe."""
+
+    def __init__(self, terminal: Terminal, pipe: int) -> None:
+        self.terminal = terminal
+        self.pipe = pipe
+        self.is_open = True
+
+    def write(self, some: bytes) -> None:
+        try:
+            while some:
+                some = some[os.write(self.pipe, some) :]
+        except BrokenPipeError:
+            self.terminal.ends()
+            pytest.fail(f"it has ended:\n{self.terminal.text}")
+
+    def end(self) -> None:
+        if self.is_open:
+            os.close(self.pipe)
+        self.is_open = False
+
+
+@contextmanager
+def piped(folder: Path, *arguments: str, size: Size = SMALL) -> Iterator[Piped]:
+    fifo = folder / "packets"
+    os.mkfifo(fifo)
+    with Terminal("live", "-", "--top", *arguments, size=size, stdin=str(fifo)) as terminal:
+        made = Piped(terminal, os.open(fifo, os.O_WRONLY))
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
+    with piped(tmp_path) as made:
+        screen = made.terminal
+        screen.shows("kdissect live -", "waiting for packets", "q quit")
+        made.write(STORM)
+        screen.shows("Heartbeat", "REBALANCE_IN_PROGRESS", "p99 ", "0 dropped", "memory ")
+        assert " 1 APIs " in screen.lines[2]
+        assert screen.lines[3].split()[:2] == ["API", "/s▼"]
+        screen.press("\x1b[C")
+        screen.shows("P50▼")
+        screen.press("2")
+        screen.until(lambda: screen.lines[3].startswith("TOPIC") and screen.lines[4].startswith("spread"))
+        screen.press("\t")
+        screen.until(lambda: screen.lines[3].startswith("CLIENT") and "confluent-kafka-" in screen.text)
+        screen.press("4")
+        screen.until(lambda: screen.lines[3].startswith("GROUP") and "rebalancing" in screen.text)
+        screen.press("5")
+        screen.shows("rebalance 10 > 11", "restless, 1 member, mortal timed out")
+        screen.press("p?")
+        screen.shows("PAUSED", "sort by another column")
+        screen.press("h")
+        screen.shows("rebalance 10 > 11")
+        screen.press("q")
+        assert screen.ends() == OK
+        assert screen.is_as_before()
+        assert b" packets, 0 dropped by the kernel, 0 by kdissect; " in screen.said
+
+
+def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None:
+    with piped(tmp_path, size=LARGE) as made:
+        screen = made.terminal
+        made.write(STORM)
+        screen.shows("1 APIs ", "2 Topics ──", "3 Clients ", "4 Groups ──", "Heartbeat", "rebalance 10 > 11")
+        assert any(line.startswith("Heartbeat") and " spread " in line for line in screen.lines)
+        screen.resize(SMALL)
+        screen.until(lambda: screen.lines[3].startswith("API") and "q quit" in screen.lines[-1])
+        assert "TOPIC" not in screen.text
+        screen.resize((120, 45))
+        screen.shows("1 APIs ", "2 Topics ", "──")
+        made.end()
+        screen.shows("ENDED", f" {EXCHANGES} exchanges")
+        screen.press("q")
+        assert screen.ends() == OK
+        assert screen.is_as_before()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (lambda screen: screen.press("\x03"), INTERRUPTED),
+        (lambda screen: screen.child.kill(signal.SIGTERM), 128 + signal.SIGTERM),
+        (lambda screen: screen.child.kill(signal.SIGHUP), OK),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "SIGHUP"],
+)
+def test_signals_leave_the_terminal_as_it_was(
+    tmp_path: Path, end: Callable[[Terminal], object], status: int
+) -> None:
+    with piped(tmp_path) as made:
+        made.write(STORM)
+        made.terminal.shows("Heartbeat")
+        end(made.terminal)
+        assert made.terminal.ends() == status
+        assert made.terminal.is_as_before()
+
+
+@pytest.mark.parametrize(("key", "status"), [("q", {OK}), ("\x03", {INTERRUPTED, USAGE})])
+def test_it_ends_before_anything_came(tmp_path: Path, key: str, status: set[int]) -> None:
+    with piped(tmp_path) as made:
+        made.terminal.shows("waiting for packets")
+        made.terminal.press(key)
+        assert made.terminal.ends() in status
+        assert made.terminal.is_as_before()
+
+
+def test_after_a_fault_the_terminal_is_as_before(tmp_path: Path) -> None:
+    with piped(tmp_path) as made:
+        made.terminal.shows("waiting for packets")
+        made.write(b"this is no capture at all, and says so in more than sixty-four bytes of text\n" * 2)
+        assert made.terminal.ends() == USAGE
+        assert made.terminal.is_as_before()
+        assert b"neither pcap nor pcapng" in made.terminal.said.partition(b"\x1b[?1049l")[2]
+
+
+def test_a_terminal_that_is_closed_ends_it(tmp_path: Path) -> None:
+    with piped(tmp_path) as made:
+        made.terminal.shows("waiting for packets")
+        child = made.terminal.child
+        child.ptyproc.fileobj.close()  # which the kernel tells by SIGHUP
+        child.wait()
+        assert child.exitstatus == OK
+
+
+def test_ctrl_z_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
+    with piped(tmp_path) as made:
+        screen = made.terminal
+        made.write(STORM)
+        screen.shows("Heartbeat")
+        screen.press("\x1a")
+        screen.until(screen.is_as_before)
+        screen.child.kill(signal.SIGCONT)
+        screen.until(lambda: not screen.has_cursor and "Heartbeat" in screen.text)
+        screen.press("q")
+        assert screen.ends() == OK
+        assert screen.is_as_before()
+
+
+def test_a_file_that_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "growing.pcap"
+    path.write_bytes(STORM)
+    with Terminal("live", "--follow", str(path), "--top", "--api", "Heartbeat", size=SMALL) as screen:
+        screen.shows("Heartbeat", "no packet for")
+        assert "JoinGroup" not in screen.lines[5]
+        screen.press("q")
+        assert screen.ends() == OK
+        assert screen.is_as_before()
+
+
+@listens
+def test_an_interface() -> None:
+    with (
+        broker() as port,
+        Terminal("live", "-i", "lo", "-f", f"tcp port {port}", "--top", size=SMALL) as screen,
+        Client(port) as client,
+    ):
+        screen.shows("listening on lo")
+        client.beat(50)
+        screen.shows("Heartbeat", "0 dropped", "1 connection")
+        screen.press("q")
+        assert screen.ends() == OK
+        assert screen.is_as_before()
+        assert b"kdissect: listening on lo" in screen.said.partition(b"\x1b[?1049l")[2]
+
+
+def test_a_fault_of_the_drawing_thread_is_raised_when_the_terminal_is_as_before() -> None:
+    def now() -> Now:
+        raise ZeroDivisionError
+
+    person, terminal = pty.openpty()
+    with os.fdopen(terminal, "w", encoding="utf-8") as out:
+        before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTSTP)}
+        with (
+            pytest.raises(ZeroDivisionError),
+            Top(now, lambda: (0, 0), "lo", out, colour=True) as top,
+        ):
+            top.linger(lambda: True)
+        written = b""
+        while not written.endswith(b"\x1b[?1049l"):
+            written += os.read(person, 1 << 16)
+        assert {number: signal.getsignal(number) for number in before} == before
+    os.close(person)
+
+
+def test_without_a_terminal_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "live", "-i", "lo", "--top")
+    assert (done.status, done.out) == (USAGE, "")
+    assert done.err == ("kdissect: --top needs a terminal; without one: --json, or -q --prometheus :9464\n")
+
+
+def test_what_is_said_meanwhile_is_kept_the_last_of_it() -> None:
+    said = Said()
+    said.write("one\ntw")
+    said.writelines(["o\n", *(f"{number}\n" for number in range(100))])
+    assert said.lines[0] == "80"
+    assert said.lines[-1] == "99"
+    assert len(said.lines) == 20
+
+
+def test_memory_is_told_where_the_system_tells() -> None:
+    memory = memory_bytes()
+    assert memory is None or memory > 1_000_000

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import os
+import pty
+import termios
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.text import Text
+
+from kdissect.cli.topscreen import Screen, keys_in, open_keyboard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"1\t?", ["1", "tab", "?"]),
+        (b"\x1b[A\x1b[B\x1b[C\x1b[D", ["up", "down", "right", "left"]),
+        (b"\x1bOA\x1bOH", ["up", "home"]),
+        (b"\x1b[5~\x1b[6~\x1b[Z", ["pageup", "pagedown", "backtab"]),
+        (b"\x1b", ["escape"]),
+        (b"\x0c", ["redraw"]),
+        ("é".encode(), ["é"]),
+        (b"\xff\x1b[1;5C", ["\ufffd", "\x1b[1;5C"]),
+    ],
+)
+def test_what_is_typed_are_keys(typed: bytes, keys: list[str]) -> None:
+    assert keys_in(typed) == keys
+
+
+class Pair:
+    """A screen, and the other end of its terminal."""
+
+    def __init__(self, *, colour: bool = True) -> None:
+        self.person, self.terminal = pty.openpty()
+        termios.tcsetwinsize(self.terminal, (24, 80))
+        self.screen = Screen(self.terminal, self.terminal, colour=colour)
+
+    def read(self) -> str:
+        return os.read(self.person, 1 << 16).decode()
+
+    def close(self) -> None:
+        for end in (self.person, self.terminal):
+            os.close(end)
+
+
+@contextmanager
+def pair(*, colour: bool = True) -> Iterator[Pair]:
+    made = Pair(colour=colour)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_it_enters_and_puts_back_what_was_there() -> None:
+    with pair() as made:
+        before = termios.tcgetattr(made.terminal)
+        made.screen.enter()
+        assert made.read() == "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+        during = termios.tcgetattr(made.terminal)
+        assert not during[3] & (termios.ICANON | termios.ECHO)
+        assert during[3] & termios.ISIG
+        assert not during[0] & termios.IXON
+        made.screen.leave()
+        assert made.read() == "\x1b[?7h\x1b[?25h\x1b[?1049l"
+        assert termios.tcgetattr(made.terminal) == before
+
+
+def lines(*texts: str) -> list[Text]:
+    return [Text(text) for text in texts]
+
+
+def test_only_what_changed_is_written() -> None:
+    with pair() as made:
+        assert made.screen.size == (80, 24)
+        made.screen.show(lines("one", "two"), (80, 24))
+        assert made.read() == "\x1b[2J\x1b[1;1Hone\x1b[2;1Htwo"
+        made.screen.show(lines("one", "2"), (80, 24))
+        assert made.read() == "\x1b[2;1H2"
+        made.screen.show(lines("one", "2"), (80, 24))
+        assert not made.screen.has_changed
+        termios.tcsetwinsize(made.terminal, (10, 20))
+        assert made.screen.has_changed
+        made.screen.show(lines("one"), (20, 10))
+        assert made.read() == "\x1b[2J\x1b[1;1Hone"
+        made.screen.forget()
+        made.screen.show(lines("one"), (20, 10))
+        assert made.read() == "\x1b[2J\x1b[1;1Hone"
+
+
+@pytest.mark.parametrize(
+    ("colour", "written"), [(True, "\x1b[1;31mbad\x1b[0m"), (False, "\x1b[1mbad\x1b[0m")]
+)
+def test_colours(colour: bool, written: str) -> None:
+    with pair(colour=colour) as made:
+        made.screen.show([Text("bad", "bold red")], (80, 24))
+        assert made.read().endswith(f"1;1H{written}")
+
+
+def test_a_terminal_that_does_not_know_its_size_is_as_usual() -> None:
+    with pair() as made:
+        termios.tcsetwinsize(made.terminal, (0, 0))
+        assert made.screen.size == (80, 24)
+
+
+def test_a_terminal_that_takes_few_characters() -> None:
+    person, terminal = pty.openpty()
+    Screen(terminal, None, colour=False, encoding="ascii").show([Text("/s▼")], (80, 24))
+    assert os.read(person, 100) == b"\x1b[2J\x1b[1;1H/s?"
+    for end in (person, terminal):
+        os.close(end)
+
+
+def test_long_lines_are_not_folded() -> None:
+    with pair() as made:
+        made.screen.show([Text("x" * 500, no_wrap=True)], (500, 24))
+        assert made.read().endswith("x" * 500)
+
+
+def test_keys_are_waited_for_and_escapes_put_together() -> None:
+    with pair() as made:
+        made.screen.enter()
+        assert made.screen.keys(0) == []
+        os.write(made.person, b"q\x1b[A")
+        assert made.screen.keys(5) == ["q", "up"]
+        os.write(made.person, b"\x1b")
+        assert made.screen.keys(5) == ["escape"]
+
+
+def test_a_terminal_that_is_gone() -> None:
+    person, terminal = pty.openpty()
+    screen = Screen(terminal, terminal, colour=False)
+    screen.enter()
+    os.close(person)
+    with pytest.raises(OSError, match=r"gone|Input/output"):
+        screen.keys(5)
+    screen.leave()
+    os.close(terminal)
+
+
+def test_without_a_keyboard_nothing_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert open_keyboard() is None
+    monkeypatch.undo()
+    person, terminal = pty.openpty()
+    screen = Screen(terminal, None, colour=False)
+    screen.enter()
+    assert screen.keys(0) == []
+    screen.leave()
+    for end in (person, terminal):
+        os.close(end)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.analysis.naming import Mentions, Naming
+from kdissect.analysis.ordering import Ordering
+from kdissect.limits import Limits
+from kdissect.parallel.aligning import Texts
+from kdissect.parallel.assembling import Assembly
+from kdissect.parallel.protocol import Batch, Late
+from kdissect.parallel.worker import columns
+
+if TYPE_CHECKING:
+    from kdissect.model import Anomaly
+
+LIMITS = Limits(naming_window_ns=20, naming_rows=6, order_rows=8)
+IDS = ("A", "B")
+
+
+@dataclass
+class Item:
+    """What an exchange is to order and names."""
+
+    place: int
+    worker: int
+    text: str
+    completed_ns: int
+    told: Mentions
+    held_bytes: int = 10
+    anomalies: list[Anomaly] = field(default_factory=list)
+    topic_names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def connection_id(self) -> str:
+        return f"c{self.worker}"
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.completed_ns, self.place
+
+    @property
+    def shown(self) -> str:
+        return f"{self.text} {self.topic_names} {[anomaly.kind for anomaly in self.anomalies]}"
+
+
+@dataclass
+class Step:
+    """What a place brings: of each worker since when it waits, and items."""
+
+    place: int
+    waits: list[int | None]
+    items: list[Item]
+
+
+def story(seed: int, workers: int) -> list[Step]:
+    """Made-up steps: as a rule nobody waits, ids are known soon, and each place has items of one worker."""
+    random = Random(seed)
+    waits: list[int | None] = [None] * workers
+    steps = []
+    for place in range(1, 60):
+        now = place * 3
+        for worker in range(workers):
+            if random.random() < 0.15:
+                waits[worker] = None if random.random() < 0.6 else now - random.randrange(9)
+        items: list[Item] = []
+        for worker in random.sample(range(workers), random.choice((0, 1, 1, 1, 1, workers))):
+            for _ in range(random.choice((1, 1, 2))):
+                ids = [each for each in IDS if random.random() < 0.2]
+                taught = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
+                completed = now - random.choice((0, 0, 0, 2, 7))
+                items.append(Item(place, worker, f"{place}.{len(items)}", completed, Mentions(ids, taught)))
+        steps.append(Step(place, list(waits), items))
+    steps.append(Step(60, [None] * workers, []))
+    return steps
+
+
+def alone(steps: list[Step]) -> list[str]:
+    """What one process makes of it."""
+    ordering: Ordering[Item] = Ordering(LIMITS)
+    naming: Naming[Item] = Naming(LIMITS, lambda item: item.told)
+    out: list[Item] = []
+    for step in steps:
+        since = min((each for each in step.waits if each is not None), default=None)
+        for item in ordering.feed(list(step.items), since):
+            out += naming.feed(item)
+    return [item.shown for item in out + naming.close()]
+
+
+class Fake:
+    """A worker, without a process."""
+
+    def __init__(self, number: int, steps: list[Step], random: Random) -> None:
+        self.number = number
+        self.names: dict[str, str] = {}
+        self.open: dict[int, Item] = {}
+        self._steps = steps
+        self._next = 0
+        self._random = random
+        self._waiting: int | None = None
+        self._numbers = 0
+        self._open_on: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._next == len(self._steps)
+
+    def batch(self) -> Batch:
+        rows = columns()
+        count = self._random.randrange(1, 12)
+        for step in self._steps[self._next : self._next + count]:
+            if step.waits[self.number] != self._waiting:
+                self._waiting = step.waits[self.number]
+                rows.waits.append((step.place, self._waiting))
+            for item in step.items:
+                if item.worker != self.number:
+                    continue
+                known = all(each in self.names for each in item.told.ids) and not self.open
+                rows.places.append(item.place)
+                rows.completed_ns.append(item.completed_ns)
+                rows.packets.append(item.place)
+                rows.held.append(item.held_bytes)
+                rows.connections.append(item.connection_id)
+                if known:
+                    item.topic_names = {each: self.names[each] for each in item.told.ids}
+                    rows.made.append((1, item.shown.encode()))
+                else:
+                    self._numbers += 1
+                    rows.open[len(rows.made)] = self._numbers, item.told
+                    rows.made.append(None)
+                    self.open[self._numbers] = item
+        self._next = min(self._next + count, len(self._steps))
+        return Batch(self._steps[self._next - 1].place, rows, None, 0, 0, self.is_over)
+
+    def hear(self, told: Any) -> Late:
+        self.names |= told.names
+        made = []
+        for number, names, anomalies in told.verdicts:
+            item = self.open.pop(number)
+            item.topic_names, item.anomalies = dict(names), list(anomalies)
+            made.append((number, (1, item.shown.encode())))
+        return Late(made, None)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> None:
+    expected = alone(story(seed, workers))
+    random = Random(seed)
+    steps = story(seed, workers)
+    fakes = [Fake(number, steps, random) for number in range(workers)]
+    assembly = Assembly(workers, LIMITS, Texts(lambda _: None))
+    made: list[Any] = []
+    heard: list[tuple[int, Any]] = []
+    while any(not fake.is_over for fake in fakes) or heard:
+        if heard and random.random() < 0.6:
+            worker, told = heard.pop(0)
+            late = fakes[worker].hear(told)
+            if late.made:
+                made += assembly.late(worker, late)
+        elif left := [fake for fake in fakes if not fake.is_over]:
+            fake = random.choice(left)
+            made += assembly.batch(fake.number, fake.batch())
+        heard += assembly.told()
+    assert [text.decode() for _, text in made] == expected
+    assert not any(fake.open for fake in fakes)
+
+
+def test_plain_rows_are_sorted_by_their_places() -> None:
+    assembly = Assembly(2, LIMITS, Texts(lambda _: None))
+    assert assembly.batch(0, batch([2, 5, 9], until=10)) == []
+    assert assembly.batch(1, batch([1, 3, 3, 6], until=6)) == [1, 2, 3, 3, 5, 6]
+    assert [told.until for _, told in assembly.told()] == [6, 6]
+    assert assembly.batch(1, batch([], until=12)) == [9]
+
+
+def batch(places: list[int], until: int) -> Batch:
+    rows = columns()
+    for place in places:
+        rows.places.append(place)
+        rows.made.append(place)
+        rows.connections.append("")
+        for column in (rows.completed_ns, rows.packets, rows.held):
+            column.append(0)
+    return Batch(until, rows, None, 0, 0)

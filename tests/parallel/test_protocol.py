@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+
+from kdissect.analysis.naming import Mentions
+from kdissect.model import Anomaly
+from kdissect.parallel.protocol import Batch, End, Failed, Late, Stop, Told, Verdict
+from kdissect.parallel.worker import columns
+
+
+def test_what_is_said_arrives_as_it_was_sent() -> None:
+    rows = columns()
+    rows.places.append(1 << 40)
+    rows.open[0] = 1, Mentions(["id"], [("id", "name")])
+    for message in (
+        Batch(7, rows, (1, 2), 3, 4),
+        Told(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])], None),
+        Late([(1, (1, b"text"))], None),
+        Stop(),
+        End(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
+        Failed(None, "text"),
+    ):
+        assert pickle.loads(pickle.dumps(message)) == message

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pickle
+
+from kdissect.analysis.summary.summarizer import Summarizer
+from kdissect.parallel.sums import Sum, Sums
+from tests.exchanges import exchange
+
+
+def test_what_workers_counted_adds_up_in_the_parent() -> None:
+    whole = Summarizer()
+    for _ in range(2):
+        work = Sums(lambda one: one.number == 1, Summarizer())
+        assert work.feed(exchange()) == (1, b"")
+        assert work.feed(exchange(number=2)) is None
+        whole.merge(pickle.loads(pickle.dumps(work.end())))
+    assert whole.close((), {}, {}).capture.exchanges == 2
+    assert Sum().dated((1, b""), None) == (1, b"")

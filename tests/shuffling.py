@@ -1,0 +1,140 @@
+"""Captures -> tables, as Spark's workers make them, without Spark: for tests."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.capture.write import PcapngWriter
+from kdissect.limits import DEFAULT, Limits
+from kdissect.sinks import manifest
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark import decode, parts
+from kdissect.spark.arrival import Arrivals, FilesApart, PartDissection
+from kdissect.spark.parts import Job
+from kdissect.spark.ranges import find_ranges
+from kdissect.spark.shuffle import ORDER, shuffled
+from tests.exports import json_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kdissect.model import Packet
+    from kdissect.spark.arrival import Bundle
+    from kdissect.spark.decode import Decoded
+    from kdissect.spark.parts import PartTold, Read
+    from kdissect.spark.shuffle import RangeTold
+
+
+def job_of(paths: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Job:
+    """A job that writes all tables as JSON lines."""
+    made = Job(
+        paths=tuple(paths),
+        first_ns=None,
+        folder=folder,
+        form="jsonl",
+        compression=None,
+        tables=tuple(TABLES),
+        bodies="both",
+        partition_by=(),
+        rotate_bytes=1 << 40,
+        criteria={},
+        where=None,
+        ports=frozenset(),
+        kafka_ports=frozenset(),
+        show_secrets=False,
+        limits=limits,
+    )
+    return replace(made, **changed)
+
+
+def decoded(
+    names: Sequence[str],
+    folder: Path,
+    *,
+    size: int = 1000,
+    count: int = 3,
+    every: int = 1,
+    limits: Limits = DEFAULT,
+    **changed: Any,
+) -> Decoded:
+    """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
+    found = find_ranges(names, limits, size)
+    job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
+    batches = [
+        batch
+        for place in range(len(found.ranges))
+        for batch in shuffled(place, found.ranges, found.paths, count, limits, every)
+    ]
+    rows = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
+    divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count + 1)]
+    lessons = [_only(parts.teach(job, part)) for part in divided]
+    told = sorted((each for lesson in lessons for each in lesson.ranges), key=lambda each: each.place)
+    taught = decode._taught(lessons)
+    arrivals = Arrivals.of(told, every)
+    written = [_only(parts.write(job, arrivals, taught, part)) for part in divided[:-1] if part]
+    assert not list(parts.write(job, arrivals, taught, divided[-1]))
+    return finished(job, "shuffle", names, written, decode._read(job, told), found.faults)
+
+
+def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Decoded:
+    """Write the tables by one task."""
+    found = find_ranges(names, limits)
+    job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
+    told = _only(parts.write_alone(job, [None]))
+    return finished(job, "single", names, [told], told.read, found.faults)
+
+
+def finished(
+    job: Job, split: str, names: Sequence[str], told: Sequence[PartTold], read: Read, faults: list[str]
+) -> Decoded:
+    """What the driver does in the end."""
+    files = {name: job.files(name) for name in job.tables}
+    described = decode._described(job, names)
+    for name, each in files.items():
+        manifest.begin(job.folder / name, each, job.format(), described)
+    read = read._replace(warnings=[*faults, *read.warnings])
+    return decode._finished(job, described, split, files, told, read, datetime.now(UTC))
+
+
+def bundles_of(batches: Sequence[Any]) -> tuple[list[Bundle], list[RangeTold]]:
+    """The bundles in batches, and what was told of ranges, in their order."""
+    part = PartDissection([], [], FilesApart())
+    bundles = list(part._bundles(batches))
+    return bundles, sorted(part.told, key=lambda each: each.place)
+
+
+def _only(batches: Any) -> Any:
+    (batch,) = batches
+    return pickle.loads(batch.column("told")[0].as_py())
+
+
+def counted(folder: Path) -> dict[str, Counter[bytes]]:
+    """The rows of all tables of JSON lines, without regard to their order."""
+    return {
+        path.name: Counter(orjson.dumps(row, option=orjson.OPT_SORT_KEYS) for row in json_rows(path))
+        for path in sorted(folder.iterdir())
+    }
+
+
+def cut_up(packets: Sequence[Packet], folder: Path, files: int) -> list[str]:
+    """Write packets into so many files, one after another; their names."""
+    folder.mkdir(exist_ok=True)
+    size = max(1, -(-len(packets) // files))
+    names = []
+    for begin in range(0, len(packets), size):
+        path = folder / f"ring-{begin:06}.pcapng"
+        with path.open("wb") as file:
+            writer = PcapngWriter(file)
+            for packet in packets[begin : begin + size]:
+                writer.write(packet)
+        names.append(str(path))
+    return names

@@ -1,0 +1,35 @@
+"""Captures -> the rows that tasks of the data source make of them, in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.batches import columns_of
+from kdissect.spark.options import parse
+from kdissect.spark.planning import plan
+from kdissect.spark.reading import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BY_FILE = [name for name in TABLES if name not in ("connections", "topic_ids")]
+"""Tables that tasks can make file by file."""
+OF_FILES = {"capture", "packet", "interfaces"}
+"""Columns that tell of files, and so depend on how captures are divided into them."""
+OF_STARTS = {
+    "connection", "number", "client_software_name", "client_software_version", "principal", "sasl_mechanism",
+}  # fmt: skip
+"""What a look-back need not know of a connection that began before it."""
+
+
+def rows(folder: Path, table: str, but: set[str] = OF_FILES, **options: str) -> Counter[str]:
+    """The rows of a table, of all tasks together."""
+    asked = parse({"path": str(folder), "table": table, **options})
+    names = [column.name for column in columns_of(table) if column.name not in but]
+    found: Counter[str] = Counter()
+    for part in plan(asked, names):
+        for batch in read(part, asked, names):
+            found.update(map(repr, batch.to_pylist()))
+    return found

@@ -1,0 +1,77 @@
+"""What tests with Spark share: one session for all of them, and a reason where there can be none.
+
+A test that takes the fixture ``spark`` is marked ``spark``. Without pyspark the modules that import it are
+skipped as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.errors import SparkError
+from kdissect.spark.needs import demand, needs
+from kdissect.spark.session import Place, session
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from pyspark.sql import SparkSession
+
+PLACE = Place(master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+
+
+def why_not() -> str | None:
+    """What Spark lacks on this machine."""
+    try:
+        demand(needs(PLACE))
+    except SparkError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session in this process, which commands that are run here use too."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as made:
+        yield made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+def _is_lacking(error: BaseException | None) -> bool:
+    """Whether it is pyspark that cannot be imported; in CI that is no excuse."""
+    return isinstance(error, ModuleNotFoundError) and error.name == "pyspark" and not os.environ.get("CI")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    error = getattr(getattr(report, "call", None), "excinfo", None)
+    cause = error.value.__cause__ if error is not None else None  # of pytest's own error
+    if report.failed and _is_lacking(cause):
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {why_not()}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and call.excinfo is not None and _is_lacking(call.excinfo.value):
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {why_not()}")
+    return report

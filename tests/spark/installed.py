@@ -1,0 +1,18 @@
+"""The packages that are installed here, but for some."""
+
+from __future__ import annotations
+
+import site
+from pathlib import Path
+
+
+def without(name: str, folder: Path) -> Path:
+    """Make a folder of links to all installed packages whose names do not begin so; for ``python -S``, which
+    knows no others.
+    """
+    folder.mkdir()
+    for place in site.getsitepackages():
+        for each in Path(place).iterdir():
+            if not each.name.startswith((name, "__editable__")) and not (folder / each.name).exists():
+                (folder / each.name).symlink_to(each)
+    return folder

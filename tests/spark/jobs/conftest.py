@@ -1,0 +1,78 @@
+"""Exports that the jobs are run over, and what ``kdissect summary`` tells of the same captures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+import pytest
+
+from kdissect import dissect, open_capture, summarize
+from kdissect.analysis.summary.summarizer import PARTS
+from kdissect.sinks.values import json_document
+from kdissect.spark.report import report
+from samples.golden import captures, name_of
+from tests.compared import as_json
+from tests.exports import export_packets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+Row = dict[str, Any]
+
+SAMPLES = {name_of(path): path for path in captures()}
+
+
+class Told(NamedTuple):
+    """An export, and the summary of the same captures as its JSON has it, by table.
+
+    Attributes:
+        folder: of the export.
+        summary: the document.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+def told(folder: Path, samples: Sequence[str], form: str) -> Told:
+    """Export some samples, and summarise them."""
+    paths = [SAMPLES[name] for name in samples]
+    with open_capture(*paths) as packets:
+        export_packets(packets, folder, [form], packets)
+    with open_capture(*paths) as packets:
+        found = summarize(
+            dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=10
+        )
+    return Told(folder / form, orjson.loads(json_document(found)))
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """All samples as one capture, in JSON lines: so many exchanges that percentiles come from sketches."""
+    return told(tmp_path_factory.mktemp("everything"), list(SAMPLES), "none")
+
+
+@pytest.fixture(scope="session")
+def lagging(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """A consumer that falls behind, in Parquet: so few exchanges that percentiles are exact."""
+    return told(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
+
+
+@pytest.fixture(scope="session")
+def says(spark: SparkSession) -> Callable[..., list[Row]]:
+    """Run a job over a folder; what was run is remembered."""
+    known: dict[str, list[Row]] = {}
+
+    def run(told: Told, job: str, **options: Any) -> list[Row]:
+        key = f"{told.folder} {job} {options}"
+        if key not in known:
+            ((name, frame),) = report(spark, str(told.folder), [job], **options)
+            assert name == job
+            known[key] = as_json(frame)
+        return known[key]
+
+    return run

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.spark.jobs.latency import latency
+from kdissect.spark.tables import tables
+from tests.compared import as_json, by_key, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+COUNTS = (
+    *("exchanges", "answered", "unanswered", "unacknowledged", "orphans", "request_bytes", "response_bytes"),
+    *("long_polls", "errors", "first", "last"),
+)
+RANK_ERROR = 0.0068  # that the summary's sketches allow themselves; the job's is 0.0001
+TABLES = {
+    "api": "apis",
+    "client": "clients",
+    "broker": "brokers",
+    "group": "groups",
+    "connection": "connections",
+}
+
+
+def same_row(row: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    same(row, other, COUNTS)
+    spread = other["latency_us"]
+    assert (row["min_us"], row["max_us"]) == (spread["min"], spread["max"])
+    if spread["mean"] is not None:
+        assert row["mean_us"] == pytest.approx(spread["mean"], abs=0.11)
+
+
+def same_quantiles(row: Mapping[str, Any], spread: Mapping[str, Any]) -> None:
+    assert [row[f"{name}_us"] for name in ("p50", "p95", "p99")] == [
+        spread[name] for name in ("p50", "p95", "p99")
+    ]
+
+
+@pytest.mark.parametrize("by", TABLES)
+def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any], by: str) -> None:
+    rows = by_key(says(everything, "latency", by=[by]), by)
+    others = by_key(everything.summary[TABLES[by]], by)
+    assert rows.keys() - {(None,)} == others.keys()
+    for key, other in others.items():
+        same_row(rows[key], other)
+        if other["latency_us"]["count"] <= 256:  # as many as the summary keeps as they are
+            same_quantiles(rows[key], other["latency_us"])
+
+
+def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
+    spark: SparkSession, everything: Any, says: Callable[..., Any]
+) -> None:
+    frame = spark.read.json(
+        str(everything.folder / "exchanges"), "api string, latency_us bigint, long_poll boolean"
+    )
+    collected = frame.where("latency_us is not null and not long_poll").collect()
+    rows = by_key(says(everything, "latency"), "api")
+    many = [row for row in everything.summary["apis"] if row["latency_us"]["count"] > 256]
+    assert len(many) > 3
+    for other in many:
+        api, spread = other["api"], other["latency_us"]
+        ordered = sorted(max(0, row.latency_us) for row in collected if row.api == api)
+        assert len(ordered) == spread["count"]
+        for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            assert rank_error(ordered, rows[api,][f"{name}_us"], fraction) <= 1 / len(ordered)
+            assert rank_error(ordered, spread[name], fraction) <= RANK_ERROR + 1 / len(ordered)
+
+
+def rank_error(ordered: Sequence[int], value: int, fraction: float) -> float:
+    """How far a number's place among others is from the one that was asked for."""
+    first, last = bisect_left(ordered, value) / len(ordered), bisect_right(ordered, value) / len(ordered)
+    return max(0.0, first - fraction, fraction - last)
+
+
+def test_a_time_series_as_the_summary_has_it(spark: SparkSession, lagging: Any) -> None:
+    (exchanges,) = tables(spark, str(lagging.folder), ["exchanges"]).values()
+    rows = as_json(latency(exchanges, by=(), window="10s"))
+    others = [row for row in lagging.summary["intervals"] if row["key"] is None]
+    assert len(rows) == len(others) > 1
+    for row, other in zip(rows, others, strict=True):
+        same(row, other, ["start"])
+        same_row(row, other)
+        same_quantiles(row, other["latency_us"])
+
+
+def test_parquet_says_the_same(lagging: Any, says: Callable[..., Any]) -> None:
+    rows = by_key(says(lagging, "latency", by=["client", "api"]), "client", "api")
+    counts = {
+        (row["client"], api): count
+        for row in lagging.summary["clients"]
+        for api, count in row["apis"].items()
+    }
+    assert {key: row["exchanges"] for key, row in rows.items()} == counts
+
+
+def test_an_exchange_counts_for_each_of_its_topics(lagging: Any, says: Callable[..., Any]) -> None:
+    rows = by_key(says(lagging, "latency", by=["topic"]), "topic")
+    assert rows["orders",]["exchanges"] > 0
+    assert sum(row["exchanges"] for row in rows.values()) >= lagging.summary["capture"]["exchanges"]

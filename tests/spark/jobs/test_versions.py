@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.compared import same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLUMNS = (
+    "client",
+    "software",
+    "api",
+    "api_key",
+    "version",
+    "since",
+    "removed",
+    "count",
+    "first",
+    "last",
+    "example",
+)
+
+
+def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any]) -> None:
+    rows, others = says(everything, "versions"), everything.summary["versions"]["used"]
+    assert len(rows) == len(others) > 100
+    for row, other in zip(rows, others, strict=True):
+        same(row, other, COLUMNS)
+        assert row["addresses"][:20] == other["addresses"]
+    assert rows[0]["removed"] is not None

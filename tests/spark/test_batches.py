@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.errors import UsageError
+from kdissect.pipeline import dissect
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.batches import TableBatches, columns_of
+from tests.exchanges import exchange
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
+
+
+def tables_of(batches: TableBatches) -> dict[str, Any]:
+    """All rows of a sample, by table."""
+    made = []
+    with open_capture(SAMPLE) as capture:
+        for each in dissect(batches.log.watch(capture), survey=batches.log):
+            made += batches.feed(each)
+        made += batches.close(capture.sources, capture.warnings)
+    return {
+        name: pa.Table.from_batches([batch for own, batch in made if own == name])
+        for name in {name for name, _ in made}
+    }
+
+
+def test_every_table_comes_with_the_columns_of_the_catalogue() -> None:
+    for name, table in tables_of(TableBatches(tuple(TABLES))).items():
+        assert table.column_names == [column.name for column in TABLES[name].columns]
+        assert table.num_rows > 0
+
+
+def test_only_the_columns_that_are_asked_for_are_read() -> None:
+    asked = {"exchanges": ["api", "connection"]}
+    (table,) = tables_of(TableBatches(["exchanges"], asked)).values()
+    assert table.column_names == ["api", "connection"]
+    assert table.num_rows == tables_of(TableBatches(["exchanges"]))["exchanges"].num_rows
+
+
+def test_batches_are_bounded_in_rows_and_in_bytes() -> None:
+    made = TableBatches(["exchanges"], rows=3)
+    assert [len(list(made.feed(exchange(number=n)))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
+    assert [batch.num_rows for _, batch in made.close()] == [1]
+    made = TableBatches(["exchanges"], bytes=1)
+    assert [len(list(made.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
+    assert list(made.close()) == []
+
+
+@pytest.mark.parametrize("bodies", ["none", "request", "response", "both"])
+def test_bodies(bodies: str) -> None:
+    table = tables_of(TableBatches(["exchanges"], bodies=bodies))["exchanges"]
+    for name in ("request", "response"):
+        assert (table[name].null_count < table.num_rows) == (bodies in (name, "both"))
+
+
+def test_what_does_not_exist_is_said_with_what_does() -> None:
+    with pytest.raises(UsageError, match='no table "exchange"; did you mean "exchanges"'):
+        columns_of("exchange")
+    with pytest.raises(UsageError, match='no table "x"; there are exchanges, records'):
+        columns_of("x")
+    with pytest.raises(UsageError, match='no column "latency" in exchanges; did you mean "latency_us"'):
+        columns_of("exchanges", ["latency"])

@@ -1,0 +1,171 @@
+"""Commands on workers that do not have kdissect: those of a cluster, and of a Spark Connect server. Both are
+on this machine, and their Python sees all packages that are installed here but kdissect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.cli.main import main
+from kdissect.sinks.tables.catalogue import TABLES
+from tests.exports import parquet_rows
+from tests.spark.conftest import why_not
+from tests.spark.installed import without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = [str(ROOT / "samples" / name) for name in ("quickstart.pcap", "kafka-4-basics.pcap")]
+MOST_WAIT_S = 300
+COMMANDS = """
+import json, sys
+from kdissect.cli.main import main
+from kdissect.spark.session import Place, session
+
+place, commands = (json.loads(each) for each in sys.argv[1:])
+with session(Place(**place)):
+    for command in commands:
+        print(main(["spark", *command]), flush=True)
+"""
+
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> dict[str, str]:
+    """The environment of workers whose Python has no kdissect."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    python = tmp_path / "python"
+    packages = without("kdissect", tmp_path / "site")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    nothing = subprocess.run(
+        [python, "-c", "import kdissect"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "No module named 'kdissect'" in nothing.stderr
+    return {**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture
+def server(elsewhere: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """The address of a Spark Connect server."""
+    import pyspark
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": tmp_path / "warehouse",
+    }
+    with (tmp_path / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                Path(pyspark.__path__[0], "bin", "spark-submit"),
+                *(
+                    "--class",
+                    "org.apache.spark.sql.connect.service.SparkConnectServer",
+                    "--master",
+                    "local[2]",
+                ),
+                *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+            ],
+            env=elsewhere,
+            cwd=tmp_path,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + MOST_WAIT_S
+        while not _listens(port):
+            assert process.poll() is None, (tmp_path / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(MOST_WAIT_S)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> list[str]:
+    """Run the commands there, in one session; the lines of their output, a status after those of each."""
+    option, url = next((f"--{name}", url) for name, url in place.items())
+    tables = str(folder / "tables")
+    commands = [
+        ["doctor", "--start", "--json", option, url],
+        ["decode", *SAMPLES, "-o", tables, "--split", "shuffle", option, url],
+        ["report", tables, "--job", "latency,errors", "--json", option, url],
+        ["report", tables, "--job", "latency", "-o", str(folder / "reports"), option, url],
+        ["sql", tables, "--json", "select count(*) n from exchanges", option, url],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps(place), json.dumps(commands)],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith("kdissect: ")] == []
+    return done.stdout.splitlines()
+
+
+def check(lines: list[str], folder: Path) -> None:
+    """The zip is what workers imported; tables and reports are those of ``export``."""
+    end = lines.index("]")
+    workers = [need["found"] for need in json.loads("\n".join(lines[: end + 1])) if need["name"] == "workers"]
+    assert workers
+    assert all("/kdissect.zip/kdissect, " in found for found in workers)
+    assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0
+    for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
+        assert _rows(folder / "tables", name) == _rows(folder / "here", name), name
+    rows = len(_rows(folder / "here", "exchanges"))
+    assert list((folder / "reports" / "latency").glob("*.parquet"))
+    assert lines[end + 1 : end + 3] == ["0", "0"]
+    assert [json.loads(line)["job"] for line in lines[end + 3 : -4]].count("latency") > 5
+    assert lines[-4:] == ["0", "0", f'{{"n":{rows}}}', "0"]
+
+
+def _rows(folder: Path, name: str) -> list[str]:
+    return sorted(repr(row) for row in parquet_rows(folder / name, TABLES[name]))
+
+
+def test_a_cluster(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    import pyspark
+
+    work = Path(pyspark.__path__[0], "work")  # where Spark keeps what it gave to these workers
+    before = set(work.glob("*"))
+    try:
+        check(run(tmp_path, {"master": "local-cluster[2,1,1024]"}, elsewhere), tmp_path)
+    finally:
+        for folder in set(work.glob("*")) - before:
+            shutil.rmtree(folder)
+
+
+def test_a_spark_connect_server(tmp_path: Path, elsewhere: dict[str, str], server: str) -> None:
+    check(run(tmp_path, {"remote": server}, elsewhere), tmp_path)

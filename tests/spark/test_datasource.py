@@ -1,0 +1,187 @@
+"""``spark.read.format("kdissect")`` has the rows of exports and of ``read --json``, with the same types."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from kdissect.errors import UsageError
+from kdissect.sinks import sparkschema
+from kdissect.sinks.columns import EXCHANGE
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.datasource import KdissectSource, PushingReader, Reader
+from samples.golden import ROOT
+from tests.damage import DAMAGES
+from tests.exports import as_json, export_capture, json_rows
+from tests.rings import packets_of, pieces, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SAMPLE = ROOT / "samples" / "kafka-4-transactions.pcap"
+SMALL = ROOT / "samples" / "quickstart.pcap"
+DEEP = pytest.mark.deep
+EXCHANGE_NAMES = [column.name for column in EXCHANGE]
+
+
+# --- without Spark ------------------------------------------------------------------------------------------
+
+
+def source(**options: str) -> KdissectSource:
+    return KdissectSource(options)
+
+
+def test_the_schema_is_that_of_the_table() -> None:
+    for name, table in TABLES.items():
+        schema = StructType.fromJson(sparkschema.struct_type(table.binary_columns))
+        assert source(table=name).schema() == schema
+
+
+def test_the_users_schema_says_which_columns_are_read() -> None:
+    made = source(path=str(SMALL)).reader(StructType().add("number", "long").add("api", "string"))
+    assert type(made) is Reader
+    (partition,) = made.partitions()
+    batches = list(made.read(partition))
+    assert batches[0].schema.names == ["number", "api"]
+    assert sum(batch.num_rows for batch in batches) == 75
+
+
+def test_a_schema_that_is_not_the_tables_is_refused() -> None:
+    with pytest.raises(UsageError, match='no column "latency" in exchanges; did you mean "latency_us"'):
+        source().reader(StructType().add("latency", "long"))
+    with pytest.raises(UsageError, match="column time of exchanges is timestamp, not string"):
+        source().reader(StructType().add("time", "string"))
+
+
+def test_filters_are_taken_only_where_that_is_asked_for() -> None:
+    schema = StructType().add("api", "string")
+    assert type(source(pushdown="true").reader(schema)) is PushingReader
+    assert type(source(pushdown="false").reader(schema)) is Reader
+
+
+def test_an_option_that_does_not_exist_is_told_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match=r'no option "tabel"; did you mean "table"\?; there are api, '):
+        source(tabel="exchanges")
+
+
+# --- in Spark -----------------------------------------------------------------------------------------------
+
+
+def load(spark: SparkSession, *paths: Path, **options: str) -> DataFrame:
+    names = [str(path) for path in paths]
+    return spark.read.format("kdissect").options(**options).load(names if len(names) > 1 else names[0])
+
+
+def json_of(frame: DataFrame, table: str) -> list[dict[str, Any]]:
+    """Rows as JSON lines have them."""
+    types = {column.name: column.type for column in TABLES[table].binary_columns}
+    return [
+        {name: as_json(value, types[name], name, row) for name, value in row.items()}
+        for row in frame.toArrow().to_pylist()
+    ]
+
+
+def difference(one: DataFrame, other: DataFrame) -> tuple[int, int]:
+    return one.exceptAll(other).count(), other.exceptAll(one).count()
+
+
+QUICK = ("exchanges", "records", "captures")  # all types of columns
+
+
+@pytest.mark.parametrize("tables", [QUICK, pytest.param(tuple(TABLES), marks=DEEP)])
+def test_every_table_has_the_rows_of_an_export(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, ...]
+) -> None:
+    shown = export_capture(SAMPLE, tmp_path, ["none", "parquet"])
+    for name in tables:
+        rows = json_of(load(spark, SAMPLE, table=name), name)
+        assert rows == json_rows(tmp_path / "none" / name), name
+        if name == "exchanges":
+            assert [{name: row[name] for name in EXCHANGE_NAMES} for row in rows] == shown
+    exported = spark.read.parquet(str(tmp_path / "parquet" / "exchanges"))
+    assert difference(load(spark, SAMPLE), exported) == (0, 0)
+
+
+@pytest.mark.parametrize("tables", [("anomalies",), pytest.param(tuple(TABLES), marks=DEEP)])
+def test_so_it_has_of_a_damaged_capture(spark: SparkSession, tmp_path: Path, tables: tuple[str, ...]) -> None:
+    left = DAMAGES["10 % lost, snaplen 200, mid-frame start"](packets_of(SMALL), Random(1)).packets
+    path = write(tmp_path / "damaged.pcapng", left)
+    path.write_bytes(path.read_bytes()[:-20])
+    export_capture(path, tmp_path / "out", ["none"])
+    for name in tables:
+        expected = json_rows(tmp_path / "out" / "none" / name)
+        assert json_of(load(spark, path, table=name), name) == expected
+        assert expected or name in ("groups", "topic_ids"), name
+
+
+SHARED = [{"split": "connections", "parts": "2"}, {"split": "files", "lookback": "20"}, {"split": "none"}]
+
+
+@pytest.mark.parametrize(("files", "ways"), [(3, SHARED[:1]), pytest.param(20, SHARED, marks=DEEP)])
+def test_many_files_have_the_rows_of_one_whichever_way_tasks_share_them(
+    spark: SparkSession, tmp_path: Path, files: int, ways: list[dict[str, str]]
+) -> None:
+    packets = packets_of(SMALL)
+    (tmp_path / "one").mkdir()
+    whole = load(spark, write(tmp_path / "one" / "all.pcapng", packets)).drop("capture", "packet").cache()
+    pieces(packets, tmp_path / "ring", files)
+    for options in ways:
+        shared = load(spark, tmp_path / "ring", **options).drop("capture", "packet")
+        assert difference(shared, whole) == (0, 0), options
+
+
+def test_sql_sees_a_capture_as_a_view(spark: SparkSession) -> None:
+    spark.sql(
+        "create or replace temporary view touched using kdissect "
+        f"options (path '{SMALL}', table 'partitions', api 'Produce')"
+    )
+    (row,) = spark.sql("select count(*) n, sum(records) r from touched where topic = 'orders'").collect()
+    assert (row["n"], row["r"]) == (9, 24)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "api in ('Produce', 'Metadata') and time >= timestamp'2026-11-21 09:25:32' and latency_us > 300",
+        pytest.param("group_id is not null and client_id like 'web%' or kind <> 'answered'", marks=DEEP),
+        "date = date'2026-11-21' and number <= 9 and request like '%orders%' and group_id is null",
+    ],
+)
+def test_filters_that_are_handed_down_change_nothing(spark: SparkSession, where: str) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = load(spark, SMALL, pushdown="true").where(where)
+    plain = load(spark, SMALL).where(where)
+    assert json_of(pushed, "exchanges") == json_of(plain, "exchanges")
+
+
+def test_options_filter_and_several_paths_are_one_capture(spark: SparkSession) -> None:
+    frame = load(spark, SMALL, SAMPLE, table="exchanges", api="Fetch", bodies="none", kind="answered")
+    rows = json_of(frame, "exchanges")
+    assert {row["api"] for row in rows} == {"Fetch"}
+    assert {row["capture"] for row in rows} == {str(SMALL), str(SAMPLE)}
+    assert {row["request"] for row in rows} == {None}
+
+
+def test_credentials_are_withheld_unless_asked_for(spark: SparkSession) -> None:
+    sasl = ROOT / "samples" / "tansu-sasl.pcap"
+    withheld = load(spark, sasl, api="SaslAuthenticate").toArrow()["request"].to_pylist()
+    shown = load(spark, sasl, api="SaslAuthenticate", showSecrets="true").toArrow()["request"].to_pylist()
+    assert "withheld" in json.loads(withheld[0])["auth_bytes"]
+    assert "withheld" not in json.loads(shown[0])["auth_bytes"]
+
+
+def test_what_is_wrong_is_said_by_spark_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException, match='UsageError: no option "tabel"; did you mean "table"'):
+        load(spark, SMALL, tabel="x")
+    with pytest.raises(PySparkException, match='UsageError: no column "latency" in exchanges'):
+        spark.read.format("kdissect").schema("latency bigint").load(str(SMALL)).count()
+    with pytest.raises(PySparkException, match=r"CaptureError: .*none\.pcap: no such file"):
+        load(spark, tmp_path / "none.pcap").count()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.spark.options import OPTIONS, parse
+
+
+def test_nothing_said_is_all_exchanges_with_credentials_withheld() -> None:
+    asked = parse({})
+    assert (asked.table, asked.split, asked.show_secrets, asked.is_filtered) == (
+        "exchanges", "auto", False, False,
+    )  # fmt: skip
+
+
+def test_names_of_options_are_told_by_their_letters_alone() -> None:
+    for name in ("slowerThan", "slowerthan", "slower-than", "SLOWER_THAN"):
+        assert parse({name: "50ms"}).criteria == {"slower_than": ("50ms",)}
+
+
+def test_every_option_takes_a_value() -> None:
+    values = {
+        "path": "a.pcap", "paths": '["b.pcap", "c"]', "table": "Partitions", "bodies": "none",
+        "api": "Fetch, 0",
+        "topic": "orders-*,x", "partition": "orders:3", "client": '["a,b"]', "group": "g", "error": "*",
+        "kind": "orphan", "slowerThan": "1s", "biggerThan": "1KB", "start": "2026-11-21", "end": "2026-11-22",
+        "since": "2026-11-20", "until": "2026-11-23", "connection": "ab", "where": "latency_us > 5",
+        "ports": "9092,9192", "decodeAs": "9093", "showSecrets": "True", "limits": "connections=5,notices=7",
+        "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
+        "batchBytes": "1MiB", "pushdown": "true", "names": "ring", "maxFilesPerTrigger": "4",
+        "includeLast": "true", "failOnDataLoss": "false",
+    }  # fmt: skip
+    assert values.keys() == OPTIONS.keys()
+    asked = parse(values)
+    here = Path.cwd()
+    assert asked.paths == tuple(str(here / name) for name in ("a.pcap", "b.pcap", "c"))
+    assert asked.criteria["api"] == ("Fetch", "0")
+    assert asked.criteria["client"] == ("a,b",)
+    assert asked.criteria["since"] == ("2026-11-21", "2026-11-20")
+    assert (asked.ports, asked.kafka_ports) == ({9092, 9192}, {9093})
+    assert (asked.limits.connections, asked.limits.notices) == (5, 7)
+    assert (asked.table, asked.split, asked.parts, asked.lookback, asked.max_files) == (
+        "partitions", "files", 3, 0, 4,
+    )  # fmt: skip
+    assert (asked.show_secrets, asked.pushdown, asked.include_last, asked.fail_on_data_loss) == (
+        True, True, True, False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tabel": "x"}, 'no option "tabel"; did you mean "table"?; there are api, batchBytes'),
+        ({"header": "true"}, 'no option "header"'),
+        ({"table": "exchange"}, 'option table: "exchange" is none of exchanges, '),
+        ({"api": "Fetsch"}, "no api 'Fetsch', did you mean Fetch?"),
+        ({"where": "latency > 5"}, 'option where: no column "latency"'),
+        ({"pushdown": "yes"}, 'option pushdown: "yes" is neither true nor false'),
+        ({"parts": "0"}, 'option parts: "0" is no count of 1 or more'),
+        ({"lookback": "one"}, 'option lookback: "one" is no count of 0 or more'),
+        ({"batchBytes": "many"}, 'option batchBytes: "many" is no size'),
+        ({"ports": "kafka"}, 'option ports: "kafka" is no port'),
+        ({"limits": "conections=5"}, 'option limits: no bound is called "conections"'),
+        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is not a file"),
+        ({"paths": "no json"}, "option paths: "),
+        ({"start": "tomorrow"}, '"tomorrow"'),
+    ],
+)
+def test_what_is_none_is_said_in_one_line(options: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)) as error:
+        parse(options)
+    assert "\n" not in str(error.value)
+
+
+def test_files_may_be_named_as_addresses() -> None:
+    for text in ("file:/data/x", "file:///data/x", "/data/x"):
+        assert parse({"path": text}).paths == ("/data/x",)
+
+
+def test_names_of_topics_matter_where_they_are_shown_or_asked_for() -> None:
+    assert parse({}).needs_names(["api", "topics"])
+    assert not parse({}).needs_names(["api", "request"])
+    assert parse({"topic": "orders"}).needs_names(["api"])
+    assert not parse({"api": "Fetch"}).needs_names(["api"])

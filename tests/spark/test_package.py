@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import kdissect
+from kdissect.errors import OutputError
+from kdissect.spark.package import write
+from tests.cli.running import run
+from tests.spark.installed import without
+
+SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("package") / "kdissect.zip"
+    write(path)
+    return path
+
+
+def from_zip(package: Path, folder: Path, *arguments: str) -> str:
+    """What a Python prints that knows kdissect from the zip alone."""
+    path = os.pathsep.join([str(package), str(without("kdissect", folder / "site"))])
+    done = subprocess.run(
+        [sys.executable, "-S", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "TZ": "UTC"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_all_of_it_is_there(package: Path) -> None:
+    root = Path(kdissect.__path__[0])
+    names = set(ZipFile(package).namelist())
+    files = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert {name for name in files if "__pycache__" not in name} == names - {"pyspark_kdissect.py"}
+    assert "pyspark_kdissect.py" in names
+
+
+def test_the_same_bytes_each_time(package: Path, tmp_path: Path) -> None:
+    assert write(tmp_path / "again.zip") == len(ZipFile(package).namelist())
+    assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()
+
+
+def test_where_it_is_imported_from(package: Path, tmp_path: Path) -> None:
+    said = from_zip(package, tmp_path, "-c", "import kdissect; print(kdissect.__file__)")
+    assert said.strip() == f"{package}/kdissect/__init__.py"
+
+
+def test_captures_are_decoded_from_it(
+    package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = from_zip(package, tmp_path, "-m", "kdissect", "read", "--json", str(SAMPLE))
+    assert shown == run(capsys, "read", "--json", str(SAMPLE)).out
+
+
+def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:
+    """A worker can pass on what it was given."""
+    code = "from pathlib import Path; from kdissect.spark.package import write; write(Path('again.zip'))"
+    from_zip(package, tmp_path, "-c", code)
+    assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write to .*nix"):
+        write(tmp_path / "nix" / "kdissect.zip")

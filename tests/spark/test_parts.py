@@ -1,0 +1,149 @@
+"""What workers write together is what one process writes; Spark itself is not needed for that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT
+from kdissect.sinks.parquet import ParquetFormat
+from kdissect.spark import parts
+from samples.golden import captures, name_of
+from tests.damage import DAMAGES, resegmented
+from tests.disguises import FILES, NETWORKS, in_two_files
+from tests.shuffling import alone, counted, cut_up, decoded, job_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.model import Packet
+
+SAMPLES = {name_of(path): path for path in captures()}
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+QUICK = ("quickstart", "kafka-4-basics", "mock-rebalance")
+LOST = ("10 % lost", "10 % lost, duplicated, shuffled", "snaplen 200", "mid-frame start")
+
+
+def packets_of(name: str) -> list[Packet]:
+    with open_capture(SAMPLES[name]) as capture:
+        return list(capture)
+
+
+def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
+    """Both ways give the same rows, and tell the same."""
+    one = alone(names, folder / "one")
+    many = decoded(names, folder / "many", size=size, count=5)
+    assert counted(folder / "one") == counted(folder / "many")
+    assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
+    assert one.counts["exchanges"] == many.counts["exchanges"]
+
+
+@pytest.mark.parametrize("name", SAMPLES if IS_DEEP else QUICK)
+def test_samples_in_ranges(tmp_path: Path, name: str) -> None:
+    size = SAMPLES[name].stat().st_size // 100
+    check([str(SAMPLES[name])], tmp_path, size=size)
+
+
+@pytest.mark.parametrize("name", SAMPLES if IS_DEEP else QUICK[1:2])
+def test_samples_in_twenty_files(tmp_path: Path, name: str) -> None:
+    check(cut_up(packets_of(name), tmp_path / "ring", 20), tmp_path)
+
+
+@pytest.mark.parametrize("damage", DAMAGES if IS_DEEP else LOST)
+@pytest.mark.parametrize("name", [*QUICK, "tansu-sasl"] if IS_DEEP else QUICK[:1])
+def test_what_was_lost_or_came_late(tmp_path: Path, name: str, damage: str) -> None:
+    left = DAMAGES[damage](resegmented(packets_of(name), 300), Random(7)).packets
+    check(cut_up(left, tmp_path / "whole", 1), tmp_path)
+    check(cut_up(left, tmp_path / "ring", 20), tmp_path / "cut")
+
+
+@pytest.mark.parametrize("network", NETWORKS if IS_DEEP else ["VXLAN", "fragments", "cooked"])
+def test_whatever_carries_it(tmp_path: Path, network: str) -> None:
+    check(cut_up(NETWORKS[network](packets_of("quickstart")), tmp_path / "ring", 3), tmp_path)
+
+
+@pytest.mark.parametrize("name", FILES if IS_DEEP else ["pcapng several interfaces"])
+def test_whatever_wrote_it_down(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(FILES[name](packets_of("quickstart")))
+    check([str(path)], tmp_path)
+
+
+def test_captures_of_two_machines_at_the_same_time(tmp_path: Path) -> None:
+    names = []
+    for place, data in enumerate(in_two_files(packets_of("kafka-4-basics"))):
+        names.append(str(tmp_path / f"{place}.pcap"))
+        Path(names[-1]).write_bytes(data)
+    check(names, tmp_path)
+
+
+@pytest.mark.parametrize("cut", [10, 5001])
+def test_damaged_files(tmp_path: Path, cut: int) -> None:
+    data = SAMPLES["quickstart"].read_bytes()
+    middle = len(data) // 2
+    names = []
+    for name, left in (
+        ("cut", data[:-cut]),
+        ("spoilt", data[:middle] + b"\xff" * 40 + data[middle + 40 :]),
+        ("none", b"nothing that anybody could read"),
+    ):
+        (tmp_path / name).write_bytes(left)
+        names.append(str(tmp_path / name))
+    check(names, tmp_path)
+    check(names[1:2], tmp_path / "alone")
+
+
+def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
+    name = str(SAMPLES["kafka-4-basics"])
+    found = decoded([name], tmp_path, size=20_000, count=5)
+    assert found.rows["topic_ids"] > 3
+    assert found.counts["unresolved topic ids"] == 0
+    parts_that_write = {path.name for path in (tmp_path / "exchanges").glob("part-*")}
+    assert len(parts_that_write) == 5
+
+
+def test_filters_are_those_of_export(tmp_path: Path) -> None:
+    names = [str(SAMPLES["quickstart"])]
+    asked = {
+        "criteria": {"api": ("Fetch",)},
+        "where": "latency_us > 10",
+        "tables": ("exchanges", "connections"),
+    }
+    alone(names, tmp_path / "one", **asked)
+    decoded(names, tmp_path / "many", **asked)
+    assert counted(tmp_path / "one") == counted(tmp_path / "many")
+    assert {row.split(b'"api":')[1][:7] for row in counted(tmp_path / "one")["exchanges"]} == {b'"Fetch"'}
+    with pytest.raises(UsageError, match="no api"):
+        job_of([], tmp_path, criteria={"api": ("Fetsch",)}).wanted()
+
+
+def test_a_task_that_fails_leaves_no_unfinished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of([str(SAMPLES["quickstart"])], tmp_path)
+    monkeypatch.setattr(parts.TableFiles, "close", _fails)
+    with pytest.raises(OSError, match="no space"):
+        list(parts.write_alone(job, [None]))
+    assert not list(tmp_path.rglob("*part-*"))
+
+
+def _fails(_: object) -> None:
+    raise OSError("no space")
+
+
+def test_formats() -> None:
+    job = job_of([], Path("x"), form="parquet")
+    assert isinstance(job.format(), ParquetFormat)
+    assert job.format().compression == "zst"
+    assert job_of([], Path("x"), compression="gz").format().suffix == ".jsonl.gz"
+    nothing = job_of([], Path("x"), bodies="none").table("exchanges")
+    assert all(
+        column.get(None) is None for column in nothing.columns if column.name in ("request", "response")
+    )
+    assert job_of([], Path("x"), limits=DEFAULT).options()["limits"] is DEFAULT

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.errors import CaptureError, UsageError
+from kdissect.net.share import Share
+from kdissect.spark import planning
+from kdissect.spark.options import parse
+from kdissect.spark.planning import by_files, first_time_ns, plan
+from samples.golden import ROOT
+from tests.rings import packets_of, pieces
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLE = ROOT / "samples" / "quickstart.pcap"
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> list[str]:
+    return [str(path) for path in pieces(packets_of(SAMPLE), tmp_path, 4)]
+
+
+def test_what_is_small_is_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
+    (part,) = plan(parse({"path": str(tmp_path)}), ["api"])
+    assert part.paths == tuple(ring)
+    assert (part.own, part.share, part.taught) == ((), None, None)
+    assert part.first_ns == packets_of(SAMPLE)[0].time_ns
+
+
+def test_what_is_large_is_shared_by_connections(
+    ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "ALONE_BYTES", 100)
+    parts = plan(parse({"path": str(tmp_path), "parts": "3"}), ["topics"])
+    assert [part.share for part in parts] == [Share(0, 3), Share(1, 3), Share(2, 3)]
+    assert all(part.paths == tuple(ring) and part.taught for part in parts)
+    assert len(plan(parse({"path": str(tmp_path), "table": "topic_ids"}), ["topic"])) == 1
+    captures = plan(parse({"path": str(tmp_path), "table": "captures"}), ["capture"])
+    assert [part.paths for part in captures] == [(path,) for path in ring]
+
+
+def test_names_are_looked_for_only_where_they_make_a_difference(
+    ring: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(planning, "taught_by")
+    parts = plan(parse({"path": ring[0], "split": "connections", "parts": "2"}), ["api", "latency_us"])
+    assert [part.taught for part in parts] == [{}, {}]
+
+
+def test_a_file_is_read_with_those_before_it() -> None:
+    asked = parse({"lookback": "2"})
+    parts = by_files(["a", "b", "c", "d"], asked)
+    assert [(part.paths, part.own, set(part.lost), part.is_last) for part in parts] == [
+        (("a",), ("a",), set(), False),
+        (("a", "b"), ("b",), set(), False),
+        (("a", "b", "c"), ("c",), {"a"}, False),
+        (("b", "c", "d"), ("d",), {"b"}, True),
+    ]
+    parts = by_files(["a", "b", "c", "d"], parse({"filesPerTask": "2"}), before=1, ends=False)
+    assert [(part.paths, part.own, set(part.lost), part.is_last) for part in parts] == [
+        (("a", "b", "c"), ("b", "c"), {"a", "b"}, False),
+        (("c", "d"), ("d",), {"c"}, False),
+    ]
+
+
+def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_path: Path) -> None:
+    (tmp_path / "ring-000.pcapng").rename(tmp_path / "z.pcapng")
+    (tmp_path / "empty").touch()
+    (tmp_path / "notes.txt").write_text("no capture")
+    parts = plan(parse({"path": str(tmp_path), "split": "files"}), ["api"])
+    assert [part.own for part in parts] == [(path,) for path in (str(tmp_path / "z.pcapng"), *ring[1:])]
+
+
+def test_what_cannot_be_is_said(ring: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no path; write"):
+        plan(parse({}), ["api"])
+    with pytest.raises(CaptureError, match="no such file"):
+        plan(parse({"path": str(tmp_path / "none.pcap")}), ["api"])
+    (tmp_path / "text.pcap").write_text("no capture at all")
+    with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
+        plan(parse({"path": str(tmp_path / "text.pcap")}), ["api"])
+    for table in ("connections", "topic_ids"):
+        with pytest.raises(UsageError, match=f"{table} are of all files together"):
+            plan(parse({"path": ring[0], "split": "files", "table": table}), ["connection"])
+
+
+def test_the_time_of_a_first_packet(ring: list[str], tmp_path: Path) -> None:
+    limits = parse({}).limits
+    assert first_time_ns(ring[0], limits) == packets_of(SAMPLE)[0].time_ns
+    assert first_time_ns(str(tmp_path / "none"), limits) is None
+
+
+def test_files_follow_each_other_within_a_folder(tmp_path: Path) -> None:
+    files = [path for name in ("a", "b") for path in pieces(packets_of(SAMPLE), tmp_path / name, 2)]
+    parts = plan(parse({"path": str(tmp_path), "split": "files"}), ["api"])
+    a1, a2, b1, b2 = map(str, files)
+    assert sorted((part.paths, part.is_last) for part in parts) == [
+        ((a1,), False), ((a1, a2), True), ((b1,), False), ((b1, b2), True),
+    ]  # fmt: skip

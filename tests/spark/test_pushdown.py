@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import datasource as spark
+
+from kdissect.spark.batches import columns_of
+from kdissect.spark.pushdown import test_of as asked_by
+from tests.exchanges import START_NS, exchange
+
+COLUMNS = {column.name: column for column in columns_of("exchanges")}
+ROW = exchange("Fetch", 12, {"topics": []}, {"responses": []}, client_id="web-shop")
+TIME = datetime.fromtimestamp(START_NS // 1_000_000_000, UTC).replace(
+    microsecond=START_NS // 1000 % 1_000_000
+)
+
+
+def path(name: str) -> tuple[str, ...]:
+    return (name,)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (spark.EqualTo(path("api"), "Fetch"), True),
+        (spark.EqualTo(path("api"), "Produce"), False),
+        (spark.EqualTo(path("api"), None), False),
+        (spark.EqualTo(path("group_id"), "x"), False),
+        (spark.In(path("api"), ("Produce", "Fetch")), True),
+        (spark.In(path("api"), ("Produce", None)), False),
+        (spark.In(path("group_id"), (None,)), False),
+        (spark.GreaterThan(path("latency_us"), 4999), True),
+        (spark.GreaterThan(path("latency_us"), 5000), False),
+        (spark.GreaterThanOrEqual(path("latency_us"), 5000), True),
+        (spark.LessThan(path("api_version"), 12), False),
+        (spark.LessThanOrEqual(path("api_version"), 12), True),
+        (spark.EqualTo(path("time"), TIME), True),
+        (spark.LessThan(path("time"), TIME), False),
+        (spark.GreaterThanOrEqual(path("date"), date(2026, 9, 21)), True),
+        (spark.GreaterThan(path("date"), date(2026, 9, 21)), False),
+        (spark.IsNull(path("group_id")), True),
+        (spark.IsNotNull(path("group_id")), False),
+        (spark.StringStartsWith(path("client_id"), "web"), True),
+        (spark.StringEndsWith(path("client_id"), "web"), False),
+        (spark.StringContains(path("client_id"), "-"), True),
+        (spark.StringContains(path("transactional_id"), "-"), False),
+    ],
+)
+def test_what_is_taken(asked: Any, answer: bool) -> None:
+    test = asked_by(asked, COLUMNS)
+    assert test is not None
+    assert test(ROW) is answer
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        spark.EqualTo(path("request"), "{}"),
+        spark.EqualTo(path("topics"), "x"),
+        spark.EqualTo(("anomalies", "kind"), "x"),
+        spark.EqualTo(path("nothing"), "x"),
+        spark.EqualNullSafe(path("api"), "Fetch"),
+        spark.Not(spark.EqualTo(path("api"), "Fetch")),
+    ],
+)
+def test_what_is_left_to_spark(asked: Any) -> None:
+    assert asked_by(asked, COLUMNS) is None

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.errors import CaptureError
+from kdissect.limits import DEFAULT
+from kdissect.model import Packet
+from kdissect.spark.ranges import MOST_HEAD_BYTES, Found, find_ranges, open_range
+from tests.captures import (
+    MODIFIED,
+    NANOSECONDS,
+    block,
+    counters,
+    enhanced,
+    interface,
+    obsolete,
+    pcap,
+    pcapng,
+    section,
+    simple,
+)
+from tests.disguises import FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.spark.ranges import Range
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+SIZE = 500
+PACKETS = [(1_700_000_000_000_000_000 + number * 1_000_000, bytes([number]) * 60) for number in range(100)]
+
+
+def own(range_: Range) -> Iterator[Packet]:
+    """The packets of a range; what follows in the file is left."""
+    _, packets = open_range(range_)
+    for packet in packets:
+        assert isinstance(packet, Packet)
+        if range_.last is not None and packet.number > range_.last:
+            return
+        yield packet
+
+
+def packets_in(range_: Range) -> list[Packet]:
+    return list(own(range_))
+
+
+def check(path: Path, size: int = SIZE) -> Found:
+    """Ranges together are the file, whatever it holds."""
+    found = find_ranges([str(path)], size=size)
+    with open_capture(path) as capture:
+        assert [packet for each in found.ranges for packet in packets_in(each)] == list(capture)
+    return found
+
+
+def written(folder: Path, data: bytes, name: str = "capture") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("magic", [0xA1B2C3D4, NANOSECONDS, MODIFIED])
+def test_pcap(tmp_path: Path, order: str, magic: int) -> None:
+    found = check(written(tmp_path, pcap(PACKETS, order=order, magic=magic)))
+    assert len(found.ranges) > 5
+    assert found.first_ns == PACKETS[0][0]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("nanoseconds", [True, False])
+def test_pcapng(tmp_path: Path, order: str, nanoseconds: bool) -> None:
+    assert len(check(written(tmp_path, pcapng(PACKETS, order=order, nanoseconds=nanoseconds))).ranges) > 5
+
+
+def test_blocks_that_are_no_packets_or_have_no_time_begin_no_range(tmp_path: Path) -> None:
+    odd = [block(0xBAD, b"custom"), simple(b"\1" * 60), counters(received=7), obsolete(5, b"\2" * 60)]
+    rest = [enhanced(number, b"\3" * 60) for number in range(3)]
+    blocks = [section(), interface(), enhanced(1, b"\0" * 60), *(odd + rest) * 20]
+    found = check(written(tmp_path, b"".join(blocks)), size=200)
+    assert len(found.ranges) > 5
+
+
+def test_later_sections_and_interfaces_go_along(tmp_path: Path) -> None:
+    with open_capture(SAMPLES / "quickstart.pcap") as capture:
+        data = FILES["pcapng several interfaces"](list(capture))
+    found = check(written(tmp_path, data), size=4000)
+    heads = [each.head for each in found.ranges]
+    assert heads[0] == b""
+    assert len(heads[-1]) > len(heads[1]) > 0
+
+
+def test_a_file_with_very_many_interfaces_is_one_range(tmp_path: Path) -> None:
+    described = [interface(name="x" * 1000)] * (MOST_HEAD_BYTES // 1000 + 1)
+    blocks = [section(), *described, *(enhanced(*packet) for packet in PACKETS)]
+    assert len(check(written(tmp_path, b"".join(blocks))).ranges) == 1
+
+
+@pytest.mark.parametrize("name", ["pcap gzip", "pcap zstd", "pcap lz4"])
+def test_what_is_compressed_is_one_range(tmp_path: Path, name: str) -> None:
+    with open_capture(SAMPLES / "quickstart.pcap") as capture:
+        data = FILES[name](list(capture))
+    assert len(check(written(tmp_path, data)).ranges) == 1
+
+
+def test_time_that_goes_backward_is_known_to_the_next_range(tmp_path: Path) -> None:
+    times = [5, 9, 3, 4, 2, 7, 8, 12, 1, 1]
+    path = written(tmp_path, pcap([(each * 1000, b"\0" * 60) for each in times]))
+    found = check(path, size=100)
+    clocks = [each.clock_ns for each in found.ranges]
+    assert clocks[0] is None
+    for each, clock_ns in zip(found.ranges[1:], clocks[1:], strict=True):
+        assert clock_ns == max(times[: each.before]) * 1000
+
+
+@pytest.mark.parametrize("lost", [1, 30, 70])
+def test_a_file_that_was_cut_tells_the_same_in_its_last_range(tmp_path: Path, lost: int) -> None:
+    for name, data in (("pcap", pcap(PACKETS)), ("pcapng", pcapng(PACKETS))):
+        path = written(tmp_path, data[:-lost], name)
+        found = check(path)
+        warnings = []
+        for each in found.ranges:
+            source, packets = open_range(each)
+            if each.last is None:
+                assert list(packets)
+                warnings = source.warnings
+                assert source.bytes_read == path.stat().st_size
+        with open_capture(path) as capture:
+            assert list(capture)
+            assert warnings == capture.warnings != []
+
+
+def test_damage_ends_the_last_range_as_it_ends_the_file(tmp_path: Path) -> None:
+    for name, data in (("pcap", pcap(PACKETS)), ("pcapng", pcapng(PACKETS))):
+        middle = len(data) // 2
+        path = written(tmp_path, data[:middle] + b"\xff" * 100 + data[middle + 100 :], name)
+        found = find_ranges([str(path)], size=SIZE)
+        assert 2 < len(found.ranges) < 20
+        packets: list[Packet] = []
+        with pytest.raises(CaptureError) as told:
+            packets.extend(chain.from_iterable(map(own, found.ranges)))
+        whole: list[Packet] = []
+        with open_capture(path) as capture, pytest.raises(CaptureError) as meant:
+            whole.extend(capture)
+        assert packets == whole
+        assert str(told.value) == str(meant.value)
+
+
+def test_files_are_in_the_order_in_which_they_begin(tmp_path: Path) -> None:
+    early, late = PACKETS[:50], PACKETS[50:]
+    names = [
+        str(written(tmp_path, data, name))
+        for name, data in (("c", pcap(late)), ("a", pcap([])), ("b", pcap(early)), ("d", pcap(early)))
+    ]
+    found = find_ranges(names, size=SIZE)
+    assert [Path(path).name for path in found.paths] == ["a", "b", "d", "c"]
+    assert [each.rank for each in found.ranges] == sorted(each.rank for each in found.ranges)
+    assert found.first_ns == PACKETS[0][0]
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    good = str(written(tmp_path, pcap(PACKETS)))
+    text = str(written(tmp_path, b"no capture at all", "text"))
+    missing = str(tmp_path / "missing")
+    found = find_ranges([text, good, missing])
+    assert found.paths == [good]
+    assert [fault.split(": ")[0] for fault in found.faults] == [text, missing]
+    with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
+        find_ranges([text])
+    with pytest.raises(CaptureError, match=r"none of 2 captures can be read; .*text: neither"):
+        find_ranges([text, missing])
+    with pytest.raises(CaptureError, match="tasks cannot read it"):
+        find_ranges(["-"], DEFAULT)

@@ -1,0 +1,138 @@
+"""Whichever way captures are shared out among tasks, the rows are the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.options import FILES, parse
+from kdissect.spark.planning import plan
+from kdissect.spark.reading import read
+from samples.golden import ROOT, captures, name_of
+from tests.damage import DAMAGES
+from tests.exports import as_json, export_capture, json_rows
+from tests.growing import KINDS, packets
+from tests.rings import packets_of, pieces, write
+from tests.sources import BY_FILE, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+SOME = ("quickstart", "mock-rebalance", "tansu-sasl", "midstream")
+SAMPLES = [path for path in captures() if IS_DEEP or name_of(path) in SOME]
+FILES_OF = 20 if IS_DEEP else 5
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
+def test_a_sample_in_many_files_has_the_rows_of_one(sample: Path, tmp_path: Path) -> None:
+    packets = packets_of(ROOT / sample)
+    pieces(packets, tmp_path / "ring", FILES_OF)
+    (tmp_path / "one").mkdir()
+    write(tmp_path / "one" / "all.pcapng", packets)
+    _are_the_same(tmp_path, [table for table in TABLES if table != "captures"])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
+    packets = packets_of(ROOT / "samples" / "quickstart.pcap")
+    left = DAMAGES[damage](packets, Random(1)).packets
+    pieces(left, tmp_path / "ring", 5)
+    (tmp_path / "one").mkdir()
+    write(tmp_path / "one" / "all.pcapng", left)
+    _are_the_same(tmp_path, ["exchanges", "anomalies"])
+
+
+def _are_the_same(folder: Path, tables: list[str]) -> None:
+    for table in tables:
+        expected = rows(folder / "one", table)
+        assert rows(folder / "ring", table, split="none") == expected
+        assert rows(folder / "ring", table, split="connections", parts="3") == expected
+        if table in BY_FILE:
+            assert rows(folder / "ring", table, split=FILES, lookback="20") == expected
+            assert rows(folder / "ring", table, split=FILES, lookback="20", filesPerTask="3") == expected
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
+def test_every_table_has_the_rows_of_an_export(sample: Path, tmp_path: Path) -> None:
+    path = (ROOT / sample).absolute()
+    export_capture(path, tmp_path, ["none"])
+    for name, table in TABLES.items():
+        types = {column.name: column.type for column in table.binary_columns}
+        asked = parse({"path": str(path), "table": name})
+        (part,) = plan(asked, list(types))
+        made = [row for batch in read(part, asked, list(types)) for row in batch.to_pylist()]
+        shown = [{key: as_json(value, types[key], key, row) for key, value in row.items()} for row in made]
+        assert shown == json_rows(tmp_path / "none" / name), name
+
+
+def test_only_what_is_asked_for_is_read() -> None:
+    sample = ROOT / "samples" / "quickstart.pcap"
+    every, some = rows(sample, "exchanges"), rows(sample, "exchanges", api="Produce,Fetch")
+    assert some == Counter(
+        {row: n for row, n in every.items() if "'api': 'Produce'" in row or "'api': 'Fetch'" in row}
+    )
+    assert 0 < rows(sample, "records", topic="orders").total() < rows(sample, "records").total()
+    by_clock = rows(sample, "exchanges", start="09:25:31.75")
+    assert 0 < by_clock.total() < every.total()
+    assert rows(sample, "connections", api="CreateTopics").total() < rows(sample, "connections").total()
+
+
+def test_a_file_that_is_no_capture_costs_nothing_of_the_others(tmp_path: Path) -> None:
+    data = (ROOT / "samples" / "quickstart.pcap").read_bytes()
+    (tmp_path / "1.pcap").write_bytes(data)
+    expected = rows(tmp_path, "exchanges")
+    (tmp_path / "2.pcap").write_bytes(data[:24] + b"\xff" * 100)
+    (tmp_path / "3.pcap.gz").write_bytes(b"\x1f\x8b\x08\x00 and no more")
+    for split in ("none", "connections", "files"):
+        assert rows(tmp_path, "exchanges", split=split) == expected
+        assert rows(tmp_path, "captures", split=split).total() == 1
+    (tmp_path / "1.pcap").write_bytes(data[:-5])
+    assert "ends in the middle of" in str(rows(tmp_path, "captures", split="files"))
+
+
+def test_rows_are_handed_over_in_batches() -> None:
+    asked = parse({"path": str(ROOT / "samples" / "quickstart.pcap"), "batchRows": "10"})
+    (part,) = plan(asked, ["api"])
+    sizes = [batch.num_rows for batch in read(part, asked, ["api"])]
+    assert sizes == [10] * 7 + [5]
+
+
+def test_rows_that_are_not_meant_are_left_out() -> None:
+    asked = parse({"path": str(ROOT / "samples" / "quickstart.pcap")})
+    (part,) = plan(asked, ["api"])
+    batches = read(part, asked, ["api"], lambda row: row.api == "Fetch")
+    assert {api for batch in batches for api in batch["api"].to_pylist()} == {"Fetch"}
+
+
+MEASURE = """
+import sys
+from kdissect.spark.options import parse
+from kdissect.spark.planning import plan
+from kdissect.spark.reading import read
+from tests.peak import peak_kib
+asked = parse({"path": sys.argv[1], "batchRows": "1000"})
+columns = ["time", "request", "response", "topics"]
+batches = (batch for part in plan(asked, columns) for batch in read(part, asked, columns))
+print(sum(batch.num_rows for batch in batches), peak_kib())
+"""
+
+
+@pytest.mark.deep
+def test_memory_of_a_task_does_not_grow_with_its_captures(tmp_path: Path) -> None:
+    told = []
+    for count in (3_000, 15_000):
+        path = write(tmp_path / f"{count}.pcapng", packets(KINDS["pipelined"](count)))
+        command = [sys.executable, "-c", MEASURE, str(path)]
+        out = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+        told.append([int(number) for number in out.split()])
+    (few, small), (many, large) = told
+    assert many > 4 * few
+    assert large < small * 1.15

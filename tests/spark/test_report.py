@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from importlib import import_module
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.report import JOBS, report, write_json, write_page, write_parquet
+from samples.golden import captures, name_of
+from tests.exports import export_capture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+(STORM,) = (path for path in captures() if name_of(path) == "kafka-4-storm")
+PIECES_OF_TIME = {"rebalances": {"end", "cause", "protocol", "leader", "exchange"}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    made = tmp_path_factory.mktemp("storm")
+    export_capture(STORM, made, ["parquet"])
+    return str(made / "parquet")
+
+
+def promised(job: str) -> dict[str, tuple[str, str]]:
+    """What a job's docstring says of its columns: type and sentence by name."""
+    text = inspect.getdoc(getattr(import_module(f"kdissect.spark.jobs.{job}"), job)) or ""
+    rows = re.findall(r"^ {4}(\S+) (\S+): (.*)$", text.partition("Returns:\n")[2], re.MULTILINE)
+    return {name: (kind.rstrip(":"), sentence) for name, kind, sentence in rows}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, folder: str, job: str) -> None:
+    module = import_module(f"kdissect.spark.jobs.{job}")
+    ((name, frame),) = report(spark, folder, [job])
+    assert name == job
+    told = promised(job)
+    keys = {*module.USUAL}
+    for column, kind in frame.dtypes:
+        if column not in keys:
+            assert told[column][0] == kind, column
+    optional = {
+        name for name, (_, sentence) in told.items() if sentence.startswith(("with a window", "if asked"))
+    }
+    assert {name for name in told if name != "..."} - optional == {
+        column for column, _ in frame.dtypes
+    } - keys - optional
+
+
+def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
+    out = StringIO()
+    write_page(out, report(spark, folder, ["rebalances", "latency", "throttle"]), limit=3)
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == ["Rebalances", "the first 3 rows; --limit shows more"]
+    assert re.search(
+        r"^calm +2026-11-21 14:08:00 +2026-11-21 14:08:00 +[\d.]+ms +first ", out.getvalue(), re.MULTILINE
+    )
+    assert re.search(
+        r"^Metadata +42 +42 +0 +0 +0 +1\.6 KB +5\.7 KB +[\d.]+(us|ms) ", out.getvalue(), re.MULTILINE
+    )
+    assert lines[-2:] == ["Throttled by quotas", "nothing of it here"]
+
+
+def test_a_narrow_page_has_fewer_columns(spark: SparkSession, folder: str) -> None:
+    out = StringIO()
+    write_page(out, report(spark, folder, ["latency"], by=["client", "api"]), limit=3, width=80)
+    lines = out.getvalue().splitlines()
+    assert lines[2].split() == ["CLIENT", "API", "EXCHANGES", "P50", "P99", "ERRORS"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_json_lines(spark: SparkSession, folder: str) -> None:
+    out = StringIO()
+    write_json(out, report(spark, folder, ["latency", "rebalances"], window="1h", by=["broker"]))
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {row["job"] for row in rows} == {"latency", "rebalances"}
+    assert {row["start"] for row in rows} == {"2026-11-21T14:00:00.000000Z"}
+    busy = rows[0]
+    assert busy["broker"].startswith("127.0.0.1:")
+    assert busy["exchanges"] > 200
+    assert busy["max_us"] is not None
+    (restless,) = (row for row in rows if row.get("group") == "restless")
+    assert restless["by_cause"]["leave"] == 4
+
+
+def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
+    found = report(spark, folder, ["latency"], sketches=True)
+    write_parquet(found, f"{tmp_path}/")
+    assert spark.read.parquet(str(tmp_path / "latency")).dtypes == found[0][1].dtypes
+    with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
+        write_parquet(found, str(tmp_path))
+    write_parquet(found, str(tmp_path), overwrite=True)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"jobs": ["latencies"]}, 'no job "latencies"; did you mean "latency"'),
+    ({"jobs": ["lag"], "by": ["api"]}, 'no rows by "api"; none of these jobs has any'),
+    ({"jobs": ["latency"], "by": ["brokr"]}, 'no rows by "brokr"; did you mean "broker"'),
+    ({"jobs": ["latency"], "window": "soon"}, '"soon" is no duration'),
+])  # fmt: skip
+def test_what_cannot_be_is_said(spark: SparkSession, folder: str, options: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        report(spark, folder, **options)
+
+
+def test_jobs_read_tables_that_exports_have() -> None:
+    for job in JOBS:
+        module = import_module(f"kdissect.spark.jobs.{job}")
+        assert set(module.TABLES) <= TABLES.keys()
+        assert set(module.USUAL) <= set(module.BY)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.errors import SparkError
+from kdissect.spark.session import SETTINGS, Place, session
+from tests.spark.installed import without
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+MOST_WAIT_S = 120
+SLEEPING = """
+import sys, time
+from kdissect.cli import main as command_line
+from kdissect.cli.spark import sql
+
+def views(spark, folder):
+    print("started", flush=True)
+    spark.udf.register("sleep", lambda: time.sleep(600))
+
+sql.views, sql.address = views, lambda folder, place: folder
+sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select sleep()"]))
+"""
+
+
+def java_processes() -> set[int]:
+    """Ids of all processes that are Spark's Java."""
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"org.apache.spark.deploy.SparkSubmit" in each.read_bytes():
+                found.add(int(each.parent.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    ("place", "is_here", "is_embedded"),
+    [
+        (Place(), True, True),
+        (Place("local[4]"), True, True),
+        (Place("local-cluster[2,1,1024]"), True, False),
+        (Place("spark://host:7077"), False, False),
+        (Place("yarn"), False, False),
+        (Place(remote="sc://host"), False, False),
+    ],
+)
+def test_places(place: Place, is_here: bool, is_embedded: bool) -> None:
+    assert (place.is_here, place.is_embedded) == (is_here, is_embedded)
+
+
+def test_settings(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in SETTINGS} == SETTINGS
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_a_session_that_runs_is_used_and_left_running(spark: SparkSession) -> None:
+    with session(Place("local[7]")) as again:
+        assert again is spark
+    with pytest.raises(SparkError, match="TABLE_OR_VIEW_NOT_FOUND"), session(Place()) as again:
+        again.sql("select * from nix")
+    assert spark.range(3).count() == 3
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "kdissect", "spark", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_WAIT_S,
+    )
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> str:
+    """A folder of tables, of which only the manifest is looked at before Spark is started."""
+    beside = tmp_path / "tables" / "groups" / "_kdissect"
+    beside.mkdir(parents=True)
+    (beside / "manifest.json").write_text(
+        '{"table": "groups", "complete": true, "format": "parquet", "partition_by": []}'
+    )
+    return str(tmp_path / "tables")
+
+
+def test_without_java(tables: str, tmp_path: Path) -> None:
+    done = command("sql", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "kdissect: Spark needs Java 17 or newer: there is no java; install one, or set JAVA_HOME to it\n"
+    )
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
+def test_without_a_package(package: str, tables: str, tmp_path: Path) -> None:
+    if package != "pyspark":
+        pytest.importorskip("pyspark")
+    path = os.pathsep.join([str(ROOT), str(without(package, tmp_path / "site"))])
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "kdissect", "spark", "sql", tables, "select 1"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_WAIT_S,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (f"kdissect: Spark needs {package}: not installed; pip install 'kdissect[spark]'\n")
+
+
+@pytest.mark.parametrize("where", [["--remote", "sc://127.0.0.1:1"], ["--master", "spark://127.0.0.1:1"]])
+def test_a_dead_server(tables: str, where: list[str]) -> None:
+    done = command("sql", tables, "select 1", *where)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"kdissect: Spark needs somebody at {' '.join(where)}: Connection refused; "
+        "check host and port, and that the server runs\n"
+    )
+
+
+@pytest.mark.spark
+def test_stdout_is_data_and_stderr_silent(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+    """Also with a Python for the workers that has nothing of this one's first on the path, as there is with a
+    virtual environment that was not activated.
+    """
+    (tmp_path / "python3").symlink_to("/bin/false")
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
+    done = command("doctor", "--start", "--json", "--master", "local[1]", **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sys.executable in done.stdout
+    assert not list(tmp_path.glob("kdissect-spark-*"))
+
+
+@pytest.mark.spark
+def test_the_log_of_what_failed_is_kept(spark: SparkSession, tables: str, tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    done = command(
+        "sql",
+        tables,
+        "select 1",
+        "--master",
+        "local[1]",
+        "--conf",
+        "spark.driver.memory=1",
+        "--log",
+        str(log),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"(log: {log})\n")
+    assert done.stderr.count("\n") == 1
+    assert "too small" in log.read_text().lower()
+
+
+@pytest.mark.spark
+def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
+    before = java_processes()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    assert java_processes() > before
+    time.sleep(1)  # let the query begin
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=MOST_WAIT_S)
+    assert (process.returncode, said.strip()) == (130, "")
+    deadline = time.monotonic() + MOST_WAIT_S
+    while java_processes() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert java_processes() <= before

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+from kdissect.errors import CaptureError, UsageError
+from kdissect.spark.batches import columns_of
+from kdissect.spark.options import parse
+from kdissect.spark.stream import StreamReader
+from samples.golden import ROOT
+from tests.rings import packets_of, pieces
+from tests.sources import OF_STARTS, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+PACKETS = packets_of(ROOT / "samples" / "mock-rebalance.pcapng")
+ALL = ReadAllAvailable()
+
+
+def reader(folder: Path, **options: str) -> StreamReader:
+    return StreamReader(parse({"path": str(folder), **options}), ["api", "correlation_id", "time"])
+
+
+def names(offset: dict[str, Any]) -> tuple[int, str]:
+    return offset["files"], offset["name"]
+
+
+def paths(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[list[str]]]:
+    """Of each part its own files, and all that it reads, by the ends of their names."""
+    parts = [each.value for each in made.partitions(start, end)]
+    return [[[path[-8:-7] for path in found] for found in (part.own, part.paths)] for part in parts]
+
+
+# --- what it reads ------------------------------------------------------------------------------------------
+
+
+def test_the_newest_file_is_left_alone_unless_nobody_writes_it(tmp_path: Path) -> None:
+    made, complete = reader(tmp_path), reader(tmp_path, includeLast="true")
+    start = made.initialOffset()
+    assert made.latestOffset(start, ALL) == start
+    pieces(PACKETS, tmp_path, 4)
+    assert names(made.latestOffset(start, ALL)) == (3, "ring-002.pcapng")
+    assert names(made.latestOffset(start, ReadMaxFiles(2))) == (2, "ring-001.pcapng")
+    assert names(complete.latestOffset(start, ALL)) == (4, "ring-003.pcapng")
+    end = made.latestOffset(start, ReadMaxFiles(2))
+    assert names(made.latestOffset(end, ReadMaxFiles(2))) == (3, "ring-002.pcapng")
+    last = made.latestOffset(end, ALL)
+    assert made.latestOffset(last, ALL) == last
+
+
+def test_a_micro_batch_follows_from_its_offsets_alone(tmp_path: Path) -> None:
+    pieces(PACKETS, tmp_path, 5)
+    made = reader(tmp_path)
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ReadMaxFiles(2))
+    end = made.latestOffset(middle, ALL)
+    for other in (made, reader(tmp_path), reader(tmp_path, includeLast="true")):
+        assert paths(other, start, middle) == [[["0"], ["0"]], [["1"], ["0", "1"]]]
+        assert paths(other, middle, end) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
+    together = reader(tmp_path, filesPerTask="2", lookback="2")
+    assert paths(together, middle, end) == [[["2", "3"], ["0", "1", "2", "3"]]]
+    assert [part.value.begins for part in together.partitions(start, end)] == [True, True]
+    assert not made.partitions(middle, end)[1].value.begins
+
+
+def test_with_available_now_nothing_new_is_looked_at(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 6)
+    later = {path: path.read_bytes() for path in files[3:]}
+    for path in later:
+        path.unlink()
+    made = reader(tmp_path, maxFilesPerTrigger="1")
+    made.prepareForTriggerAvailableNow()
+    for path, data in later.items():
+        path.write_bytes(data)
+    offset, steps = made.initialOffset(), []
+    while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
+        offset = following
+        steps.append(names(offset))
+    assert steps == [(1, "ring-000.pcapng"), (2, "ring-001.pcapng")]
+    assert names(made.reportLatestOffset()) == (5, "ring-004.pcapng")
+
+
+def test_a_file_that_is_gone_is_missed_but_for_looking_back(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 5)
+    made = reader(tmp_path)
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ReadMaxFiles(2))
+    end = made.latestOffset(middle, ALL)
+    files[1].unlink()
+    assert paths(made, middle, end) == [[["2"], ["0", "2"]], [["3"], ["2", "3"]]]
+    with pytest.raises(CaptureError, match=r"1 of 2 captures up to ring-001.pcapng were gone before they"):
+        made.partitions(start, middle)
+    assert paths(reader(tmp_path, failOnDataLoss="false"), start, middle) == [[["0"], ["0"]]]
+
+
+def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 5)
+    made, careless = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
+    offsets = [each.latestOffset(each.initialOffset(), ReadMaxFiles(1)) for each in (made, careless)]
+    files[0].unlink()
+    assert names(made.latestOffset(offsets[0], ReadMaxFiles(1))) == (2, "ring-001.pcapng")
+    files[2].unlink()
+    with pytest.raises(
+        CaptureError, match=r"gone before they were read: ring-002.pcapng; make the ring larger"
+    ):
+        made.latestOffset(offsets[0], ReadMaxFiles(1))
+    assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
+
+
+def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 3)
+    made = reader(tmp_path)
+    start = made.initialOffset()
+    first, second = made.partitions(start, made.latestOffset(start, ALL))
+    assert sum(batch.num_rows for batch in made.read(second)) > 0
+    files[1].write_bytes(files[2].read_bytes())
+    with pytest.raises(CaptureError, match=r"ring-001.pcapng: gone, or written anew, before it was read"):
+        list(made.read(second))
+    files[1].unlink()
+    with pytest.raises(CaptureError, match=r"ring-001.pcapng: gone"):
+        list(made.read(second))
+    assert sum(batch.num_rows for batch in made.read(first)) > 0
+    assert list(reader(tmp_path, failOnDataLoss="false").read(second)) == []
+
+
+@pytest.mark.parametrize("name", ["quickstart.pcap", "mock-rebalance.pcapng"])
+def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path: Path) -> None:
+    """But for what still waits at the end, and for what was told at a connection's start: the file before a
+    file does not always have it.
+    """
+    held_back = {path: path.read_bytes() for path in pieces(packets_of(ROOT / "samples" / name), tmp_path, 5)}
+    for path in held_back:
+        path.unlink()
+    columns = [
+        column.name for column in columns_of("exchanges") if column.name not in OF_STARTS | {"anomalies"}
+    ]
+    found: Counter[str] = Counter()
+    made = StreamReader(parse({"path": str(tmp_path), "includeLast": "true", "kind": "answered"}), columns)
+    offset = made.initialOffset()
+    for path, data in held_back.items():
+        path.write_bytes(data)
+        start, offset = offset, made.latestOffset(offset, ALL)
+        for part in made.partitions(start, offset):
+            for batch in made.read(part):
+                found.update(map(repr, batch.to_pylist()))
+    assert found == rows(tmp_path, "exchanges", OF_STARTS | {"anomalies"}, kind="answered")
+
+
+def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path) -> None:
+    packets = packets_of(ROOT / "samples" / "kafka-4-transactions.pcap")
+    pieces(packets, tmp_path, 12)
+    named = {}
+    for names_of in ("lookback", "ring"):
+        made = StreamReader(parse({"path": str(tmp_path), "lookback": "0", "names": names_of}), ["topics"])
+        start = made.initialOffset()
+        parts = made.partitions(start, made.latestOffset(start, ALL))
+        batches = [batch for part in parts for batch in made.read(part)]
+        topics = [name for batch in batches for row in batch["topics"].to_pylist() for name in row]
+        named[names_of] = sum(len(name) < len("AAAAAAAAAAAAAAAAAAAAAA") for name in topics)
+    assert named["lookback"] < named["ring"] == len(topics)
+
+
+def test_what_cannot_be_a_stream_is_said() -> None:
+    with pytest.raises(UsageError, match="no path; write"):
+        StreamReader(parse({}), ["api"])
+    with pytest.raises(UsageError, match="connections are of all files together"):
+        StreamReader(parse({"path": "x", "table": "connections"}), ["connection"])
+
+
+# --- in Spark -----------------------------------------------------------------------------------------------
+
+
+def run(spark: SparkSession, form: str, folder: Path, **options: str) -> DataFrame:
+    """Read all files that are there now into ``out``; what that holds then."""
+    source = spark.readStream.format(form).options(lookback="9", batchRows="10", **options)
+    query = (
+        source.load(str(folder / "ring"))
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "out"))
+    )
+    query.awaitTermination(300)
+    return spark.read.parquet(str(folder / "out"))
+
+
+def whole(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.read.format("kdissect").load(str(folder / "ring"))
+
+
+def test_in_several_runs_each_exchange_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Look-back reaches the beginning here, so that the rows are the very ones of a batch."""
+    pieces(PACKETS, tmp_path / "ring", 3)
+    first = run(spark, "kdissect", tmp_path, maxFilesPerTrigger="1").count()
+    stream, batch = run(spark, "kdissect", tmp_path, includeLast="true"), whole(spark, tmp_path)
+    assert 0 < first < stream.count() == batch.count()
+    assert batch.exceptAll(stream.select(*batch.columns)).count() == 0
+
+
+@pytest.fixture
+def deadly(spark: SparkSession, tmp_path: Path) -> Path:
+    """A source ``deadly``, which once ends the process that reads when this file is there."""
+    from kdissect.spark.datasource import KdissectSource
+
+    sign = str(tmp_path / "die")
+
+    class Deadly(KdissectSource):
+        @classmethod
+        def name(cls) -> str:
+            return "deadly"
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802
+            made = super().streamReader(schema)
+            read = made.read
+
+            def dies(partition: Any) -> Any:
+                import os
+                from pathlib import Path
+
+                for batch in read(partition):
+                    yield batch
+                    if partition.value.own[0].endswith("ring-003.pcapng") and Path(sign).exists():
+                        Path(sign).unlink()
+                        os._exit(1)
+
+            made.read = dies
+            return made
+
+    spark.dataSource.register(Deadly)
+    return tmp_path / "die"
+
+
+@pytest.mark.deep
+def test_killed_inside_a_micro_batch_and_started_again_each_exchange_is_there_once(
+    spark: SparkSession, deadly: Path, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    files = pieces(PACKETS, tmp_path / "ring", 8)
+    held_back = {path: path.read_bytes() for path in files[-2:]}
+    for path in held_back:
+        path.unlink()
+    deadly.touch()
+    with pytest.raises(StreamingQueryException):
+        run(spark, "deadly", tmp_path, maxFilesPerTrigger="3")
+    assert not deadly.exists()
+    so_far = spark.read.parquet(str(tmp_path / "out")).count()
+    between = run(spark, "deadly", tmp_path, maxFilesPerTrigger="3").count()
+    assert 0 < so_far < between
+    for path, data in held_back.items():
+        path.write_bytes(data)
+    stream, batch = run(spark, "deadly", tmp_path, includeLast="true"), whole(spark, tmp_path)
+    assert between < stream.count() == batch.count()
+    assert batch.exceptAll(stream.select(*batch.columns)).count() == 0

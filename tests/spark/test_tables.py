@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.spark.tables import manifests, tables, views
+from samples.golden import captures, name_of
+from tests.exports import export_capture, json_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+(SAMPLE,) = (path for path in captures() if name_of(path) == "quickstart")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sample as JSON lines, compressed or not, and as Parquet."""
+    folder = tmp_path_factory.mktemp("exported")
+    export_capture(SAMPLE, folder, ["none", "zst", "parquet"])
+    return folder
+
+
+@pytest.mark.parametrize("form", ["none", "zst", "parquet"])
+def test_all_tables_with_all_rows(spark: SparkSession, exported: Path, form: str) -> None:
+    found = tables(spark, str(exported / form))
+    assert list(found) == list(TABLES)
+    expected = {name: len(json_rows(exported / "none" / name)) for name in TABLES}
+    assert {name: frame.count() for name, frame in found.items()} == expected
+    assert expected["exchanges"] == 75
+
+
+def test_formats_say_the_same(spark: SparkSession, exported: Path) -> None:
+    left, right = (
+        tables(spark, str(exported / form), ["partitions"])["partitions"] for form in ("zst", "parquet")
+    )
+    assert left.exceptAll(right).count() == right.exceptAll(left).count() == 0
+    assert left.schema == right.schema
+
+
+def test_a_column_that_an_export_lacks_is_null(spark: SparkSession, exported: Path, tmp_path: Path) -> None:
+    name = "exchanges"
+    frame = tables(spark, str(exported / "parquet"), [name])[name]
+    frame.drop("long_poll").write.parquet(str(tmp_path / name))
+    (tmp_path / name / "_kdissect").mkdir()
+    manifest = "_kdissect/manifest.json"
+    (tmp_path / name / manifest).write_bytes((exported / "parquet" / name / manifest).read_bytes())
+    (row,) = (
+        tables(spark, str(tmp_path), [name])[name].selectExpr("count(*) n", "count(long_poll) m").collect()
+    )
+    assert (row.n, row.m) == (75, 0)
+
+
+def test_views(spark: SparkSession, exported: Path) -> None:
+    assert views(spark, str(exported / "parquet")) == list(TABLES)
+    (row,) = spark.sql(
+        "select count(*) n from exchanges join partitions using (connection, number)"
+    ).collect()
+    assert row.n == len(json_rows(exported / "none" / "partitions"))
+
+
+def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> None:
+    found = manifests(spark, f"{exported}/parquet/")
+    assert found.keys() == TABLES.keys()
+    assert all(each["complete"] for each in found.values())
+
+
+@pytest.mark.parametrize(("folder", "names", "said"), [
+    ("nowhere", None, "no tables in .*nowhere; kdissect export"),
+    ("parquet", ["exchange"], 'no table "exchange"; did you mean "exchanges"'),
+    ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
+])  # fmt: skip
+def test_what_is_not_there_is_said(
+    spark: SparkSession, exported: Path, folder: str, names: Any, said: str
+) -> None:
+    one = exported / "one"
+    if not one.exists():
+        one.mkdir()
+        (one / "exchanges").symlink_to(exported / "parquet" / "exchanges")
+    with pytest.raises(UsageError, match=said):
+        tables(spark, str(exported / folder), names)

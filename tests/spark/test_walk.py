@@ -1,0 +1,126 @@
+"""docs/spark.md says what works: its blocks are run in their order, in a folder with captures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.spark.conftest import PLACE, why_not
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "spark.md"
+SAMPLES = ("kafka-4-lag", "kafka-4-storm", "kafka-4-quota")
+MASTER = "spark://host:7077"
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+
+WALK = """
+import shlex, sys, traceback
+from pathlib import Path
+from kdissect.cli.main import main
+from kdissect.spark.session import Place, session
+
+def commands(text):
+    for command in text.splitlines():
+        program, *arguments = shlex.split(command, comments=True)
+        assert program == "kdissect", command
+        matched = [path for each in arguments
+                   for path in (sorted(map(str, Path().glob(each))) if each.endswith("/*") else [each])]
+        assert main(matched) == 0, command
+
+failed = 0
+with session(Place(%r, None, %r), Path("spark.log")) as spark:
+    names = {"spark": spark}
+    for kind, text in %r:
+        print("=====", text.splitlines()[0], flush=True)
+        try:
+            commands(text) if kind == "sh" else exec(compile(text, "docs/spark.md", "exec"), names)
+        except Exception:
+            failed += 1
+            print("FAILED", text, traceback.format_exc(limit=-1), flush=True)
+sys.exit(failed)
+"""
+
+
+class Block(NamedTuple):
+    """A piece of code on the page.
+
+    Attributes:
+        where: nothing, ``cluster`` or ``elsewhere``.
+    """
+
+    kind: str
+    where: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = []
+    for kind, text in re.findall(
+        r"^```(sh|python)\n([\s\S]+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        marked = re.match(r"# (cluster|elsewhere)\n", text)
+        found.append(Block(kind, marked[1] if marked else "", text[marked.end() :] if marked else text))
+    return found
+
+
+def share(folder: Path) -> Path:
+    """A folder with captures."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    captures = folder / "captures"
+    captures.mkdir()
+    for name in SAMPLES:
+        shutil.copy(ROOT / "samples" / f"{name}.pcap.gz", captures)
+    return folder
+
+
+def test_the_page_has_blocks_of_all_kinds() -> None:
+    assert {(block.kind, block.where) for block in blocks()} == {
+        ("sh", ""), ("python", ""), ("sh", "cluster"), ("sh", "elsewhere"),
+    }  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
+    told = [(block.kind, block.text) for block in blocks() if not block.where]
+    walk = WALK % (PLACE.master, dict(PLACE.conf), told)
+    done = subprocess.run(
+        [sys.executable, "-c", walk],
+        cwd=share(tmp_path),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[done.stdout.find("FAILED") :][:3000] + done.stderr[-2000:]
+    for expected in ("Latency", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"', "checkpoint"):
+        assert expected in done.stdout + " ".join(map(str, (tmp_path / "stream").iterdir())), expected
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
+    folder = share(tmp_path)
+    commands = [line for block in blocks() if block.where == "cluster" for line in block.text.splitlines()]
+    assert commands
+    for command in commands:
+        words = command.replace(MASTER, LOCAL_CLUSTER).replace("/share/", f"{folder}/").split()
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=1800,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "Latency" in done.stdout

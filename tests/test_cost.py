@@ -1,0 +1,76 @@
+"""Work that creeps into the loops of every packet, exchange and record: counted, not timed.
+
+What is counted are the bytecode instructions that a command executes for each packet, exchange or record once
+everything is imported and compiled. They are the same on every machine and in every run, and differ between
+versions of Python. They are not time: a copy of a megabyte is one. So this guards; benchmarks/ measure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.traffic import make
+from kdissect.cli.main import kdissect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.traffic import Made
+
+MOST = {
+    # command, traffic, for each: instructions
+    ("read", "bulk", "packets"): 350,
+    ("read", "loopback", "exchanges"): 5000,
+    ("read", "large", "packets"): 310,
+    ("read", "chatty", "exchanges"): 3600,
+    ("read --json", "chatty", "exchanges"): 4300,
+    ("records --json", "loopback", "records"): 420,
+    ("summary", "chatty", "exchanges"): 4350,
+}
+HEADROOM = 0.7
+"""Far below its bound a figure is no guard any more: then the bound is due to be lowered."""
+
+
+def instructions(command: str, capture: Path) -> int:
+    """How many a run executes."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        result = CliRunner().invoke(kdissect, [*command.split(), str(capture)])
+    finally:
+        sys.settrace(before)
+    assert result.exit_code == 0, result.output
+    return count
+
+
+def made(traffic: str, capture: Path, size: int) -> Made:
+    return make(traffic, capture, size, connections=2)
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the bounds are for the bytecode of Python 3.11")
+@pytest.mark.skipif("COVERAGE_RUN" in os.environ, reason="coverage traces itself")
+@pytest.mark.parametrize(("command", "traffic", "each"), MOST)
+def test_no_more_work_for_each(tmp_path: Path, command: str, traffic: str, each: str) -> None:
+    sizes = (60_000, 160_000) if traffic == "chatty" else (3_000_000, 6_000_000)
+    captures = [tmp_path / "short.pcap", tmp_path / "long.pcap"]
+    short, long = (made(traffic, *pair) for pair in zip(captures, sizes, strict=True))
+    for capture in captures:
+        CliRunner().invoke(kdissect, [*command.split(), str(capture)])  # compiles decoders, fills caches
+    first, second = (instructions(command, capture) for capture in captures)
+    found = (second - first) / (getattr(long, each) - getattr(short, each))
+    most = MOST[command, traffic, each]
+    assert found <= most, f"{found:.0f} instructions for each of {each}, {most} are the bound"
+    assert found > most * HEADROOM, f"{found:.0f} instructions for each of {each}: lower the bound of {most}"
