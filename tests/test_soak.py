@@ -68,7 +68,7 @@ class Memory:
     def check(self) -> None:
         """It is what it was."""
         for process, looks in self._looks.items():
-            assert max(looks[-3:]) <= self._first[process] + TOLERANCE_KIB, looks
+            assert max(looks[-3:]) <= self._first[process] + TOLERANCE_KIB, " ".join(map(str, looks))
 
 
 WAYS_BY_DEFAULT = ("json", "top")

@@ -201,6 +201,7 @@ class Pulse:
         now_ns = self._fed_ns = self._advance(max(exchange.completed_ns, exchange.time_ns))
         if abs(now_ns - self._pruned_ns) >= SLICE_NS:
             self._prune(now_ns)
+            self._hang_up(now_ns)
         self.exchanges += 1
         self._apis[facts.api].at(now_ns).add(facts)
         client = self._clients[facts.client]

@@ -157,8 +157,10 @@ def watching(watch: Watch, limits: Limits, names: Sequence[str], colour: str) ->
             made.metrics = Metrics(limits, made.now, made.drops)
             stack.enter_context(serving(made.metrics, watch.address))
         if watch.top:
+            from kdissect.analysis.summary.quantiles import library
             from kdissect.cli.top import Top  # and with it rich
 
+            library()  # or the first busy second waits for it
             out = sys.stdout
             top = Top(made.now, made.drops, ", ".join(names), out, colour=wants_colour(out, colour))
             made.top = stack.enter_context(top)

@@ -83,7 +83,7 @@ class Quantiles:
     def deserialize(cls, sketch: bytes, total: int) -> Quantiles:
         """What another program sketched; ``total`` is the sum of its numbers, which no sketch tells."""
         made = cls()
-        found = made._sketch = _library().kll_doubles_sketch.deserialize(sketch)
+        found = made._sketch = library().kll_doubles_sketch.deserialize(sketch)
         made.count, made.total = found.n, total
         if found.n:
             made.least, made.most = round(found.get_min_value()), round(found.get_max_value())
@@ -95,11 +95,11 @@ class Quantiles:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.count, self.total, self.least, self.most, self._waiting, sketch = state
-        self._sketch = None if sketch is None else _library().kll_doubles_sketch.deserialize(sketch)
+        self._sketch = None if sketch is None else library().kll_doubles_sketch.deserialize(sketch)
 
     def _made(self) -> Any:
         if self._sketch is None:
-            self._sketch = _library().kll_doubles_sketch(_K)
+            self._sketch = library().kll_doubles_sketch(_K)
         return self._sketch
 
     def _pass_on(self) -> None:
@@ -111,7 +111,8 @@ class Quantiles:
             self._waiting.clear()
 
 
-def _library() -> Any:
+def library() -> Any:
+    """What sketches are made with. Whoever shows what happens now calls this before anything does."""
     import datasketches  # with numpy behind it: a tenth of a second, for those who count more than a few
 
     return datasketches
