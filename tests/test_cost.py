@@ -68,7 +68,9 @@ def test_no_more_work_for_each(tmp_path: Path, command: str, traffic: str, each:
     captures = [tmp_path / "short.pcap", tmp_path / "long.pcap"]
     short, long = (made(traffic, *pair) for pair in zip(captures, sizes, strict=True))
     for capture in captures:
-        CliRunner().invoke(kdissect, [*command.split(), "-j", "1", str(capture)])  # compiles decoders, fills caches
+        CliRunner().invoke(
+            kdissect, [*command.split(), "-j", "1", str(capture)]
+        )  # compiles decoders, fills caches
     first, second = (instructions(command, capture) for capture in captures)
     found = (second - first) / (getattr(long, each) - getattr(short, each))
     most = MOST[command, traffic, each]
