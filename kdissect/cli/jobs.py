@@ -13,6 +13,7 @@ import click
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import open_capture
 from kdissect.errors import KdissectError
+from kdissect.net.share import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,9 +65,7 @@ def processes(asked: Asked, jobs: int | None, *, by_default: bool = True, ever: 
         return jobs
     if not (by_default and _are_worth_it(paths)):
         return 1
-    return min(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _MOST
-    )
+    return min(cores(), _MOST)
 
 
 def _are_worth_it(paths: Sequence[Path]) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from zlib import crc32
@@ -23,6 +24,11 @@ class Share:
     def owns(self, ends: bytes) -> bool:
         """Whether a connection is in it, by ``Segment.ends`` of either direction."""
         return share_of(ends, self.of) == self.number
+
+
+def cores() -> int:
+    """How many shares can be worked on at once: the processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(_REMEMBERED)

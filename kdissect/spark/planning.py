@@ -12,7 +12,6 @@ files than the look-back is ``given_up`` (in ``anomalies``), its answer an orpha
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from kdissect.capture.inputs import captures
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
-from kdissect.net.share import Share
+from kdissect.net.share import Share, cores
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 from kdissect.spark.teaching import taught_by
 
@@ -88,7 +87,7 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
         return [Part(paths, first_ns=first_ns)]
     taught = taught_by(paths, asked) if asked.needs_names(shown) else {}
     if split == CONNECTIONS:
-        count = asked.parts or len(os.sched_getaffinity(0))
+        count = asked.parts or cores()
         return [
             Part(paths, share=Share(number, count), first_ns=first_ns, taught=taught)
             for number in range(count)
@@ -177,6 +176,6 @@ def _split(asked: Asked, paths: Sequence[str]) -> str:
         return NONE if asked.split == CONNECTIONS and asked.table == "topic_ids" else asked.split
     if asked.table == "captures":
         return FILES
-    cores = asked.parts or len(os.sched_getaffinity(0))
+    count = asked.parts or cores()
     size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
-    return NONE if cores == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS
+    return NONE if count == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-from kdissect.net.share import Share, share_of
+from typing import TYPE_CHECKING
+
+from kdissect.net.share import Share, cores, share_of
 from kdissect.net.tcp import reversed_ends
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_every_connection_is_in_one_share_whichever_way_its_segments_go() -> None:
@@ -15,3 +20,11 @@ def test_every_connection_is_in_one_share_whichever_way_its_segments_go() -> Non
             assert owners == [share_of(ends, 3)]
             taken[owners[0]] += 1
     assert min(taken) > 150
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    assert cores() == 3
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert cores() == 1
