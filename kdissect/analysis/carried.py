@@ -6,7 +6,6 @@ message they stand, and which partition they are of, is told by the schema (plac
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.content import RECORDS
@@ -184,7 +183,7 @@ class OpenBatch:
         are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
     """
 
-    __slots__ = ("_first", "_show_secrets", "_topic", "are_plain", "batch", "carried")
+    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "carried")
 
     def __init__(self, carried: Carried, batch: Batch, first: int, *, show_secrets: bool) -> None:
         self.carried = carried
@@ -193,6 +192,7 @@ class OpenBatch:
         self._topic = next(iter(carried.names), CLUSTER_METADATA) if carried.in_log else CLUSTER_METADATA
         self.are_plain = not batch.controls and not is_internal(self._topic)
         self._first = first
+        self._is_told = carried.tells_offsets
         self._show_secrets = show_secrets
 
     def __len__(self) -> int:
@@ -204,14 +204,14 @@ class OpenBatch:
                 self.carried, self.batch, self._first, self._topic, show_secrets=self._show_secrets
             )
             return
-        carried, batch, is_told = self.carried, self.batch, self.carried.tells_offsets
-        for ordinal, record in enumerate(batch.records, self._first):
-            offset = record[0] if is_told else None
-            yield _new(CarriedRecord, (carried, batch, record, offset, *record[2:], None, ordinal))
+        yield from map(self.plain, range(len(self)))
 
-    def at(self, place: int) -> CarriedRecord:
-        """One of them, counted from 0."""
-        return next(islice(self, place, None))
+    def plain(self, place: int) -> CarriedRecord:
+        """One of them, counted from 0; they are plain."""
+        record = self.batch.records[place]
+        offset = record[0] if self._is_told else None
+        told = self.carried, self.batch, record, offset, *record[2:], None, self._first + place
+        return _new(CarriedRecord, told)
 
 
 def carried(exchange: Exchange) -> Iterator[Carried]:

@@ -51,10 +51,10 @@ class RecordLines(JsonLines):
         between = None
         for place, (offset, time_ms, key, value, headers) in enumerate(records.batch.records):
             if headers or (key and not key[0]) or (value and not value[0]):
-                self.feed(records.at(place))
+                self.feed(records.plain(place))
                 continue
             if between is None:
-                between = self._template(records.at(place))
+                between = self._template(records.plain(place))
             self.add(
                 b"".join((
                     between[0], b"%d" % offset if is_told else b"null",

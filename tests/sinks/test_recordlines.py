@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -96,3 +97,26 @@ def test_samples(path: Path) -> None:
     with open_capture(str(path)) as capture:
         batches = batches_of(*dissect(capture))
     assert by_batch(batches) == by_column(batches)
+
+
+def test_a_record_costs_the_same_however_many_there_are() -> None:
+    """Counted in calls, of records that are written column by column."""
+
+    def calls(count: int) -> int:
+        (records,) = batches_of(fetch(batch([Item(b"k", b"v", ((b"h", b"x"),))] * count)))
+        lines, made = RecordLines(lambda _: None), 0
+
+        def note(*_: object) -> None:
+            nonlocal made
+            made += 1
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            lines.feed_batch(records)
+        finally:
+            sys.setprofile(before)
+        return made
+
+    calls(10)
+    assert calls(400) < 2.1 * calls(200)
