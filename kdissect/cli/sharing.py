@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
 from kdissect.cli.running import Run
-from kdissect.cli.terminal import output, progress
+from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.net.share import Share
 from kdissect.parallel.assembling import Assembly
 from kdissect.parallel.crew import Crew, Ear
@@ -28,6 +28,7 @@ from kdissect.pipeline import dissect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType
     from typing import TextIO
 
@@ -44,17 +45,9 @@ class _Interrupt:
     def __init__(self) -> None:
         self._was_pressed = False
 
-    @contextmanager
-    def awaited(self) -> Iterator[None]:
-        """Take it over where Python would raise KeyboardInterrupt for it."""
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        signal.signal(signal.SIGINT, self._press)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    def awaited(self) -> AbstractContextManager[None]:
+        """Take it over meanwhile."""
+        return ctrl_c(self._press)
 
     def look(self) -> None:
         """Raise it now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -13,7 +14,8 @@ import click
 from kdissect.sinks.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
@@ -63,6 +65,19 @@ def check_stdin() -> None:
         raise click.UsageError("stdin is closed")
     if sys.stdin.isatty():
         raise click.UsageError("stdin is a terminal; name a FILE, or: tcpdump -U -w - | kdissect read -l -")
+
+
+@contextmanager
+def ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Take Ctrl-C over meanwhile, where Python would raise KeyboardInterrupt for it."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

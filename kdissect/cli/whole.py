@@ -4,12 +4,13 @@ was pressed.
 
 from __future__ import annotations
 
-import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from kdissect.cli.terminal import ctrl_c
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from types import FrameType
 
 Row = TypeVar("Row")
@@ -39,17 +40,9 @@ class Whole:
 
         return fed
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take Ctrl-C over meanwhile, where Python would raise KeyboardInterrupt for it."""
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-            yield
-            return
-        signal.signal(signal.SIGINT, self.press)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    def listening(self) -> AbstractContextManager[None]:
+        """Take Ctrl-C over meanwhile."""
+        return ctrl_c(self.press)
 
     def press(self, _number: int, _frame: FrameType | None) -> None:
         """Ctrl-C was pressed.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kdissect.analysis.summary.quantiles import library
+
 _EXACT = 100
 _LG_K = 12  # 4,096 registers: a standard error of 1.6 %
 
@@ -53,22 +55,16 @@ class Distinct:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._names, sketch = state
-        self._sketch = None if sketch is None else _library().hll_sketch.deserialize(sketch)
+        self._sketch = None if sketch is None else library().hll_sketch.deserialize(sketch)
 
     def _begin_sketch(self) -> None:
-        self._sketch = _library().hll_sketch(_LG_K)
+        self._sketch = library().hll_sketch(_LG_K)
         for name in self._names:
             self._sketch.update(name)
 
 
 def _union(one: Any, two: Any) -> Any:
-    union = _library().hll_union(_LG_K)
+    union = library().hll_union(_LG_K)
     union.update(one)
     union.update(two)
     return union.get_result()
-
-
-def _library() -> Any:
-    import datasketches  # a tenth of a second, for those who count many
-
-    return datasketches
