@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from itertools import islice
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,4 +78,5 @@ def _are_worth_it(paths: Sequence[Path]) -> bool:
             sizes = [len(packet.data) for packet in islice(capture, _LOOKED_AT)]
     except KdissectError:
         return False  # the reader will say why
-    return bool(sizes) and mean(sizes) <= SMALL_BYTES and total / mean(sizes) >= WORTH_PACKETS
+    mean = sum(sizes) / len(sizes) if sizes else math.inf
+    return mean <= SMALL_BYTES and total / mean >= WORTH_PACKETS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -62,6 +61,8 @@ def to_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
 
 def table(limits: Limits = DEFAULT) -> str:
     """Every bound with its value and its reason, by stage."""
+    from textwrap import fill  # needed here alone
+
     names = {bound: name_of(bound) for bound in fields(Limits)}
     width = max(map(len, names.values()))
     lines, stage = [TABLE_HEAD], None

@@ -49,12 +49,14 @@ class Api:
 
 def all_apis() -> tuple[Api, ...]:
     """All apis, by key."""
-    return tuple(_by_key().values())
+    return tuple(api for api in map(by_key, _rows()) if api)
 
 
+@cache
 def by_key(key: int) -> Api | None:
     """Find the api with this key, None if it is newer than this program."""
-    return _by_key().get(key)
+    row = _rows().get(key)
+    return None if row is None else _api(row)
 
 
 def find(text: str) -> Api:
@@ -75,12 +77,12 @@ def _hint(wanted: str, names: dict[str, Api]) -> str:
     from difflib import get_close_matches
 
     near = [] if wanted.isdecimal() else get_close_matches(wanted, names, n=1, cutoff=0.5)
-    return f", did you mean {names[near[0]].name}?" if near else f"; keys are 0 to {max(_by_key())}"
+    return f", did you mean {names[near[0]].name}?" if near else f"; keys are 0 to {max(_rows())}"
 
 
 @cache
-def _by_key() -> dict[int, Api]:
-    return {int(row["key"]): _api(row) for row in rows("apis.tsv")}
+def _rows() -> dict[int, dict[str, str]]:
+    return {int(row["key"]): row for row in rows("apis.tsv")}
 
 
 @cache

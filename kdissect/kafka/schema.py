@@ -37,10 +37,10 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import SchemaError
+from kdissect.kafka import tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from importlib.resources.abc import Traversable
 
 FIXED_TYPES = ("bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid")
 TEXT_TYPES = ("string", "string16", "jutf", "utf16")
@@ -60,6 +60,16 @@ VALUE_ROLES = (
     "secret",
     "config",
 )
+EMBEDDED = tuple(
+    f"embedded/{name}.kmsg"
+    for name in (
+        "connect_protocol", "consumer_protocol", "control_record", "disk_file", "group_coordinator",
+        "metadata_record", "principal", "remote_log_metadata", "share_coordinator", "sticky_assignor",
+        "streams_protocol", "txn_coordinator",
+    )
+)  # fmt: skip
+"""Files of messages that travel in others: named here because not every loader can list a folder."""
+
 GROUP_ROLES = ("subscription", "assignment", "subscription_data", "assignment_data")
 PAYLOAD_ROLES = (*GROUP_ROLES, "telemetry", "envelope_request", "envelope_response")
 ROLES = frozenset((*VALUE_ROLES, *PAYLOAD_ROLES))
@@ -390,12 +400,15 @@ def header(name: str) -> Message:
     return next(message for message in _read("headers.kmsg").messages if message.name == name)
 
 
+@cache
 def embedded(name: str) -> Message:
     """Find a message that travels in bytes or records of others, such as ``ConsumerProtocolSubscription``."""
-    try:
-        return _embedded()[name]
-    except KeyError:
-        raise SchemaError(f"no embedded message {name}") from None
+    for file in EMBEDDED:
+        if f"\n{name} " in file_text(file):  # to read one file, not all
+            for message in _read(file).messages:
+                if message.name == name:
+                    return message
+    raise SchemaError(f"no embedded message {name}")
 
 
 def family(name: str) -> tuple[Message, ...]:
@@ -405,45 +418,24 @@ def family(name: str) -> tuple[Message, ...]:
 
 def file_names() -> list[str]:
     """List the .kmsg files by path inside the folder of messages: apis by key, headers, embedded ones."""
-    names = [name for name in _listing(_folder()) if name.endswith(".kmsg")]
-    return names + [f"embedded/{name}" for name in _listing(_folder() / "embedded")]
+    return [*_api_files().values(), "headers.kmsg", *EMBEDDED]
 
 
 def file_text(name: str) -> str:
     """Read one of ``file_names()``."""
-    return _folder().joinpath(*name.split("/")).read_text(encoding="utf-8")
+    return tables.text(f"messages/{name}")
 
 
 @cache
+def _api_files() -> dict[int, str]:
+    return {int(row["key"]): f"{row['key']:0>3}_{row['name']}.kmsg" for row in tables.rows("apis.tsv")}
+
+
 def _api_file(api_key: int) -> File | None:
-    prefix = f"{api_key:03d}_"
-    name = next((name for name in _folder_names() if name.startswith(prefix)), None)
+    name = _api_files().get(api_key)
     return None if name is None else _read(name)
-
-
-@cache
-def _embedded() -> dict[str, Message]:
-    names = (name for name in file_names() if name.startswith("embedded/"))
-    return {message.name: message for name in names for message in _read(name).messages}
 
 
 @cache
 def _read(name: str) -> File:
     return parse(file_text(name), name)
-
-
-@cache
-def _folder() -> Traversable:
-    # importlib.resources costs milliseconds, and this works from a zip too (Spark ships packages as zips).
-    from importlib.resources import files
-
-    return files(__package__) / "messages"
-
-
-@cache
-def _folder_names() -> list[str]:
-    return _listing(_folder())
-
-
-def _listing(folder: Traversable) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())

@@ -22,8 +22,8 @@ streams; ``held`` says how much that is, and past the bounds of a stream the old
 
 from __future__ import annotations
 
+from _blake2 import blake2b  # as hashlib has it, but hashlib loads OpenSSL, for which a short run waits
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kdissect.model import Gap
