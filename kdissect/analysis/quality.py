@@ -18,7 +18,7 @@ EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD = (
 VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Finding:
     """Something that a person may want to know, or to do differently next time."""
 
@@ -27,7 +27,7 @@ class Finding:
     advice: str | None = told("What to do about it; null where there is nothing to do.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class InterfacePart:
     """An interface that packets were captured on."""
 
@@ -48,7 +48,7 @@ class InterfacePart:
     dropped_by_system: int | None = told("Packets that the capturing program was too slow for, likewise.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FilePart:
     """A capture file."""
 
@@ -66,7 +66,7 @@ class FilePart:
     interfaces: list[InterfacePart] = told("Those that packets were captured on, or that were counted.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TcpPart:
     """What reassembly met, on all connections."""
 
@@ -80,7 +80,7 @@ class TcpPart:
     without_connection: int = told("Segments without data that belong to no connection.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndPart:
     """Who answered on connections that could not be read."""
 
@@ -89,7 +89,7 @@ class EndPart:
     connections: int = told("How many.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ConnectionsPart:
     """Connections by what they are."""
 
@@ -105,7 +105,7 @@ class ConnectionsPart:
     unread: list[EndPart] = told("The ends that were met most often on connections that are not Kafka's.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ExchangesPart:
     """Requests and responses."""
 
@@ -119,7 +119,7 @@ class ExchangesPart:
     incomplete: int = told("With a gap inside a message.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AnomalyPart:
     """Something wrong or odd."""
 
@@ -130,7 +130,7 @@ class AnomalyPart:
     example: str = told("One of them, for read --exchange.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class UnknownPart:
     """An api or a version that this program does not know."""
 
@@ -140,7 +140,7 @@ class UnknownPart:
     exchanges: int = told("How many.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Check:
     """What kind of capture this is, and how good."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
 _BATCH = Struct(">qiibIhiqqqhii")
-_COUNT = Struct(">8xi4xb40xi")  # of the same: size, magic, records count
+_USUAL = Struct(">8xi4xb4xh34xi")  # of the same: size, magic, attributes, records count
 _TIMESTAMP = Struct(">q")
 
 _BATCH_FIELDS = (
@@ -68,6 +68,18 @@ class RecordScan(NamedTuple):
     records: int | None
     cut_off: int
     fault: str | None
+
+
+class Tally(NamedTuple):
+    """What the headers say in short.
+
+    Attributes:
+        records: as in ``RecordScan``.
+        codecs: how each batch or message is compressed, in wire order.
+    """
+
+    records: int | None
+    codecs: list[str]
 
 
 class RecordData:
@@ -117,21 +129,25 @@ class RecordData:
         return self.scan().batches
 
     def count(self) -> int | None:
-        """Number of records, None when a compressed message set (magic 0 and 1) hides it.
+        """Number of records, None when a compressed message set (magic 0 and 1) hides it."""
+        return self.tally().records
 
-        Of whole batches, the usual case, no header is read but for its count.
-        """
-        if self._scan is not None:
-            return self._scan.records
+    def tally(self) -> Tally:
+        """Records and codecs; of whole batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
         records = 0
-        while end - pos >= _COUNT.size:
-            size, magic, count = _COUNT.unpack_from(self.data, pos)
+        codecs = []
+        while end - pos >= _USUAL.size:
+            size, magic, attributes, count = _USUAL.unpack_from(self.data, pos)
             if magic != 2 or not _MIN_BATCH_LENGTH <= size <= end - pos - _LOG_OVERHEAD:
                 break
             records += max(0, count)
+            codecs.append(_codec(attributes))
             pos += _LOG_OVERHEAD + size
-        return records if pos == end else self.scan().records
+        if pos == end:
+            return Tally(records, codecs)
+        scan = self.scan()
+        return Tally(scan.records, [batch["compression"] for batch in scan.batches])
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:

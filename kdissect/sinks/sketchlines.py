@@ -33,13 +33,13 @@ def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
     """
     traffic = summarizer.traffic
     tables: dict[str, Mapping[str, Load]] = {
-        "api": traffic.apis,
-        "broker": traffic.brokers,
-        "client": traffic.clients,
-        "group": traffic.groups,
-        "connection": traffic.connections,
+        "api": traffic.tables.apis,
+        "broker": traffic.tables.brokers,
+        "client": traffic.tables.clients,
+        "group": traffic.tables.groups,
+        "connection": traffic.tables.connections,
     }
-    yield from _lines(None, None, None, traffic.all)
+    yield from _lines(None, None, None, traffic.tables.all)
     for name, table in tables.items():
         for key in sorted(table):
             yield from _lines(None, name, key, table[key])

@@ -1,7 +1,8 @@
 """What a summary says, as typed values: one document, whose JSON has the same names.
 
 Times are UTC; latencies run from a request's last byte to its response's first. docs/summary.schema.json is
-made from this file, and the page that people read shows nothing else.
+made from this file, and the page that people read shows nothing else. Nobody changes a row; the classes are
+not frozen all the same, because to load them would take twice as long.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kdissect.analysis.summary.transactionsdocument import TransactionsPart  # n
 from kdissect.analysis.summary.versionsdocument import VersionsPart  # noqa: TC001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Spread:
     """How a quantity is distributed."""
 
@@ -30,7 +31,7 @@ class Spread:
     max: int | None = told("The largest.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LoadRow:
     """The exchanges that a row stands for."""
 
@@ -52,7 +53,7 @@ class LoadRow:
     last: datetime | None = told("Time of the last.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ApiRow(LoadRow):
     """An api."""
 
@@ -60,7 +61,7 @@ class ApiRow(LoadRow):
     versions: list[int] = told("Versions that were used.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BrokerRow(LoadRow):
     """A broker, or whatever answered at this address."""
 
@@ -72,7 +73,7 @@ class BrokerRow(LoadRow):
     clients: int = told("Different client ids.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ClientRow(LoadRow):
     """A client id, whichever programs use it."""
 
@@ -84,7 +85,7 @@ class ClientRow(LoadRow):
     apis: dict[str, int] = told("Exchanges by api.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RecordsRow:
     """What was written to or read from a topic or partition.
 
@@ -111,7 +112,7 @@ class RecordsRow:
     errors: dict[str, int] = told("Error codes in responses, by name.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TopicRow(RecordsRow):
     """A topic."""
 
@@ -122,7 +123,7 @@ class TopicRow(RecordsRow):
     produce_latency_us: Spread = told("Of Produce requests with this topic, in microseconds.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PartitionRow(RecordsRow):
     """A partition."""
 
@@ -130,7 +131,7 @@ class PartitionRow(RecordsRow):
     partition: int = told("Its number.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupRow(LoadRow):
     """What members and tools asked of a group's coordinator."""
 
@@ -139,7 +140,7 @@ class GroupRow(LoadRow):
     apis: dict[str, int] = told("Exchanges by api.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ConnectionRow(LoadRow):
     """A connection."""
 
@@ -149,7 +150,7 @@ class ConnectionRow(LoadRow):
     broker: str = told("Address and port.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ErrorRow:
     """An error that brokers answered with."""
 
@@ -163,7 +164,7 @@ class ErrorRow:
     example: str = told("CONNECTION/NUMBER of the first, for `read --exchange`.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SlowRow:
     """One of the slowest exchanges; long polls are none of them."""
 
@@ -179,7 +180,7 @@ class SlowRow:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class IntervalRow(LoadRow):
     """A piece of time."""
 
@@ -187,7 +188,7 @@ class IntervalRow(LoadRow):
     key: str | None = told("The row of `--by` it counts; null: all exchanges.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CaptureRow:
     """What was read, and what of it could not be seen."""
 
@@ -206,7 +207,7 @@ class CaptureRow:
     skipped: dict[str, int] = told("Packets that were not looked at, by reason.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Summary:
     """The whole document. A part that was not asked for is null."""
 

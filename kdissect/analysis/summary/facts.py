@@ -28,33 +28,38 @@ class Facts:
         throttle_ms: 0 where there is none.
         latency_us: None unless answered.
         long_poll: polls.py says what that is.
-        group: the group that the request names.
-        replica: whether a broker fetches, to copy: it tells its node id.
         touched: what it does to each partition.
     """
 
     __slots__ = (
-        *("api", "broker", "client", "errors", "exchange", "group", "latency_us", "long_poll"),
-        *("replica", "request_bytes", "response_bytes", "throttle_ms", "time_ns", "touched"),
+        *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "request_bytes"),
+        *("response_bytes", "throttle_ms", "time_ns", "touched"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
-        latency_ns = exchange.latency_ns
         self.exchange = exchange
         self.api = exchange.api or _unknown(exchange.api_key)
         self.client = exchange.client_id or exchange.connection.client.ip
         self.broker = _end(exchange.connection.broker)
-        self.time_ns = exchange.time_ns
-        asked, answer = exchange.request_frame, exchange.response_frame
+        asked, answer, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
+        self.time_ns = exchange.time_ns if asked is None else asked.end_ns
         self.request_bytes = 0 if asked is None else asked.wire_bytes
         self.response_bytes = 0 if answer is None else answer.wire_bytes
         self.errors = content.errors(exchange)
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
-        self.group = content.group_id(exchange)
         self.touched: list[Touched] = touched(exchange)
-        self.replica = replica_id(exchange) is not None
         self.long_poll = is_long_poll(exchange, self.touched)
+
+    @property
+    def group(self) -> str | None:
+        """The group that the request names."""
+        return content.group_id(self.exchange)
+
+    @property
+    def replica(self) -> bool:
+        """Whether a broker fetches, to copy: it tells its node id."""
+        return replica_id(self.exchange) is not None
 
     @property
     def id(self) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.analysis.summary.fields import told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FindingRow:
     """Something to look at."""
 
@@ -25,7 +25,7 @@ class FindingRow:
     evidence: list[str] = told("CONNECTION/NUMBER of the first five, for `read --exchange`.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RuleRow:
     """A rule."""
 

@@ -12,7 +12,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.analysis.summary.fields import told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MemberRow:
     """A member of a group, under one member id."""
 
@@ -32,7 +32,7 @@ class MemberRow:
     subscribed: list[str] | None = told("Topics that it wants.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CauseRow:
     """What started a rebalance, or happened while it went on."""
 
@@ -48,7 +48,7 @@ class CauseRow:
     reason: str | None = told("What the client gave as the reason (KIP-800).")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RebalanceRow:
     """A rebalance: from the first JoinGroup to the last SyncGroup of one generation.
 
@@ -69,7 +69,7 @@ class RebalanceRow:
     exchange: str = told("The first of these: `read --exchange` shows it.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StormRow:
     """Rebalances that follow each other closely, again and again."""
 
@@ -79,7 +79,7 @@ class StormRow:
     causes: dict[str, int] = told("What started them.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CommittedRow:
     """Offsets that a group committed for a partition."""
 
@@ -94,7 +94,7 @@ class CommittedRow:
     per_second: float | None = told("How fast the committed offset moved between these two.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupStory:
     """A group, and what happened to it."""
 

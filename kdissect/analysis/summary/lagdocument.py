@@ -8,7 +8,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.analysis.summary.fields import told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LagRow:
     """A reader of a partition: a client that fetches it, or a group that commits offsets of it."""
 

@@ -10,16 +10,18 @@ from kdissect.analysis.summary.distinct import Distinct
 from kdissect.analysis.summary.quantiles import Quantiles
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.compression import inflate
+from kdissect.kafka.records import COMPRESSION
 
 if TYPE_CHECKING:
     from kdissect.analysis.summary.facts import Facts
     from kdissect.analysis.touched import Touched
-    from kdissect.kafka.records import RecordData
+    from kdissect.kafka.records import RecordData, Tally
     from kdissect.limits import Limits
 
 _LOOKED_INTO = 20  # exchanges of a connection whose batches all are
 _ONE_IN = 16
 _MOST_INFLATED = 16 * 1024 * 1024  # bytes of a batch; a larger one is left out
+_UNCOMPRESSED = COMPRESSION[0]
 _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
 
 Partition = tuple[str, int]
@@ -40,15 +42,16 @@ class Carried:
         self.batches = 0
         self.hidden = 0
 
-    def add(self, records: RecordData) -> None:
-        """Count what a field carries."""
-        scan = records.scan()
-        if scan.records is None:
+    def add(self, records: RecordData) -> Tally:
+        """Count what a field carries; get what was counted."""
+        tally = records.tally()
+        if tally.records is None:
             self.hidden += 1
         else:
-            self.records += scan.records
-        self.batches += len(scan.batches)
+            self.records += tally.records
+        self.batches += len(tally.codecs)
         self.bytes += len(records)
+        return tally
 
     def merge(self, other: Carried) -> None:
         """Add another one's counts."""
@@ -122,9 +125,11 @@ class Volume:
             self.errors[error_name(each.error)] += 1
         produced, fetched = each.produced, each.fetched
         if produced is not None and not each.error:
-            self.produced.add(produced)
-            self.codecs.update(batch["compression"] for batch in produced.batches())
-            self.inflation.add(produced, all_of=facts.exchange.number <= _LOOKED_INTO)
+            codecs = self.produced.add(produced).codecs
+            for codec in codecs:
+                self.codecs[codec] += 1
+            if codecs.count(_UNCOMPRESSED) < len(codecs):
+                self.inflation.add(produced, all_of=facts.exchange.number <= _LOOKED_INTO)
         if fetched is not None and len(fetched):
             (self.replicated if facts.replica else self.fetched).add(fetched)
 

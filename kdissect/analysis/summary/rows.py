@@ -103,14 +103,14 @@ def apis(traffic: Traffic, seconds: float) -> list[document.ApiRow]:
     """By api."""
     return [
         document.ApiRow(api=name, versions=sorted(each.versions), **load(each, seconds))
-        for name, each in _busiest(traffic.apis)
+        for name, each in _busiest(traffic.tables.apis)
     ]
 
 
 def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document.BrokerRow]:
     """By broker."""
     found: list[document.BrokerRow] = []
-    for name, each in _busiest(traffic.brokers):
+    for name, each in _busiest(traffic.tables.brokers):
         node, offers = cluster.node(name), cluster.offers.get(name)
         found.append(
             document.BrokerRow(
@@ -138,7 +138,7 @@ def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
             apis=ranked(each.apis),
             **load(each, seconds),
         )
-        for name, each in _busiest(traffic.clients)
+        for name, each in _busiest(traffic.tables.clients)
     ]
 
 
@@ -151,7 +151,7 @@ def groups(traffic: Traffic, seconds: float) -> list[document.GroupRow]:
             apis=ranked(each.apis),
             **load(each, seconds),
         )
-        for name, each in _busiest(traffic.groups)
+        for name, each in _busiest(traffic.tables.groups)
     ]
 
 
@@ -165,7 +165,7 @@ def connections(traffic: Traffic, seconds: float) -> list[document.ConnectionRow
             broker=each.broker,
             **load(each, seconds),
         )
-        for name, each in _busiest(traffic.connections)
+        for name, each in _busiest(traffic.tables.connections)
     ]
 
 

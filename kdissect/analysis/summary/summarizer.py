@@ -141,14 +141,14 @@ class Summarizer:
         )
 
     def _seconds(self) -> float:
-        counted = self.traffic.all
+        counted = self.traffic.tables.all
         first_ns, last_ns = counted.first_ns, counted.last_ns
         return 0.0 if first_ns is None or last_ns is None else (last_ns - first_ns) / SECOND_NS
 
     def _capture(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int], seconds: float
     ) -> CaptureRow:
-        counted = self.traffic.all
+        counted = self.traffic.tables.all
         return CaptureRow(
             captures=list(captures),
             packets=counts.get("packets", 0),
@@ -172,11 +172,11 @@ class Summarizer:
     def _folded(self) -> dict[str, int]:
         traffic, records = self.traffic, self.records
         tables: dict[str, Bounded[str, Any]] = {
-            "apis": traffic.apis,
-            "brokers": traffic.brokers,
-            "clients": traffic.clients,
-            "groups": traffic.groups,
-            "connections": traffic.connections,
+            "apis": traffic.tables.apis,
+            "brokers": traffic.tables.brokers,
+            "clients": traffic.tables.clients,
+            "groups": traffic.tables.groups,
+            "connections": traffic.tables.connections,
         }
         folded = {name: table.other.exchanges for name, table in tables.items() if table.other is not None}
         if (other := traffic.failures.other) is not None:

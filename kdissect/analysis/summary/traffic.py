@@ -1,4 +1,8 @@
-"""Facts -> tables of apis, brokers, clients and what else was asked for; errors; the slowest exchanges."""
+"""Facts -> tables of apis, brokers, clients and what else was asked for; errors; the slowest exchanges.
+
+An exchange belongs to a row of each table, and it comes after thousands that belong to the same rows. So
+those that are alike are counted together first, and together they are added to the rows.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,47 @@ from kdissect.kafka.codes import error_name
 if TYPE_CHECKING:
     from kdissect.analysis.summary.facts import Facts
     from kdissect.limits import Limits
+    from kdissect.model import Exchange
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
 """What rows of a table can be."""
+
+_MOST_ALIKE = 4096
+_MOST_COUNTED = 65_536
+"""Kinds of exchanges, and exchanges, that are counted until they are added to the rows: some 10 MB at
+most."""
+
+
+class Alike(Load):
+    """Exchanges that belong to the same rows, and what they have in common.
+
+    Attributes:
+        api, api_version, client, broker: as in ``Facts`` and ``Exchange``.
+        client_end: address and port of the first of them; the address is that of all.
+        principal, software, software_version: as in ``Exchange``.
+        group, connection: None where there is no such table.
+        connections: that they came on.
+    """
+
+    __slots__ = (
+        *("api", "api_version", "broker", "client", "client_end", "connection", "connections", "group"),
+        *("principal", "software", "software_version"),
+    )
+
+    def __init__(self, facts: Facts, group: str | None, connection: str | None) -> None:
+        super().__init__()
+        exchange = facts.exchange
+        self.api = facts.api
+        self.api_version = exchange.api_version
+        self.client = facts.client
+        self.broker = facts.broker
+        self.client_end = exchange.connection.client
+        self.principal = exchange.principal
+        self.software = exchange.client_software_name
+        self.software_version = exchange.client_software_version
+        self.group = group
+        self.connection = connection
+        self.connections = Distinct()
 
 
 class Api(Load):
@@ -28,11 +70,11 @@ class Api(Load):
         super().__init__()
         self.versions: Counter[int] = Counter()
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        super().add(facts)
-        if facts.exchange.api_version is not None:
-            self.versions[facts.exchange.api_version] += 1
+    def count(self, alike: Alike) -> None:
+        """Count exchanges."""
+        super().merge(alike)
+        if alike.api_version is not None:
+            self.versions[alike.api_version] += alike.exchanges
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -51,11 +93,11 @@ class Broker(Load):
         self.clients = Distinct()
         self.connections = Distinct()
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        super().add(facts)
-        self.clients.add(facts.client)
-        self.connections.add(facts.exchange.connection.id)
+    def count(self, alike: Alike) -> None:
+        """Count exchanges."""
+        super().merge(alike)
+        self.clients.add(alike.client)
+        self.connections.merge(alike.connections)
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -78,17 +120,16 @@ class Client(Load):
         self.principals = Distinct()
         self.software = Distinct()
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        super().add(facts)
-        exchange = facts.exchange
-        self.addresses.add(exchange.connection.client.ip)
-        self.apis[facts.api] += 1
-        self.connections.add(exchange.connection.id)
-        if exchange.principal:
-            self.principals.add(exchange.principal)
-        if name := exchange.client_software_name:
-            self.software.add(f"{name} {exchange.client_software_version or ''}".rstrip())
+    def count(self, alike: Alike) -> None:
+        """Count exchanges."""
+        super().merge(alike)
+        self.addresses.add(alike.client_end.ip)
+        self.apis[alike.api] += alike.exchanges
+        self.connections.merge(alike.connections)
+        if alike.principal:
+            self.principals.add(alike.principal)
+        if alike.software:
+            self.software.add(f"{alike.software} {alike.software_version or ''}".rstrip())
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -111,11 +152,11 @@ class Group(Load):
         self.apis: Counter[str] = Counter()
         self.clients = Distinct()
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
-        super().add(facts)
-        self.apis[facts.api] += 1
-        self.clients.add(facts.client)
+    def count(self, alike: Alike) -> None:
+        """Count exchanges."""
+        super().merge(alike)
+        self.apis[alike.api] += alike.exchanges
+        self.clients.add(alike.client)
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -134,12 +175,12 @@ class Connected(Load):
         super().__init__()
         self.client = self.client_address = self.broker = ""
 
-    def add(self, facts: Facts) -> None:
-        """Count an exchange."""
+    def count(self, alike: Alike) -> None:
+        """Count exchanges."""
         if not self.client:
-            self.client, self.broker = facts.client, facts.broker
-            self.client_address = str(facts.exchange.connection.client)
-        super().add(facts)
+            self.client, self.broker = alike.client, alike.broker
+            self.client_address = str(alike.client_end)
+        super().merge(alike)
 
     def merge(self, other: Load) -> None:
         """Add another row's counts."""
@@ -208,27 +249,35 @@ class Slow(NamedTuple):
     throttle_ms: int
 
 
-class Traffic:
-    """The tables.
+class Tables:
+    """The tables whose rows count exchanges."""
 
-    Args:
-        limits: ``summary_rows`` bounds each table.
-        by: further tables, besides those of apis, brokers and clients: names of ``BY``.
-        slowest: how many of the slowest exchanges to keep.
-    """
+    __slots__ = ("apis", "brokers", "clients", "connections", "groups")
 
-    def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
-        rows = limits.summary_rows
+    def __init__(self, rows: int) -> None:
         self.apis: Bounded[str, Api] = Bounded(rows, Api)
         self.brokers: Bounded[str, Broker] = Bounded(rows, Broker)
         self.clients: Bounded[str, Client] = Bounded(rows, Client)
         self.groups: Bounded[str, Group] = Bounded(rows, Group)
         self.connections: Bounded[str, Connected] = Bounded(rows, Connected)
-        self.failures: Bounded[Failure, Failures] = Bounded(rows, Failures)
-        self.slowest = Largest(slowest)
-        self.anomalies: Counter[str] = Counter()
-        self._groups_too = "group" in by
-        self._connections_too = "connection" in by
+
+    def count(self, alike: Alike) -> None:
+        """Add exchanges to the rows that they belong to."""
+        self.apis[alike.api].count(alike)
+        self.brokers[alike.broker].count(alike)
+        self.clients[alike.client].count(alike)
+        if alike.group is not None:
+            self.groups[alike.group].count(alike)
+        if alike.connection is not None:
+            self.connections[alike.connection].count(alike)
+
+    def merge(self, other: Tables) -> None:
+        """Add the tables of another part of the same captures."""
+        self.apis.merge(other.apis)
+        self.brokers.merge(other.brokers)
+        self.clients.merge(other.clients)
+        self.groups.merge(other.groups)
+        self.connections.merge(other.connections)
 
     @property
     def all(self) -> Load:
@@ -238,32 +287,78 @@ class Traffic:
             found.merge(row)
         return found
 
+
+class Traffic:
+    """Counts exchanges.
+
+    Args:
+        limits: ``summary_rows`` bounds each table.
+        by: further tables, besides those of apis, brokers and clients: names of ``BY``.
+        slowest: how many of the slowest exchanges to keep.
+
+    Attributes:
+        failures: errors, and whom they met.
+        slowest: exchanges.
+        anomalies: of all exchanges, by kind.
+    """
+
+    def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
+        self.failures: Bounded[Failure, Failures] = Bounded(limits.summary_rows, Failures)
+        self.slowest = Largest(slowest)
+        self.anomalies: Counter[str] = Counter()
+        self._tables = Tables(limits.summary_rows)
+        self._alike: dict[tuple[object, ...], Alike] = {}
+        self._counted = 0
+        self._groups_too = "group" in by
+        self._connections_too = "connection" in by
+
+    @property
+    def tables(self) -> Tables:
+        """The tables, of all exchanges so far."""
+        self._settle()
+        return self._tables
+
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
-        self.apis[facts.api].add(facts)
-        self.brokers[facts.broker].add(facts)
-        self.clients[facts.client].add(facts)
-        if self._groups_too and facts.group is not None:
-            self.groups[facts.group].add(facts)
-        if self._connections_too:
-            self.connections[facts.exchange.connection.id].add(facts)
+        exchange = facts.exchange
+        self._count(facts, exchange)
         for failure in failures_of(facts):
-            self.failures[failure].add(facts.exchange.time_ns, facts.id)
-        if facts.latency_us is not None and facts.latency_us > self.slowest.least and not facts.long_poll:
-            self._keep(facts, facts.latency_us)
-        for anomaly in facts.exchange.anomalies:
+            self.failures[failure].add(exchange.time_ns, facts.id)
+        latency_us = facts.latency_us
+        if latency_us is not None and latency_us > self.slowest.least and not facts.long_poll:
+            self._keep(facts, latency_us)
+        for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
 
     def merge(self, other: Traffic) -> None:
-        """Add the tables of another part of the same captures."""
-        self.apis.merge(other.apis)
-        self.brokers.merge(other.brokers)
-        self.clients.merge(other.clients)
-        self.groups.merge(other.groups)
-        self.connections.merge(other.connections)
+        """Add what another one counted of other connections."""
+        self.tables.merge(other.tables)
         self.failures.merge(other.failures)
         self.slowest.merge(other.slowest)
         self.anomalies += other.anomalies
+
+    def _count(self, facts: Facts, exchange: Exchange) -> None:
+        connection = exchange.connection
+        group = facts.group if self._groups_too else None
+        own = connection.id if self._connections_too else None
+        key = (
+            *(facts.api, exchange.api_version, facts.client, facts.broker, connection.client.ip, group, own),
+            *(exchange.principal, exchange.client_software_name, exchange.client_software_version),
+        )
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = Alike(facts, group, own)
+        alike.add(facts)
+        alike.connections.add(connection.id)
+        self._counted += 1
+        if self._counted >= _MOST_COUNTED or len(self._alike) >= _MOST_ALIKE:
+            self._settle()
+
+    def _settle(self) -> None:
+        for alike in self._alike.values():
+            self._tables.count(alike)
+        self._alike.clear()
+        self._counted = 0
 
     def _keep(self, facts: Facts, latency_us: int) -> None:
         time_ns = facts.exchange.time_ns

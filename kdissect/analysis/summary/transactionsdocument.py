@@ -8,7 +8,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.analysis.summary.fields import told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ProducerRow:
     """A transactional id, or an idempotent producer that has none."""
 
@@ -37,7 +37,7 @@ class ProducerRow:
     last: datetime | None = told("When last.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TransactionRow:
     """A transaction."""
 
@@ -58,7 +58,7 @@ class TransactionRow:
     example: str = told("CONNECTION/NUMBER of its first exchange, for `read --exchange`.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FencedRow:
     """Answers that told a producer that its epoch is over."""
 
@@ -78,7 +78,7 @@ class FencedRow:
     example: str = told("CONNECTION/NUMBER of the first.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SequenceRow:
     """What a producer id wrote to a partition."""
 
@@ -98,7 +98,7 @@ class SequenceRow:
     example: str | None = told("CONNECTION/NUMBER of the first batch behind missing numbers.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TransactionsPart:
     """Producers with a producer id."""
 

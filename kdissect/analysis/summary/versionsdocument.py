@@ -8,7 +8,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.analysis.summary.fields import told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class UsedRow:
     """A version of an api that a client uses."""
 
@@ -26,7 +26,7 @@ class UsedRow:
     example: str = told("CONNECTION/NUMBER of the first, for `read --exchange`.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OfferRow:
     """An api that a broker offers."""
 
@@ -39,7 +39,7 @@ class OfferRow:
     used: list[int] = told("Versions that were used with this broker; empty: nobody uses the api.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class VersionsPart:
     """The audit before an upgrade."""
 

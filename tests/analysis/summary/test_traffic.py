@@ -50,8 +50,8 @@ def test_long_polls_are_none_of_the_slowest() -> None:
     asked = {"replica_id": -1, "max_wait_ms": 500, "topics": []}
     made = traffic(Facts(exchange("Fetch", 4, asked, {"responses": []}, latency_ns=500_000_000)))
     assert made.slowest.all() == []
-    assert made.apis["Fetch"].long_poll_us.count == 1
-    assert made.apis["Fetch"].latency_us.count == 0
+    assert made.tables.apis["Fetch"].long_poll_us.count == 1
+    assert made.tables.apis["Fetch"].latency_us.count == 0
 
 
 def test_what_a_client_is() -> None:
@@ -60,20 +60,20 @@ def test_what_a_client_is() -> None:
         produce(0, principal="User:alice", **software),
         produce(0, connection=connection("beef", client="10.0.0.6")),
     )
-    client = made.clients["shop"]
+    client = made.tables.clients["shop"]
     assert client.software.first(5) == ["librdkafka 2.16.0"]
     assert client.addresses.first(5) == ["10.0.0.5", "10.0.0.6"]
     assert client.principals.first(5) == ["User:alice"]
     assert len(client.connections) == 2
     assert client.apis == {"Produce": 2}
-    assert made.apis["Produce"].versions == {7: 2}
-    assert len(made.brokers["10.0.0.1:9092"].connections) == 2
-    assert made.connections["beef"].client_address == "10.0.0.6:41234"
+    assert made.tables.apis["Produce"].versions == {7: 2}
+    assert len(made.tables.brokers["10.0.0.1:9092"].connections) == 2
+    assert made.tables.connections["beef"].client_address == "10.0.0.6:41234"
 
 
 def test_groups_and_connections_are_counted_only_when_asked_for() -> None:
     facts = Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="reader"))
-    assert traffic(facts).groups["g"].apis == {"Heartbeat": 1}
+    assert traffic(facts).tables.groups["g"].apis == {"Heartbeat": 1}
     made = Traffic(DEFAULT)
     made.feed(facts)
-    assert (dict(made.groups), dict(made.connections)) == ({}, {})
+    assert (dict(made.tables.groups), dict(made.tables.connections)) == ({}, {})

@@ -56,7 +56,7 @@ def test_sketches_merge_both_ways(
 
     assert by_spark.keys() >= kept.keys()
     for api, numbers in kept.items():
-        ours = summarizer.traffic.apis[api].latency_us
+        ours = summarizer.traffic.tables.apis[api].latency_us
         ours.merge(Quantiles.deserialize(from_spark[api], sum(numbers)))
         assert (ours.count, ours.total) == (2 * len(numbers), 2 * sum(numbers))
         count, quantiles = by_spark[api]
