@@ -25,26 +25,31 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, Segment
 from kdissect.net.duplex import Connection, Duplex, Event
 from kdissect.net.ended import Ended
-from kdissect.net.ip import TCP
-from kdissect.net.link import COOKED, ETHERNET, IPV4
+from kdissect.net.link import COOKED, ETHERNET
+from kdissect.net.runs import payloads
 from kdissect.net.stream import SEQUENCE_MASK, Stream, distance
 from kdissect.net.tcp import (
     ACK,
+    CARRIES_MASK,
     CONTROL,
     FIN,
-    IPV4_WITHOUT_OPTIONS,
+    KIND_MASK,
     RST,
     SYN,
     USUAL,
+    USUAL_CARRIES,
+    USUAL_CONTROL,
+    USUAL_INTERNET,
+    USUAL_KIND,
     USUAL_SIZE,
-    USUAL_START,
+    USUAL_TRANSPORT,
     reversed_ends,
 )
 
@@ -175,28 +180,30 @@ class Connections:
         number, interface, data, places = stretch
         shift = _SHIFTS.get(interface.link_type, 0)
         least = USUAL_SIZE + shift if interface.link_type in _SHIFTS else _NEVER
+        internet, transport = shift + USUAL_INTERNET, shift + USUAL_TRANSPORT
         ways, theirs, patience_ns = self._ways, self._theirs, self._limits.patience_ns
         arrivals, now_ns, due_ns = self.arrivals, self.now_ns, self._due_ns
         latest: Duplex | None = None
-        for packet, (time_ns, begin, stop, on_wire) in enumerate(places, number):
+        known = b""  # as a rule many packets of one direction come one behind another
+        duplex, side, stream, other = _NO_WAY
+        packets = enumerate(places, number)
+        for packet, (time_ns, begin, stop, on_wire) in packets:
             if stop - begin >= least and now_ns - patience_ns < time_ns < due_ns:
-                head = begin + shift
-                ethertype, version, total, place, protocol, ends, sequence, acknowledgment, size, flags = (
-                    _unpack(data, head)
-                )
-                start, end = head + USUAL_START + (size >> 4) * 4, head + 14 + total
+                kind, total, carries, ends, sequence, acknowledgment, control = _unpack(data, begin + shift)
+                start, end = begin + transport + (control >> 10 & 0x3C), begin + internet + total
                 if (
-                    head + USUAL_SIZE <= start <= end <= stop
-                    and ethertype == IPV4
-                    and version == IPV4_WITHOUT_OPTIONS
-                    and protocol == TCP
-                    and not place & 0x3FFF
+                    start <= end <= stop
+                    and kind & KIND_MASK == USUAL_KIND
+                    and carries & CARRIES_MASK == USUAL_CARRIES
+                    and control >= USUAL_CONTROL
                 ):
-                    duplex, side, stream, other = ways.get(ends, _NO_WAY)
+                    if ends != known:
+                        known = ends
+                        duplex, side, stream, other = ways.get(ends, _NO_WAY)
                     if (
                         sequence == stream.next
                         and duplex.plain
-                        and flags & CONTROL == ACK
+                        and control & CONTROL == ACK
                         and (acknowledgment == other.next or distance(acknowledgment, other.next) > 0)
                     ):
                         arrivals += 1
@@ -208,21 +215,30 @@ class Connections:
                             self._order.move_to_end(duplex)
                         if start == end:
                             continue
-                        stream.next = (sequence + end - start) & SEQUENCE_MASK
+                        payload, size = data[start:end], end - start
+                        stream.next = (sequence + size) & SEQUENCE_MASK
                         connection = duplex.connection
                         assert connection is not None
                         wanted = connection.wanted[side]
+                        if wanted > 2 * size:
+                            first = packet + 1 - number
+                            last = first + min((wanted - 1) // size, _GATHERED_SEGMENTS) - 1
+                            like = kind, total, carries, ends, stream.next, acknowledgment, control
+                            spot = shift, start - begin, end - begin
+                            more = payloads(data, places[first:last], spot, like, now_ns, due_ns)
+                            if more:
+                                packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
+                                now_ns = duplex.last_ns = time_ns
+                                arrivals += len(more)
+                                payload += b"".join(more)
+                                stream.next = (sequence + len(payload)) & SEQUENCE_MASK
                         # Half the price of calling the class: a named tuple's own __new__ is in Python.
-                        item = _new(Data, (packet, time_ns, interface, data[start:end]))
+                        item = _new(Data, (packet, time_ns, interface, payload))
+                        self.arrivals, self.now_ns = arrivals, now_ns
                         if not wanted:
-                            self.arrivals, self.now_ns = arrivals, now_ns
                             yield [(connection, side, item)]
-                        elif wanted > end - start and 0 < len(stream.gathered) < _GATHERED_SEGMENTS - 1:
-                            stream.gathered.append(item)
-                            connection.wanted[side] = wanted - (end - start)
-                        else:
-                            self.arrivals, self.now_ns = arrivals, now_ns
-                            yield self._gather(ways[ends], connection, item)
+                        elif events := self._gather(ways[ends], connection, item, size):
+                            yield events
                         continue
                     if ends in theirs:
                         arrivals += 1
@@ -235,6 +251,7 @@ class Connections:
                 yield self.feed(segment)
                 arrivals, now_ns, due_ns = self.arrivals, self.now_ns, self._due_ns
                 latest = None
+                known = b""
         self.arrivals, self.now_ns = arrivals, now_ns
 
     def feed(self, segment: Segment) -> list[Event]:
@@ -275,7 +292,7 @@ class Connections:
                 # Half the price of calling the class: a named tuple's own __new__ is a Python function.
                 item = _new(Data, (packet, time_ns, interface, payload))
                 return (
-                    self._gather(way, connection, item)
+                    self._gather(way, connection, item, length)
                     if connection.wanted[side]
                     else [(connection, side, item)]
                 )
@@ -298,10 +315,12 @@ class Connections:
                 self._close(duplex, "end", duplex.cause or self._last, out)
         return out
 
-    def _gather(self, way: _Way, connection: Connection, item: Data) -> list[Event]:
-        """The next bytes in the middle of what is wanted as a whole: keep them until enough has come."""
+    def _gather(self, way: _Way, connection: Connection, item: Data, size: int) -> list[Event]:
+        """The next bytes in the middle of what is wanted as a whole, from packets that carry ``size`` each:
+        keep them until enough has come.
+        """
         _, side, stream, _ = way
-        wanted, size = connection.wanted, len(item.payload)
+        wanted = connection.wanted
         if not stream.gathered:
             too_large = wanted[side] < 2 * size  # joining them would cost more than it saves
             if too_large or len(self._gathering) >= self._limits.gathering_streams:
@@ -317,7 +336,7 @@ class Connections:
                 return out
             self._gathering[stream] = way
         stream.gathered.append(item)
-        wanted[side] -= size
+        wanted[side] -= len(item.payload)
         if wanted[side] > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
             return _NOTHING
         out = []
@@ -391,7 +410,7 @@ class Connections:
     def _close(self, duplex: Duplex, reason: str, cause: Segment, out: list[Event]) -> None:
         """Pass on what is held, tell that the connection is over unless that was told, and forget it."""
         self._pass_on_both(duplex, out)
-        duplex.flush(cause, out)
+        duplex.flush(duplex.cause or cause, out)
         if duplex.over:
             reason = "fin"
         elif duplex.reset_ns is not None:
@@ -451,7 +470,7 @@ class Connections:
 
     def _end_patience(self, duplex: Duplex, segment: Segment, out: list[Event]) -> None:
         self._pass_on_both(duplex, out)
-        if duplex.lose_patience(segment, out):
+        if duplex.lose_patience(duplex.cause or segment, out):
             self._close(duplex, "reset", segment, out)
             return
         self._settle(duplex, out)
@@ -476,5 +495,5 @@ class Connections:
     def _keep_bound(self, cause: Segment, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:
             longest = next(iter(self._held))
-            longest.flush(cause, out)
+            longest.flush(longest.cause or cause, out)
             self._settle(longest, out)

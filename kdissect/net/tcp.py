@@ -26,13 +26,25 @@ if TYPE_CHECKING:
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
+FLAGS = 0xFF
 
-# Ethertype; IPv4: version and header length, total length, flags and fragment offset, protocol; addresses
-# and ports, which are neighbours; sequence, acknowledgment, header length, flags.
-USUAL = Struct(">12xHBxHxxHxBxx12sIIBB")
-USUAL_START = 34  # of the TCP header
-USUAL_SIZE = 54  # up to the end of a TCP header without options
 IPV4_WITHOUT_OPTIONS = 0x45
+
+# The usual packet, TCP over IPv4 over Ethernet. Its fields are taken out by the word: fewer cost less.
+#
+#     kind      ethertype, IP version and header length, type of service
+#     total     bytes from the IP header on
+#     carries   flags and fragment offset, time to live, protocol
+#     ends      addresses and ports, which are neighbours
+#     sequence, acknowledgment
+#     control   length of the TCP header in words, flags
+USUAL = Struct(">12xIHxxIxx12sIIH")
+USUAL_SIZE = 54  # up to the end of a TCP header without options
+USUAL_INTERNET = 14  # where the IP header begins,
+USUAL_TRANSPORT = 34  # ... and the TCP header
+KIND_MASK, USUAL_KIND = 0xFFFFFF00, 0x08004500  # IPv4 without options, of any type of service
+CARRIES_MASK, USUAL_CARRIES = 0x3FFF00FF, TCP  # no more fragments, no fragment offset; the protocol
+USUAL_CONTROL = 0x5000  # at least: no TCP header is shorter than five words
 
 _new = tuple.__new__
 
@@ -58,16 +70,13 @@ class Segments:
         """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
         number, time_ns, interface, data, _ = packet
         if len(data) >= USUAL_SIZE and interface.link_type == ETHERNET:
-            ethertype, version, total, place, protocol, ends, sequence, acknowledgment, size, flags = (
-                USUAL.unpack_from(data)
-            )
-            start, end = USUAL_START + (size >> 4) * 4, 14 + total
+            kind, total, carries, ends, sequence, acknowledgment, control = USUAL.unpack_from(data)
+            start, end = USUAL_TRANSPORT + (control >> 10 & 0x3C), USUAL_INTERNET + total
             if (
-                USUAL_SIZE <= start <= end <= len(data)
-                and ethertype == IPV4
-                and version == IPV4_WITHOUT_OPTIONS
-                and protocol == TCP
-                and not place & 0x3FFF
+                start <= end <= len(data)
+                and kind & KIND_MASK == USUAL_KIND
+                and carries & CARRIES_MASK == USUAL_CARRIES
+                and control >= USUAL_CONTROL
             ):
                 payload = data[start:end]
                 values = (
@@ -77,7 +86,7 @@ class Segments:
                     ends,
                     sequence,
                     acknowledgment,
-                    flags,
+                    control & FLAGS,
                     payload,
                     end - start,
                 )
@@ -158,6 +167,22 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
         payload[header:],
         length - header,
     )
+
+
+def usual_ends(packet: Packet) -> bytes | None:
+    """``Segment.ends`` of the usual packet; None of every other one."""
+    data = packet.data
+    if len(data) < USUAL_SIZE or packet.interface.link_type != ETHERNET:
+        return None
+    ends: bytes
+    kind, total, carries, ends, _, _, control = USUAL.unpack_from(data)
+    is_usual = (
+        kind & KIND_MASK == USUAL_KIND
+        and carries & CARRIES_MASK == USUAL_CARRIES
+        and control >= USUAL_CONTROL
+        and USUAL_TRANSPORT + (control >> 10 & 0x3C) <= USUAL_INTERNET + total <= len(data)
+    )
+    return ends if is_usual else None
 
 
 def reversed_ends(ends: bytes) -> bytes:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kdissect.analysis.naming import mentions
 from kdissect.model import Interface, Packet
-from kdissect.net.ip import TCP
-from kdissect.net.link import ETHERNET, IPV4
-from kdissect.net.tcp import ACK, IPV4_WITHOUT_OPTIONS, USUAL
+from kdissect.net.link import ETHERNET
+from kdissect.net.tcp import ACK, USUAL, USUAL_CARRIES, USUAL_CONTROL, USUAL_KIND
 from kdissect.pipeline import Dissection
 from kdissect.spark.shuffle import HEAD, SCHEMA
 
@@ -42,7 +41,7 @@ Row: TypeAlias = tuple[Key, int, int, int, int, bytes]
 _NUMBER_BITS = 40
 
 # Of no connection: a bare acknowledgment opens none.
-_TICK = USUAL.pack(IPV4, IPV4_WITHOUT_OPTIONS, 40, 0, TCP, bytes(12), 0, 0, 5 << 4, ACK) + bytes(6)
+_TICK = USUAL.pack(USUAL_KIND, 40, USUAL_CARRIES, bytes(12), 0, 0, USUAL_CONTROL | ACK) + bytes(6)
 
 _NEVER_NS = -(1 << 63)
 _new = tuple.__new__

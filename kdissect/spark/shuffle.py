@@ -42,8 +42,8 @@ from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.net.ip import TCP
-from kdissect.net.link import ETHERNET, IPV4, IPV6
-from kdissect.net.tcp import IPV4_WITHOUT_OPTIONS, USUAL, USUAL_SIZE, USUAL_START, Segments, reversed_ends
+from kdissect.net.link import IPV4, IPV6
+from kdissect.net.tcp import IPV4_WITHOUT_OPTIONS, Segments, reversed_ends, usual_ends
 from kdissect.spark.ranges import open_range
 
 if TYPE_CHECKING:
@@ -177,24 +177,6 @@ def shuffled(
     read = (place, range_, source, census, skipped, reading.fault)
     told = RangeTold(*read, arrival, clocks_ns, begin_ns, end_ns)
     yield _row(parts, 0, 0, 0, 0, place, b"", pickle.dumps(told))
-
-
-def usual_ends(packet: Packet) -> bytes | None:
-    """The ends of the connection of the usual packet, which ``Segments`` reads by one look; None of another
-    one.
-    """
-    data = packet.data
-    if len(data) < USUAL_SIZE or packet.interface.link_type != ETHERNET:
-        return None
-    ethertype, version, total, place, protocol, ends, _, _, size, _ = USUAL.unpack_from(data)
-    is_usual = (
-        ethertype == IPV4
-        and version == IPV4_WITHOUT_OPTIONS
-        and protocol == TCP
-        and not place & 0x3FFF
-        and USUAL_SIZE <= USUAL_START + (size >> 4) * 4 <= 14 + total <= len(data)
-    )
-    return ends if is_usual else None
 
 
 def plain(segment: Segment, packet: Packet) -> Packet:

@@ -8,10 +8,10 @@ import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.net.tcp import Segments, endpoints
+from kdissect.net.tcp import Segments, endpoints, usual_ends
 from kdissect.spark import shuffle
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import HEAD, plain, read_ranges, shuffled, usual_ends
+from kdissect.spark.shuffle import HEAD, plain, read_ranges, shuffled
 from tests.disguises import NETWORKS
 from tests.segments import packet
 from tests.shuffling import cut_up

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.net.connection import Connections
+from kdissect.net.runs import payloads
+from kdissect.net.tcp import USUAL, Segments
+from tests.connections import in_one_piece
+from tests.segments import ACK, COOKED, ETHERNET, MILLISECOND, PSH, START_NS, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.model import Packet
+    from kdissect.net.connection import Event
+
+SENT = bytes(range(250)) * 4
+NEVER_NS = START_NS * 2
+
+
+def talk() -> Talk:
+    """Ten packets of a hundred bytes."""
+    return Talk(mss=100).client_sends(SENT)
+
+
+def run_of(packets: list[Packet], now_ns: int = START_NS, due_ns: int = NEVER_NS) -> list[bytes]:
+    """What goes on with the first packet."""
+    stretch = in_one_piece(packets)
+    fields = list(USUAL.unpack_from(packets[0].data))
+    fields[4] += 100
+    return payloads(stretch.data, stretch.places[1:], (0, 54, 154), tuple(fields), now_ns, due_ns)  # type: ignore[arg-type]
+
+
+def test_a_run_goes_on_to_its_last_packet() -> None:
+    assert b"".join(run_of(talk().packets)) == SENT[100:]
+
+
+def test_sequence_numbers_begin_anew() -> None:
+    packets = Talk(mss=100, client_start=(1 << 32) - 250).client_sends(SENT).packets
+    assert b"".join(run_of(packets)) == SENT[100:]
+
+
+def other_flags(packet: Packet) -> Packet:
+    data = bytearray(packet.data)
+    data[47] = ACK | PSH if data[47] == ACK else ACK
+    return packet._replace(data=bytes(data))
+
+
+def with_byte(place: int) -> Callable[[Packet], Packet]:
+    def change(packet: Packet) -> Packet:
+        data = bytearray(packet.data)
+        data[place] ^= 1
+        return packet._replace(data=bytes(data))
+
+    return change
+
+
+ENDINGS: dict[str, Callable[[Packet], Packet]] = {
+    "an ethertype": with_byte(13),
+    "a length": with_byte(17),
+    "a fragment": with_byte(21),
+    "a protocol": with_byte(23),
+    "an address": with_byte(29),
+    "a port": with_byte(35),
+    "a sequence number": with_byte(41),
+    "an acknowledgment": with_byte(45),
+    "a header length": lambda packet: packet._replace(data=packet.data[:46] + b"\x60" + packet.data[47:]),
+    "flags": other_flags,
+    "a cut": lambda packet: packet._replace(data=packet.data[:-1]),
+    "time goes back": lambda packet: packet._replace(time_ns=packet.time_ns - 2 * MILLISECOND),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_run_ends_with_what_is_not_of_it(ending: str) -> None:
+    packets = talk().packets
+    packets[5] = ENDINGS[ending](packets[5])
+    assert b"".join(run_of(packets)) == SENT[100:500]
+
+
+def test_a_run_ends_when_something_is_due() -> None:
+    packets = talk().packets
+    assert b"".join(run_of(packets, due_ns=packets[3].time_ns)) == SENT[100:300]
+
+
+def told(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event], Connections]:
+    """Events of which whoever takes them wants so many bytes together."""
+    connections, segments = Connections(), Segments()
+    out: list[Event] = []
+    for stretch in [packets] if at_once else [[packet] for packet in packets]:
+        for events in connections.along(in_one_piece(stretch), segments.feed):
+            for connection, side, item in events:
+                connection.wanted[side] = count
+                out.append((connection, side, item))
+    return out + connections.close(), connections
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.sampled_from(sorted(ENDINGS))), max_size=3),
+    st.sampled_from([0, 150, 300, 450, 2000]),
+    st.sampled_from([ETHERNET, COOKED]),
+    st.booleans(),
+)
+def test_a_run_tells_what_its_packets_tell_one_by_one(
+    changes: list[tuple[int, str]], wanted: int, link_type: int, acks: bool
+) -> None:
+    made = Talk(mss=100, link_type=link_type).handshake()
+    for place in range(3):
+        made.client_sends(SENT[place * 400 : place * 400 + 400])
+        if acks:
+            made.broker_acks()
+    packets = made.finish().packets
+    for place, ending in changes:
+        packets[3 + place] = ENDINGS[ending](packets[3 + place])
+    (events, connections), (others, other_connections) = (
+        told(packets, wanted, at_once=at_once) for at_once in (True, False)
+    )
+    assert [event[1:] for event in events] == [event[1:] for event in others]
+    seen, others_seen = (
+        (each.arrivals, each.now_ns, each.counts) for each in (connections, other_connections)
+    )
+    assert seen == others_seen
