@@ -5,11 +5,13 @@
 * Tests marked ``tools`` or ``tshark`` may be skipped where tshark or tcpdump is missing; not in CI, which
   installs both. Those marked ``live`` may be skipped where no packet socket can be opened, those marked
   ``spark`` where pyspark or Java is missing; not in CI as root.
+* With ``-n`` several processes run the units of tests/workers.py.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +20,10 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-_TOLD = pytest.StashKey[dict[str, list[str]]]()
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
+_TOLD = "told"
 _NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
 
 settings.register_profile(
@@ -52,19 +57,31 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    from tests.workers import Units
+
+    by_default = config.option.dist == "load"  # --dist may ask for another
+    return Units(config, log) if by_default else None
+
+
 @pytest.fixture
-def told(pytestconfig: pytest.Config) -> Callable[..., None]:
+def told(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Have a line printed at the end of the run, in a section."""
-    sections = pytestconfig.stash.setdefault(_TOLD, {})
 
     def tell(line: str, section: str = "captures with loss and damage") -> None:
-        sections.setdefault(section, []).append(line)
+        request.node.user_properties.append((_TOLD, (section, line)))  # a report carries it from any process
 
     return tell
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for section, lines in config.stash.get(_TOLD, {}).items():
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    sections: dict[str, list[str]] = {}
+    for report in chain(*terminalreporter.stats.values()):
+        for name, said in getattr(report, "user_properties", ()):
+            if name == _TOLD and report.when == "call":
+                sections.setdefault(said[0], []).append(said[1])
+    for section, lines in sections.items():
         terminalreporter.section(section)
         for line in lines:
             terminalreporter.line(line)

@@ -268,8 +268,8 @@ def test_where_is_one_more_criterion() -> None:
         ({"partition": ["1"]}, True),
         ({"group": ["a"]}, True),
         ({"error": ["*"]}, True),
-        ({"where": Where("", lambda _: True, needs_bodies=True)}, True),
-        ({"where": Where("", lambda _: True, needs_bodies=False)}, False),
+        ({"where": Where("", bool, needs_bodies=True)}, True),
+        ({"where": Where("", bool, needs_bodies=False)}, False),
     ],
     ids=str,
 )

@@ -6,8 +6,9 @@ import gzip
 import os
 import pty
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,12 +41,15 @@ class Piped:
         self.is_open = True
 
     def write(self, some: bytes) -> None:
-        try:
+        """Write it while the screen is read: who waits for a terminal reads no pipe."""
+        writer = Thread(target=self._write, args=(some,))
+        writer.start()
+        self.terminal.until(lambda: not writer.is_alive())
+
+    def _write(self, some: bytes) -> None:
+        with suppress(BrokenPipeError):  # it has ended, which its screen says too
             while some:
                 some = some[os.write(self.pipe, some) :]
-        except BrokenPipeError:
-            self.terminal.ends()
-            pytest.fail(f"it has ended:\n{self.terminal.text}")
 
     def end(self) -> None:
         if self.is_open:

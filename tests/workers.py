@@ -1,0 +1,32 @@
+"""Files of tests -> units, each of which one process runs whole where ``-n`` shares the tests among several.
+
+A file is a unit: what its module keeps is made once. Files that cannot run beside each other are one: those
+with Spark, which has one session in a process, and those that listen to an interface or talk on one, because
+they count what passes there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).resolve().parent.parent
+TALKS = re.compile(r"^from tests\.(cli\.living|loopback|terminal) import", re.MULTILINE)
+
+
+@cache
+def unit(file: str) -> str:
+    """The unit of a file of tests, which is named as in a test's id."""
+    if "/spark/" in file:
+        return "spark"
+    return "live" if TALKS.search((ROOT / file).read_text(encoding="utf-8")) else file
+
+
+class Units(LoadScopeScheduling):
+    """Gives each process a unit after the other; that of most tests first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid.partition("::")[0])
