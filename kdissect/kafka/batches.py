@@ -15,11 +15,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from crc32c import crc32c
-
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 from kdissect.kafka.aborted import AbortedTransactions
 from kdissect.kafka.compression import Budget
+from kdissect.kafka.crc import crc32c
 from kdissect.kafka.internal.control import open_control_record
 from kdissect.kafka.messageset import read_messages
 from kdissect.kafka.recordbatch import Record, int64, read_batch

@@ -46,10 +46,14 @@ class JsonLines:
         """Write one: what the columns are of."""
         self.add(json_bytes({name: get(row) for name, get in self._getters}) + b"\n")
 
-    def add(self, line: bytes) -> None:
-        """Write what is a line already."""
+    def add(self, lines: bytes) -> None:
+        """Write what is a line already, or several."""
+        if len(lines) > self._most_bytes:
+            self.close()
+            self._write(lines)
+            return
         held = self._held
-        held += line
+        held += lines
         if len(held) > self._most_bytes:
             self.close()
 

@@ -14,7 +14,6 @@ not a letter, a digit or one of ``._-`` is written as ``%2F``, so that no name l
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from kdissect.errors import OutputError
@@ -150,6 +149,8 @@ def name_of_topic(topic: str) -> str:
     name = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in raw)
     if len(name) <= _MOST_NAME:
         return name
+    from hashlib import blake2b  # which loads OpenSSL, for few names
+
     return f"{name[:_MOST_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
 
 

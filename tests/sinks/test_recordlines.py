@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.pipeline import dissect
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.recordcolumns import RECORD
-from kdissect.sinks.recordlines import OWN, RecordLines
+from kdissect.sinks.recordlines import MORE, OWN, RecordLines
 from samples.golden import captures, name_of
 from tests.carried_records import fetch, produce
 from tests.record_batches import CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch
@@ -88,8 +89,28 @@ def test_what_the_columns_of_a_batch_say_can_hold_anything() -> None:
     assert lines.count(b'"key":"%b{}"') == 5
 
 
-def test_own_columns_stand_in_their_order() -> None:
-    assert [column.name for column in RECORD if column.name in OWN] == list(OWN)
+def test_own_columns_stand_in_their_order_and_more_behind_them() -> None:
+    assert [column.name for column in RECORD if column.name in (*OWN, *MORE)] == [*OWN, *MORE]
+
+
+@pytest.mark.parametrize("odd", [(), (0,), (63, 64), (149,), range(150)])
+def test_batches_that_are_written_in_several_pieces(odd: Iterable[int]) -> None:
+    """Among others some that say more: of a trace, of schemas, of nothing though they begin as those do."""
+    mores = cycle((
+        Item(headers=((b"b3", b"80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1"), (b"a", None))),
+        Item(b"\0\0\1\x86\xa1avro", b"\0\0\0\0\x07avro"),
+        Item(b"", b"\0"),
+        Item(b"\xff", None),
+    ))  # fmt: skip
+    items = [Item(b"%d" % place, b'"%d"' % place) for place in range(150)]
+    for place in odd:
+        items[place] = next(mores)
+    same(fetch(batch(items)), produce(batch(items)))
+
+
+def test_what_is_longer_than_what_is_held_is_written_in_its_order() -> None:
+    short, long = batch([Item(b"k", b"v")] * 5), batch([Item(b"k", bytes(3000))] * 50)
+    same(fetch(short + long + short + long))
 
 
 @pytest.mark.parametrize("path", captures(), ids=name_of)
