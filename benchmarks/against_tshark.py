@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from traffic import WORKS, make
+from traffic import WORKS, make_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -220,7 +220,8 @@ def main(arguments: list[str]) -> int:
         for work in asked.works or WORKS:
             capture = Path(directory) / f"{work}.pcap"
             megabytes = FULL_MEGABYTES.get(work, 1000) if asked.full else asked.megabytes
-            made = make(work, capture, int(megabytes * 1e6), codec=asked.codec, connections=asked.connections)
+            size = int(megabytes * 1e6)
+            made = make_apart(work, capture, size, codec=asked.codec, connections=asked.connections)
             size = capture.stat().st_size
             label = f"{work} {asked.codec} {size / 1e6:.0f} MB, {made.packets:,} packets"
             expected = made.records if asked.doing == "records" else made.exchanges

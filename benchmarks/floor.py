@@ -15,10 +15,14 @@ import mmap
 import struct
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lz4.frame
 import zstandard
 from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _PACKET = struct.Struct("<8x2I")
 _TCP = 14 + 20 + 32  # where the payload begins, in a packet
@@ -34,18 +38,20 @@ def text_end(data: bytes, at: int) -> int:
     return at + 2 + max(0, int.from_bytes(data[at : at + 2], "big", signed=True))
 
 
-def batch_of(request: tuple[int, int] | None, data: bytes) -> bytes:
-    """The one batch of a Produce request or of a Fetch response; nothing of the others."""
+def batches_of(request: tuple[int, int] | None, data: bytes) -> Iterator[bytes]:
+    """The one batch of a Produce request, or that of each partition of a Fetch response."""
     if request == _PRODUCE_8:
         at = text_end(data, text_end(data, 8)) + 6 + 4  # client id, transactional id, acks, timeout; topics
         at = text_end(data, at) + 4 + 4  # partitions, index
+        yield data[at + 4 : at + 4 + int.from_bytes(data[at : at + 4], "big")]
     elif request == _FETCH_11:
-        at = text_end(data, 4 + 4 + 2 + 4 + 4) + 4 + 4 + 2 + 3 * 8  # partitions, index, error, three offsets
-        at += 4 + 16 * max(0, int.from_bytes(data[at : at + 4], "big", signed=True)) + 4
-    else:
-        return b""
-    size = int.from_bytes(data[at : at + 4], "big", signed=True)
-    return data[at + 4 : at + 4 + size]
+        at = text_end(data, 4 + 4 + 2 + 4 + 4) + 4  # the one topic, partitions
+        for _ in range(int.from_bytes(data[at - 4 : at], "big")):
+            at += 4 + 2 + 3 * 8  # index, error, three offsets
+            at += 4 + 16 * max(0, int.from_bytes(data[at : at + 4], "big", signed=True)) + 4
+            size = int.from_bytes(data[at : at + 4], "big")
+            yield data[at + 4 : at + 4 + size]
+            at += 4 + size
 
 
 def open_batch(batch: bytes) -> int:
@@ -89,18 +95,19 @@ def walk(data: mmap.mmap) -> tuple[int, int]:
         if of_frame[1] < of_frame[0]:
             continue
         frame = b"".join(waiting[ends])[4:]
+        batches: Iterable[bytes]
         waiting[ends].clear()
         of_frame[0] = of_frame[1] = 0
         if ends[10:12] == b"\x23\x84":  # to port 9092: a request
             key, version = struct.unpack_from(">hh", frame)
             asked[ends, frame[4:8]] = (key, version)
-            batch = batch_of((key, version), frame) if key == _PRODUCE_8[0] else b""
+            batches = batches_of((key, version), frame) if key == _PRODUCE_8[0] else ()
         else:
             back = ends[4:8] + ends[:4] + ends[10:12] + ends[8:10]
             request = asked.pop((back, frame[:4]))
             exchanges += 1
-            batch = batch_of(request, frame) if request == _FETCH_11 else b""
-        if batch:
+            batches = batches_of(request, frame) if request == _FETCH_11 else ()
+        for batch in batches:
             records += open_batch(batch)
     return exchanges, records
 

@@ -3,11 +3,9 @@
     python benchmarks/growth.py [WORK ...] [--megabytes 100] [--times 10] [--rounds 3]
 
 Writes each kind of traffic (traffic.py) in two sizes, the larger ten times the smaller, runs `kdissect read`
-on
-both by turns, and prints medians: processor time for each megabyte, a start of the program (on a capture of
-    one
-exchange) subtracted, the ratio of the two, and the peak of resident memory. Of `short`, connections with one
-exchange each, 1300 megabytes are a million.
+on both by turns, and prints medians: processor time for each megabyte, a start of the program (on a capture
+of one exchange) subtracted, the ratio of the two, and the peak of resident memory. Of `short`, connections
+with one exchange each, 1300 megabytes are a million.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from against_tshark import Cost, machine, programs, run
-from traffic import WORKS, make
+from traffic import WORKS, make_apart
 
 
 def main(arguments: list[str]) -> int:
@@ -39,7 +37,8 @@ def main(arguments: list[str]) -> int:
             sizes = (0, asked.megabytes, asked.megabytes * asked.times)
             captures = [Path(directory) / f"{place}.pcap" for place in range(len(sizes))]
             made = [
-                make(work, path, max(1, int(size * 1e6))) for path, size in zip(captures, sizes, strict=True)
+                make_apart(work, path, max(1, int(size * 1e6)))
+                for path, size in zip(captures, sizes, strict=True)
             ]
             costs: list[list[Cost]] = [[] for _ in captures]
             for number in range(asked.rounds + 1):  # the first round fills the caches
