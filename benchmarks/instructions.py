@@ -1,0 +1,97 @@
+"""Where does the work go? Bytecode instructions for each packet, exchange or record, by function.
+
+    python benchmarks/instructions.py "read" chatty exchanges [--rows 20]
+    python benchmarks/instructions.py "records --json" loopback records
+
+Runs a command on two captures of made-up traffic (traffic.py) and divides the difference by what the longer
+one has more: so what a start takes is left out, and what else the machine does changes nothing. Instructions
+are not time: one that copies a megabyte counts as one that adds two numbers. For that there is py-spy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from click.testing import CliRunner
+
+from benchmarks.traffic import WORKS, Made, make
+from kdissect.cli.main import kdissect
+
+SIZES = {"chatty": (60_000, 160_000), "short": (100_000, 300_000)}  # bytes; of small packets few will do
+OTHER_SIZES = (6_000_000, 12_000_000)
+
+Function = tuple[str, str]
+"""Its name, and where it stands."""
+
+
+def counted(command: list[str]) -> tuple[Counter[Function], Counter[Function]]:
+    """Instructions and calls of each function in a run of kdissect."""
+    instructions: Counter[Function] = Counter()
+    calls: Counter[Function] = Counter()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        code = frame.f_code
+        function = code.co_qualname, code.co_filename.rpartition("kdissect/")[2]
+        if event == "opcode":
+            instructions[function] += 1
+        elif event == "call":
+            calls[function] += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        result = CliRunner().invoke(kdissect, command)
+    finally:
+        sys.settrace(None)
+    if result.exit_code:
+        raise SystemExit(result.output)
+    return instructions, calls
+
+
+def room(function: Function) -> str:
+    """The folder that a function stands in."""
+    _, file = function
+    if file.startswith("<"):
+        return "generated"  # decoders and collectors, from the schema; constructors
+    return file.partition("/")[0] if file.count("/") < 3 else "libraries"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("command")
+    parser.add_argument("work", choices=WORKS)
+    parser.add_argument("each", choices=Made._fields)
+    parser.add_argument("--rows", type=int, default=20)
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        captures = [Path(directory) / name for name in ("short.pcap", "long.pcap")]
+        sizes = SIZES.get(asked.work, OTHER_SIZES)
+        made = [make(asked.work, *pair, connections=2) for pair in zip(captures, sizes, strict=True)]
+        commands = [[*asked.command.split(), "-j", "1", str(capture)] for capture in captures]
+        for command in commands:  # compiles decoders, fills caches
+            CliRunner().invoke(kdissect, command)
+        (less, _), (more, calls) = (counted(command) for command in commands)
+    one, other = (getattr(each, asked.each) for each in made)
+    shares = {function: (more[function] - less[function]) / (other - one) for function in more}
+    rooms: Counter[str] = Counter()
+    for function, share in shares.items():
+        rooms[room(function)] += share  # type: ignore[assignment]
+    print(
+        f"{asked.command} of {asked.work}: {sum(shares.values()):.0f} instructions for each of {asked.each}"
+    )
+    print(", ".join(f"{name} {share:.0f}" for name, share in rooms.most_common() if share >= 1))
+    for function in sorted(shares, key=shares.__getitem__, reverse=True)[: asked.rows]:
+        print(f"{shares[function]:8.1f} {calls[function] / other:6.2f} calls  {function[0]}  {function[1]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
