@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kdissect.spark.arrival import Bundle
     from kdissect.spark.decode import Decoded
     from kdissect.spark.parts import PartTold, Read
+    from kdissect.spark.ranges import Found
     from kdissect.spark.shuffle import RangeTold
 
 
@@ -82,7 +83,7 @@ def decoded(
     arrivals = Arrivals.of(told, every)
     written = [_only(parts.write(job, arrivals, taught, part)) for part in divided[:-1] if part]
     assert not list(parts.write(job, arrivals, taught, divided[-1]))
-    return finished(job, "shuffle", names, written, decode._read(job, told), found.faults)
+    return finished(job, "shuffle", names, written, decode._read(job, told), found)
 
 
 def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Decoded:
@@ -90,18 +91,18 @@ def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **change
     found = find_ranges(names, limits)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
     told = _only(parts.write_alone(job, [None]))
-    return finished(job, "single", names, [told], told.read, found.faults)
+    return finished(job, "single", names, [told], told.read, found)
 
 
 def finished(
-    job: Job, split: str, names: Sequence[str], told: Sequence[PartTold], read: Read, faults: list[str]
+    job: Job, split: str, names: Sequence[str], told: Sequence[PartTold], read: Read, found: Found
 ) -> Decoded:
     """What the driver does in the end."""
     files = {name: job.files(name) for name in job.tables}
     described = decode._described(job, names)
     for name, each in files.items():
         manifest.begin(job.folder / name, each, job.format(), described)
-    read = read._replace(warnings=[*faults, *read.warnings])
+    read = decode._with_unread(read, found)
     return decode._finished(job, described, split, files, told, read, datetime.now(UTC))
 
 

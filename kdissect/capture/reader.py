@@ -59,12 +59,14 @@ class Capture:
             raise CaptureError("stdin as - can be named only once")
         self._named = len(origins)
         self._faults: list[str] = []
+        self._opened: list[Source] = []
         self._sources: list[Source] = []
         self._readers: list[Generator[Stretch, None, None]] = []
         firsts_ns = []
         for origin in origins:
             try:
                 source = Source(origin, limits)
+                self._opened.append(source)
                 firsts_ns.append(None if source.size is None else _first_ns(origin, limits))
             except CaptureError as error:
                 self._faults.append(str(error))
@@ -111,8 +113,10 @@ class Capture:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The files that could be opened, and what reading them has told so far."""
-        return tuple(self._sources)
+        """The files that could be opened, also where nothing can be read of one, and what reading them has
+        told so far.
+        """
+        return tuple(self._opened)
 
     @property
     def packets(self) -> int:

@@ -23,8 +23,8 @@ def lines(name: str) -> list[str]:
 def text(name: str) -> str:
     """Read a file, ``messages/headers.kmsg`` say."""
     # Who loaded this module reads from a zip too, the form in which Spark ships us. importlib.resources does
-    # as well, but loading it takes a tenth of the time of a short run. The folder has to be asked for as it is:
-    # workers have ./kdissect.zip, which Path would call kdissect.zip, and nothing is found under that name.
+    # as well, but loading it takes a tenth of the time of a short run. The folder keeps its name: workers
+    # have ./kdissect.zip, which Path would call kdissect.zip, and nothing is found under that.
     loader: Any = __spec__.loader
     folder, separator, _ = __file__.rpartition(os.sep)
     data: bytes = loader.get_data(f"{folder}{separator}{name}")

@@ -381,7 +381,8 @@ class Connections:
             return
         self._pass_on_both(duplex, out)
         duplex.feed(way.side, segment, self.arrivals, out)
-        duplex.cause = None if duplex.plain or duplex.over else segment
+        waits = not duplex.plain or duplex.streams[0].missing or duplex.streams[1].missing
+        duplex.cause = segment._replace(payload=b"") if waits and not duplex.over else None
         self._settle(duplex, out)
         if not duplex.patient:
             self._be_patient(duplex)

@@ -179,8 +179,7 @@ def decode(
             else:
                 count = tasks or max(2 * _cores(session), -(-size // PART_BYTES))
                 told, read = _shuffled(session, job, found, count, 1 + size // _EXACT_BYTES)
-        read = read._replace(warnings=[*found.faults, *read.warnings])
-        return _finished(job, described, split, files, told, read, started)
+        return _finished(job, described, split, files, told, _with_unread(read, found), started)
 
 
 def _single(session: SparkSession, job: Job) -> tuple[list[PartTold], Read]:
@@ -227,6 +226,12 @@ def _read(job: Job, told: Sequence[RangeTold]) -> Read:
     for name, source in sources.items():
         source.packets = census.files[name].packets if name in census.files else 0
     return Read(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
+
+
+def _with_unread(read: Read, found: Found) -> Read:
+    """The files too that no task was given."""
+    sources, warnings = [*read.sources, *found.unread], [*found.faults, *read.warnings]
+    return read._replace(sources=sources, warnings=warnings)
 
 
 def _taught(lessons: Sequence[TeachingTold]) -> Taught:

@@ -78,7 +78,8 @@ OPTIONS = {
     "decodeAs": "Ports whose traffic is Kafka, whatever it looks like: `tcp.port==9093,kafka`.",
     "showSecrets": "Show credentials, which are withheld otherwise. [false]",
     "limits": "Bounds on what a task holds, as `--limits` takes them: `connections=50000`.",
-    "split": "How tasks share the work: `auto`, `none`, `connections`, `files`. [auto]",
+    "split": "How tasks share the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
+    "[auto]",
     "parts": "How many tasks of `connections`. [cores of the driver]",
     "lookback": "Of `files` and of streams: how many files a task reads before its own. [1]",
     "filesPerTask": "Of `files` and of streams: how many files are a task's own. [1]",

@@ -3,7 +3,7 @@
 none          one task reads all captures
 connections   every task reads all captures, and dissects its share of the connections
 files         a task reads a file, and those just before it in its folder for what began there. An exchange
-              is of the task that owns the file whose packet completes it
+              is of the task that owns the file which has the last of its bytes (owning.py)
 
 Rows are the same by each way, but that files of which the look-back does not reach a connection's beginning
 know it by another id and number, and not what it told at its start. A request whose answer comes after more
@@ -46,6 +46,7 @@ class Part:
         own: those of them whose exchanges are the task's own; empty: all.
         lost: those of them that no task reads behind this one.
         begins: whether the captures begin where these do.
+        all_begin: whether that is so of all parts.
         is_last: whether they end where these do.
         share: of the connections; None: all.
         first_ns: of the first packet of all tasks; None: there is none.
@@ -57,6 +58,7 @@ class Part:
     own: tuple[str, ...] = ()
     lost: frozenset[str] = frozenset()
     begins: bool = True
+    all_begin: bool = False
     is_last: bool = True
     share: Share | None = None
     first_ns: int | None = None
@@ -129,7 +131,9 @@ def by_files(
             f"{asked.table} are of all files together, not by file; there are {', '.join(sorted(_BY_FILE))}"
         )
     parts = []
-    for start in range(before, len(paths), asked.files_per_task):
+    starts = range(before, len(paths), asked.files_per_task)
+    all_begin = ends and gone == 0 and all(start <= asked.lookback for start in starts)
+    for start in starts:
         own = tuple(paths[start : start + asked.files_per_task])
         end = start + len(own)
         window = tuple(paths[max(0, start - asked.lookback) : end])
@@ -139,6 +143,7 @@ def by_files(
                 own=own,
                 lost=frozenset(window[: max(0, len(window) - asked.lookback)]),
                 begins=gone == 0 and start <= asked.lookback,
+                all_begin=all_begin,
                 is_last=ends and end == len(paths),
                 first_ns=first_ns,
                 taught=taught,

@@ -66,12 +66,14 @@ class Found(NamedTuple):
         first_ns: time of the first packet of all; None where there is none.
         ranges: of all files, in this order.
         faults: why some files are not among them.
+        unread: those of them that are there.
     """
 
     paths: list[str]
     first_ns: int | None
     ranges: list[Range]
     faults: list[str]
+    unread: list[Source]
 
 
 def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> Found:
@@ -82,13 +84,17 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
     """
     begun: list[tuple[int, str]] = []
     faults: list[str] = []
+    unread: list[Source] = []
     first_ns = None
     for name in names:
         try:
-            begins_ns = _first_ns(name, limits)
+            source = Source(name, limits)
+            unread.append(source)
+            begins_ns = _first_ns(source)
         except CaptureError as error:
             faults.append(str(error))
             continue
+        unread.remove(source)
         begun.append((begins_ns or 0, name))
         if begins_ns is not None:
             first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
@@ -98,7 +104,7 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
     begun.sort(key=lambda each: each[0])
     paths = [name for _, name in begun]
     ranges = [each for rank, name in enumerate(paths) for each in _divided(rank, name, limits, size)]
-    return Found(paths, first_ns, ranges, faults)
+    return Found(paths, first_ns, ranges, faults, unread)
 
 
 def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | Lull]]:
@@ -195,12 +201,11 @@ class _Described(Section):
             self.head += bytes(self._window.data[pos : pos + total])
 
 
-def _first_ns(name: str, limits: Limits) -> int | None:
+def _first_ns(file: Source) -> int | None:
     """Time of a file's first packet, None where it has none."""
-    source = Source(name, limits, block_bytes=_GLANCE_BYTES)
-    if source.size is None:
-        raise CaptureError(f"{name}: is no file, so that tasks cannot read it")
-    with closing(packets_of(source)) as packets:
+    if file.size is None:
+        raise CaptureError(f"{file.name}: is no file, so that tasks cannot read it")
+    with closing(packets_of(Source(file.name, file.limits, block_bytes=_GLANCE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
 

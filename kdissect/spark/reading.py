@@ -4,10 +4,12 @@ batch hold.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
+from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection
 from kdissect.spark.batches import TableBatches
@@ -53,8 +55,10 @@ def _of_all(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[s
     try:
         with open_capture(*part.paths, limits=asked.limits) as capture:
             yield from _of_capture(capture, part, asked, batches)
-    except CaptureError:  # nothing of it can be read; others can, or the plan had said so
-        return
+    except CaptureError as error:  # nothing of it can be read; others can, or the plan had said so
+        with suppress(CaptureError):
+            sources = [Source(path, asked.limits) for path in part.paths]
+            yield from batches.close(sources if asked.table == "captures" else (), [str(error)])
 
 
 def _of_capture(

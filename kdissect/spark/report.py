@@ -86,6 +86,23 @@ def report(
     Raises:
         UsageError: there is no such job, table, column or length.
     """
+    modules = check(jobs, window, by)
+    from kdissect.spark.tables import tables
+
+    needed = dict.fromkeys(table for module in modules.values() for table in module.TABLES)
+    frames = tables(session, folder, needed)
+    return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
+
+
+def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[str, ModuleType]:
+    """Whether ``report`` can do what it is asked for. Needs pyspark, and no session.
+
+    Returns:
+        The modules of the jobs.
+
+    Raises:
+        UsageError: there is no such job, column or length.
+    """
     for name in jobs:
         if name not in JOBS:
             raise UsageError(f'no job "{name}"{did_you_mean(name, JOBS)}; there are {", ".join(JOBS)}')
@@ -95,11 +112,11 @@ def report(
         if column not in known:
             there = f"there are {', '.join(known)}" if known else "none of these jobs has any"
             raise UsageError(f'no rows by "{column}"{did_you_mean(column, known)}; {there}')
-    from kdissect.spark.tables import tables
+    if window is not None:
+        from kdissect.spark.jobs.keys import length_us
 
-    needed = dict.fromkeys(table for module in modules.values() for table in module.TABLES)
-    frames = tables(session, folder, needed)
-    return [(name, _run(name, module, frames, window, by, sketches)) for name, module in modules.items()]
+        length_us(window)
+    return modules
 
 
 def write_page(

@@ -205,6 +205,7 @@ def test_bad_files_among_good_ones_are_warnings(tmp_path: Path) -> None:
             f"{broken}: packet 2 claims 4294967295 captured bytes, more than 16777216, at byte 45",
         ]
         assert capture.packets == 1 + len(EXAMPLE)
+        assert [source.name for source in capture.sources] == [text, good, broken]
 
 
 def test_nothing_but_bad_files(tmp_path: Path) -> None:

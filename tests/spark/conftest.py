@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-PLACE = Place(master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes that live a minute: to compile well what runs once takes longer than to run it."""
+PLACE = Place(
+    master="local[2]",
+    conf={
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",  # likewise
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+    },
+)
 
 
 def why_not() -> str | None:

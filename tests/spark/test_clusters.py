@@ -20,7 +20,7 @@ import pytest
 from kdissect.cli.main import main
 from kdissect.sinks.tables.catalogue import TABLES
 from tests.exports import parquet_rows
-from tests.spark.conftest import why_not
+from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.installed import without
 
 if TYPE_CHECKING:
@@ -56,7 +56,12 @@ def elsewhere(tmp_path: Path) -> dict[str, str]:
         [python, "-c", "import kdissect"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "No module named 'kdissect'" in nothing.stderr
-    return {**os.environ, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+    }
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def check(lines: list[str], folder: Path) -> None:
     end = lines.index("]")
     workers = [need["found"] for need in json.loads("\n".join(lines[: end + 1])) if need["name"] == "workers"]
     assert workers
-    assert all("/kdissect.zip/kdissect, " in found for found in workers)
+    assert all("/kdissect.zip/kdissect, " in found for found in workers), workers
     assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0
     for name in ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies"):
         assert _rows(folder / "tables", name) == _rows(folder / "here", name), name

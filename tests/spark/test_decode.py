@@ -1,5 +1,5 @@
 """``decode`` with Spark. That parts together write what one process writes, whatever the capture, is tested
-without it in test_parts.py.
+without it in test_parts.py; that all ways to tables have the same rows in test_every_way.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
-SOME = ("kafka-4-transactions", "kafka-0.10.2", "midstream")
+SMALL_MB, LARGE_MB = (30, 300) if IS_DEEP else (10, 60)
 TABLES = ("exchanges", "partitions", "connections", "groups", "topic_ids", "anomalies", "captures")
 
 
@@ -97,19 +97,9 @@ def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", SAMPLES if IS_DEEP else SOME)
-def test_all_samples(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    names = cut_up(packets_of(name), tmp_path / "ring", 20)
-    options: dict[str, Any] = {"form": "jsonl", "partition_by": ()}
-    decode(spark, names, tmp_path / "many", split="shuffle", range_bytes=20_000, tasks=3, **options)
-    alone(names, tmp_path / "one", tables=TABLES)
-    assert counted(tmp_path / "many") == counted(tmp_path / "one")
-
-
-@pytest.mark.deep
 def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_path: Path) -> None:
     peaks = {}
-    for megabytes in (30, 300):
+    for megabytes in (SMALL_MB, LARGE_MB):
         capture = tmp_path / f"{megabytes}.pcap"
         made = make("bulk", capture, megabytes * 1_000_000)
         folder = tmp_path / str(megabytes)
@@ -117,8 +107,8 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
         assert done.rows["exchanges"] == made.exchanges
         capture.unlink()
         peaks[megabytes] = max(_peaks_kib(spark))
-    assert peaks[300] < peaks[30] + 40 * 1024
-    assert peaks[300] < 400 * 1024
+    assert peaks[LARGE_MB] < peaks[SMALL_MB] + 40 * 1024
+    assert peaks[LARGE_MB] < 400 * 1024
 
 
 def _peaks_kib(spark: SparkSession) -> list[int]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.spark.options import FILES
+from kdissect.spark.batches import columns_of
+from kdissect.spark.options import FILES, parse
+from kdissect.spark.planning import plan
+from kdissect.spark.reading import read
 from samples.golden import ROOT, captures, name_of
+from tests.damage import DAMAGES
+from tests.frames import heartbeat_answers, heartbeats
 from tests.rings import packets_of, pieces, write
+from tests.segments import START_NS, Talk
 from tests.sources import BY_FILE, OF_FILES, OF_STARTS, rows
 
 if TYPE_CHECKING:
+    from collections import Counter
     from pathlib import Path
 
-    from kdissect.model import Packet
+IDENTITY = {"client_port", "broker_port", "correlation_id", "api", "request_bytes", "response_bytes", "time"}
 
 
 @pytest.mark.parametrize("name", ["quickstart", "mock-rebalance", "tansu-sasl"])
@@ -39,17 +48,63 @@ def test_what_a_cut_costs_is_told(tmp_path: Path) -> None:
     assert 0 < lost <= given_up.total()
 
 
+@pytest.mark.parametrize("files", [10, 40])
+def test_what_is_held_back_for_lost_packets_is_told_by_the_file_that_has_it(
+    files: int, tmp_path: Path
+) -> None:
+    """Patience lasts longer than a file; nothing is lost but what is counted, and nothing is told twice."""
+    packets = packets_of(ROOT / "samples" / "mock-librdkafka.pcap")
+    left = DAMAGES["10 % lost, duplicated, shuffled"](packets, Random(1)).packets
+    pieces(left, tmp_path, files)
+    whole, cut = told(tmp_path), told(tmp_path, split=FILES)
+    given_up = rows(tmp_path, "anomalies", split=FILES, where='"given_up" in anomalies.kind')
+    assert whole.total() > 150
+    assert not cut - whole
+    assert (whole - cut).total() <= given_up.total()
+
+
 def test_packets_between_which_a_file_ends_may_come_in_another_order(tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")
     swapped = list(packets)
     half = len(packets) // 2
     swapped[half - 1], swapped[half] = swapped[half], swapped[half - 1]
     numbered = [packet._replace(number=number) for number, packet in enumerate(swapped, 1)]
-    _in_two(numbered, half, tmp_path)
+    write(tmp_path / "1.pcapng", numbered[:half])
+    write(tmp_path / "2.pcapng", numbered[half:])
     expected = rows(tmp_path, "exchanges", split="none")
     assert rows(tmp_path, "exchanges", split=FILES) == expected
 
 
-def _in_two(packets: list[Packet], half: int, folder: Path) -> None:
-    write(folder / "1.pcapng", packets[:half])
-    write(folder / "2.pcapng", packets[half:])
+def test_bytes_that_come_in_the_next_file_complete_it_there(tmp_path: Path) -> None:
+    """Of three answers the first lacks its beginning at the end of a file; the others are of that file."""
+    talk = Talk()
+    talk.handshake()
+    cuts = []
+    for first in (1, 3):
+        talk.client_sends(b"".join(heartbeats(2, first=first)))
+        talk.broker_sends(b"".join(heartbeat_answers(2, first=first)))
+        cuts.append(len(talk.packets))
+    talk.client_sends(b"".join(heartbeats(4, first=5)))
+    talk.broker_sends(b"".join(heartbeat_answers(1, first=5)))
+    answers = b"".join(heartbeat_answers(3, first=6))
+    talk.broker_sends(answers[:6])
+    late = talk.packets.pop()
+    talk.broker_sends(answers[6:])
+    cuts.append(len(talk.packets))
+    talk.packets.append(late)
+    talk.client_sends(b"".join(heartbeats(1, first=9)))
+    talk.broker_sends(b"".join(heartbeat_answers(1, first=9)))
+    packets = [packet._replace(time_ns=START_NS + place) for place, packet in enumerate(talk.packets)]
+    for begin, end in pairwise((0, *cuts, len(packets))):
+        write(tmp_path / f"{begin:03}.pcapng", packets[begin:end])
+    assert told(tmp_path).total() == 9
+    assert told(tmp_path, split=FILES) == told(tmp_path)
+    asked = parse({"path": str(tmp_path), "split": FILES, "kind": "answered"})
+    parts = plan(asked, ["number"])
+    assert [sum(batch.num_rows for batch in read(part, asked, ["number"])) for part in parts] == [2, 2, 3, 2]
+
+
+def told(folder: Path, **options: str) -> Counter[str]:
+    """What was answered, by the messages themselves, not by what is known of their connection."""
+    but = {column.name for column in columns_of("exchanges")} - IDENTITY
+    return rows(folder, "exchanges", but, kind="answered", **options)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_captures_are_decoded_from_it(
 ) -> None:
     shown = from_zip(package, tmp_path, "-m", "kdissect", "read", "--json", str(SAMPLE))
     assert shown == run(capsys, "read", "--json", str(SAMPLE)).out
+
+
+def test_a_worker_has_it_in_its_own_folder(package: Path, tmp_path: Path) -> None:
+    """Where Spark calls it ``./kdissect.zip``."""
+    shutil.copy(package, tmp_path)
+    code = "from kdissect.kafka.apis import find; print(find('Fetch').key)"
+    assert (
+        from_zip(
+            Path("./kdissect.zip"), tmp_path, "-c", f"import sys; sys.path[1] = './kdissect.zip'; {code}"
+        )
+        == "1\n"
+    )
 
 
 def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.spark.conftest import PLACE, why_not
+from tests.spark.conftest import PLACE, QUICK_JAVA, why_not
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "spark.md"
@@ -35,7 +35,7 @@ def commands(text):
         assert main(matched) == 0, command
 
 failed = 0
-with session(Place(%r, None, %r), Path("spark.log")) as spark:
+with session(Place(*%r), Path("spark.log")) as spark:
     names = {"spark": spark}
     for kind, text in %r:
         print("=====", text.splitlines()[0], flush=True)
@@ -87,40 +87,38 @@ def test_the_page_has_blocks_of_all_kinds() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.spark
-@pytest.mark.deep
-def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
-    told = [(block.kind, block.text) for block in blocks() if not block.where]
-    walk = WALK % (PLACE.master, dict(PLACE.conf), told)
+def walk(folder: Path, told: list[tuple[str, str]], place: tuple[object, ...]) -> str:
+    """Run blocks in one session; what they print."""
     done = subprocess.run(
-        [sys.executable, "-c", walk],
-        cwd=share(tmp_path),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", WALK % (place, told)],
+        cwd=share(folder),
+        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,
         timeout=1800,
         check=False,
     )
     assert done.returncode == 0, done.stdout[done.stdout.find("FAILED") :][:3000] + done.stderr[-2000:]
-    for expected in ("Latency", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"', "checkpoint"):
-        assert expected in done.stdout + " ".join(map(str, (tmp_path / "stream").iterdir())), expected
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.deep
+def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
+    told = [(block.kind, block.text) for block in blocks() if not block.where]
+    out = walk(tmp_path, told, (PLACE.master, None, dict(PLACE.conf)))
+    for expected in ("Latency", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"'):
+        assert expected in out, expected
+    assert (tmp_path / "stream" / "checkpoint").exists()
 
 
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
-    folder = share(tmp_path)
-    commands = [line for block in blocks() if block.where == "cluster" for line in block.text.splitlines()]
-    assert commands
-    for command in commands:
-        words = command.replace(MASTER, LOCAL_CLUSTER).replace("/share/", f"{folder}/").split()
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=1800,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    assert "Latency" in done.stdout
+    told = [
+        (block.kind, block.text.replace(MASTER, f"'{LOCAL_CLUSTER}'").replace("/share/", f"{tmp_path}/"))
+        for block in blocks()
+        if block.where == "cluster"
+    ]
+    assert told
+    assert "Latency" in walk(tmp_path, told, (LOCAL_CLUSTER,))

@@ -106,6 +106,8 @@ def _tell(done: Decoded, folder: Path) -> None:
         warn(f"{folder} holds this export already; --overwrite makes it again")
         return
     close(done, done, shown=done.rows.get("exchanges", done.counts["exchanges"]), complete=True)
+    if unresolved := done.counts["unresolved topic ids"]:
+        warn(f"{many(unresolved, 'topic id')} whose name no capture tells")
     rows = facts(*(f"{name} {count:,}" for name, count in done.rows.items()))
     by = many(done.tasks, "task")
     warn(f"{many(done.files, 'file')} of {size(done.bytes)} written to {folder} by {by}; rows: {rows}")

@@ -14,6 +14,7 @@ from kdissect.cli.spark.folders import address
 from kdissect.cli.terminal import output, wants_colour, warn, width
 from kdissect.sinks.phrases import listed
 from kdissect.spark import report as reporting
+from kdissect.spark.needs import demand, packages
 from kdissect.spark.report import JOBS, ROWS
 from kdissect.spark.session import session
 
@@ -109,6 +110,8 @@ def report(folder: str, **options: Any) -> None:
     there = [job for job in jobs if target is not None and Path(target, job).exists()]
     if there and not replaces:
         raise click.UsageError(f"{target} holds the report {there[0]} already; --overwrite replaces it")
+    demand(packages())  # the jobs are made of pyspark
+    reporting.check(jobs, options["window"], by)
     with output() as out, session(place, log) as spark:
         found = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])
         if target is not None:

@@ -88,10 +88,20 @@ def start(time: str, window: str) -> Column:
     Raises:
         UsageError: the text is no length, or one of less than a microsecond.
     """
+    length = length_us(window)
+    return F.expr(f"timestamp_micros(unix_micros({time}) - pmod(unix_micros({time}), {length}))")
+
+
+def length_us(window: str) -> int:
+    """The length of a window in microseconds.
+
+    Raises:
+        UsageError: the text is no length, or one of less than a microsecond.
+    """
     length = parse_duration(window) // US_NS
     if not length:
         raise UsageError(f'"{window}" is too short; write 10s, 1m')
-    return F.expr(f"timestamp_micros(unix_micros({time}) - pmod(unix_micros({time}), {length}))")
+    return length
 
 
 def seconds(window: str | None) -> Column | None:

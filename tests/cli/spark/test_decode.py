@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +13,10 @@ from tests.exports import json_rows, parquet_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Decoding = Callable[..., Run]
+
+SAMPLES = Path(__file__).parents[3] / "samples"
 
 
 @pytest.fixture
@@ -66,6 +68,14 @@ def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_pa
     ]  # fmt: skip
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["exchanges"]
     assert list((tmp_path / "tables" / "exchanges").glob("date=2023-11-14/part-*.jsonl"))
+
+
+def test_names_of_topics_that_no_capture_tells_are_counted(
+    decode: Decoding, spark: object, tmp_path: Path
+) -> None:
+    done = decode(SAMPLES / "midstream.pcap", "-o", tmp_path / "tables", "--tables", "topic_ids")
+    assert done.status == OK
+    assert "kdissect: 1 topic id whose name no capture tells\n" in done.err
 
 
 def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path) -> None:

@@ -68,3 +68,21 @@ def test_options_that_are_none(report: Reporting, options: list[str], said: str)
     done = report(*options)
     assert (done.status, done.out) == (USAGE, "")
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--by", "clint"], 'no rows by "clint"; did you mean "client"?'),
+        (["--window", "1 minuet"], '"1 minuet" is no'),
+        (["--window", "1ns"], '"1ns" is too short; write 10s, 1m'),
+    ],
+)
+def test_what_makes_no_rows_is_said_before_spark_starts(
+    report: Reporting, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.delattr("kdissect.cli.spark.report.session")
+    done = report(*options)
+    assert (done.status, done.out) == (USAGE, "")
+    assert said in done.err

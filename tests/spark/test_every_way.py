@@ -1,0 +1,201 @@
+"""Whichever way tables are made, their rows are the same: of all samples, and of what loss and damage left.
+
+Many captures stand beside each other in one folder, whole and in pieces, and are read together, so that a few
+runs of Spark look at all of them. Each by itself, without Spark, is the matter of test_parts.py and
+test_reading.py.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from functools import reduce
+from itertools import cycle
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zstandard
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, encode, lit, struct, to_json, unbase64, when
+
+from kdissect.capture import inputs
+from kdissect.cli.main import main
+from kdissect.sinks import sparkschema
+from kdissect.sinks.columns import EXCHANGE
+from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.sinks.types import BINARY
+from kdissect.spark.tables import tables
+from samples.golden import captures, name_of
+from tests.damage import DAMAGES
+from tests.exports import json_rows
+from tests.rings import packets_of, write
+from tests.sources import BY_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from kdissect.model import Packet
+    from kdissect.sinks.columns import Column
+
+    Frames = Mapping[str, DataFrame]
+
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+SAMPLES = {name_of(path): path for path in captures()}
+BESIDE_OTHERS = ("mock-old-versions", "tansu-admin")
+"""Captured while others were: of files that follow each other one cannot tell how late a lost packet is."""
+HARMED = [
+    name for name in SAMPLES if not any(word in name for word in ("midstream", "http", "tls", *BESIDE_OTHERS))
+]
+FORMS = [("jsonl", "none"), ("jsonl", "gz"), ("jsonl", "zst"), ("parquet", "none"), ("parquet", "zst")]
+DECODED = [("single", "jsonl"), ("shuffle", "parquet")]
+SHOWN = "exchanges as shown"
+SPLITS = {
+    "none": {},
+    "connections": {"parts": "3"},
+    "files": {"lookback": "1000", "filesPerTask": "12" if IS_DEEP else "4"},  # all that came before
+}
+
+
+# --- captures that are read together: a sample once, for copies of a connection would be taken for one ------
+
+
+def whole(folder: Path, names: Iterable[str] = SAMPLES) -> None:
+    """Samples as they are, each in three files that follow each other."""
+    for name in names:
+        ring(packets_of(SAMPLES[name]), folder, name)
+
+
+def ring(packets: list[Packet], folder: Path, name: str) -> None:
+    """Three files that follow each other."""
+    size = -(-len(packets) // 3)
+    for number in range(3):
+        write(folder / f"{name}-{number}.pcapng", packets[number * size : (number + 1) * size])
+
+
+def harmed(folder: Path, samples: Iterable[str], damages: Iterable[str] = DAMAGES) -> None:
+    """What one kind of damage after another left of one sample after another."""
+    for damage, name in zip(damages, samples, strict=False):
+        left = DAMAGES[damage](packets_of(SAMPLES[name]), Random(f"{name} {damage}")).packets
+        ring(left, folder, name)
+
+
+def spoilt(folder: Path, samples: Iterable[str]) -> None:
+    """Files that end too early, or have something else in the middle or from the start."""
+    for number, (kind, name) in enumerate(zip(cycle(SPOILT), samples, strict=False)):
+        path = SAMPLES[name]
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        (folder / f"{name}-{kind}").write_bytes(SPOILT[kind](data, number))
+    (folder / "nothing.pcap").write_bytes(SAMPLES["quickstart"].read_bytes()[:24] + b"\xff" * 100)
+
+
+SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
+    "cut": lambda data, number: data[: -5 - number],
+    "spoilt": lambda data, _: data[: len(data) // 2] + b"\xff" * 40 + data[len(data) // 2 + 40 :],
+    "cut.gz": lambda data, _: gzip.compress(data)[: -(len(data) // 100)],
+    "cut.zst": lambda data, _: zstandard.compress(data)[: -(len(data) // 100)],
+}
+
+
+def some_of_each(folder: Path) -> None:
+    """A few captures of every sort."""
+    whole(folder, ["quickstart", "kafka-4-transactions"])
+    harmed(folder, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
+    spoilt(folder, ["raw-requests", "mock-acks0"])
+
+
+EACH: dict[str, Callable[[Path], None]] = {
+    "samples": whole,
+    **{
+        f"damage {turn}": lambda folder, turn=turn: harmed(folder, rotated(turn * len(DAMAGES)))
+        for turn in range(4)
+    },
+    "files": lambda folder: spoilt(folder, rotated(5)[:12]),
+}
+
+
+def rotated(places: int) -> list[str]:
+    """The samples that damage is done to, beginning with another one."""
+    places %= len(HARMED)
+    return HARMED[places:] + HARMED[:places]
+
+
+# --- ways to their tables -----------------------------------------------------------------------------------
+
+
+def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Frames]]:
+    """Each way's name, and its tables."""
+    everything = ["--tables", ",".join(TABLES), "--no-progress"]
+    for form, compression in FORMS:
+        folder = str(out / f"export-{form}-{compression}")
+        asked = ["--format", form, "--compress", compression, *everything]
+        assert main(["export", str(read), "-o", folder, *asked]) == 0
+        yield f"export {form} {compression}", tables(spark, folder)
+    for split, form in DECODED:
+        folder = str(out / f"decoded-{split}-{form}")
+        asked = ["--split", split, "--format", form, "--partition-by", "date", *everything]
+        assert main(["spark", "decode", str(read), "-o", folder, *asked]) == 0
+        yield f"spark decode {split} {form}", tables(spark, folder)
+    for split, options in SPLITS.items():
+        reader = spark.read.format("kdissect").options(split=split, **options)
+        names = BY_FILE if split == "files" else TABLES
+        yield f"source {split}", {name: reader.option("table", name).load(str(read)) for name in names}
+
+
+def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Each row as a text; what JSON lines have as text or base64 as the bytes that it stands for."""
+    kinds = dict(frame.dtypes)
+    shown = []
+    for column in columns:
+        value = col(column.name)
+        if column.type == BINARY and kinds[column.name] == "string":
+            is_text = col(f"{column.name}_encoding") != "base64"
+            value = when(is_text, encode(value, "utf-8")).otherwise(unbase64(value)).alias(column.name)
+        shown.append(value)
+    return frame.select(
+        to_json(struct(shown), {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}).alias("row")
+    )
+
+
+def differing(expected: DataFrame, found: Frames) -> list[Any]:
+    """exceptAll both ways, of all ways at once: some rows that one of them lacks, or has besides."""
+    told = reduce(
+        DataFrame.union, [frame.select(lit(way).alias("way"), "row") for way, frame in found.items()]
+    )
+    told = told.cache()
+    asked = told.sparkSession.createDataFrame([(way,) for way in found], "way string")
+    wanted = asked.crossJoin(expected)
+    lacking, besides = wanted.exceptAll(told), told.exceptAll(wanted)
+    try:
+        return lacking.select(lit("lacks"), "*").union(besides.select(lit("has besides"), "*")).take(5)
+    finally:
+        told.unpersist()
+
+
+@pytest.mark.parametrize("name", EACH if IS_DEEP else ["some of each"])
+def test_each_way_has_the_same_rows(
+    spark: SparkSession, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], name: str
+) -> None:
+    (folder := tmp_path / "captures").mkdir()
+    EACH.get(name, some_of_each)(folder)
+    frames = dict(ways(spark, folder, tmp_path))
+    made = {
+        way: {table: as_text(rows, TABLES[table].binary_columns) for table, rows in each.items()}
+        for way, each in frames.items()
+    }
+    capfdbinary.readouterr()
+    assert main(["read", "--json", "--no-progress", *inputs.captures([str(folder)])]) == 0
+    (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
+    read = spark.read.schema(sparkschema.ddl(EXCHANGE)).option("mode", "FAILFAST")
+    made["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
+    expected = made.pop("export jsonl none")
+    expected[SHOWN] = as_text(frames["export jsonl none"]["exchanges"], EXCHANGE)
+    for table in TABLES if name in ("samples", "some of each") else ["exchanges", "anomalies"]:
+        assert json_rows(tmp_path / "export-jsonl-none" / table), table
+    for table, rows in expected.items():
+        assert differing(rows, {way: told[table] for way, told in made.items() if table in told}) == [], table
