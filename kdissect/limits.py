@@ -256,6 +256,11 @@ class Limits:
         "analysis, summary",
         "Rows of each of its tables; what comes later is counted together. A busy one takes 10 to 30 KB.",
     )
+    summary_alike: int = _bound(
+        4096,
+        "analysis, summary",
+        "Kinds of exchanges that are counted together before they are added to rows: some 10 MB at most.",
+    )
     fetch_session_partitions: int = _bound(
         200_000,
         "analysis, summary",

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
 """What rows of a table can be."""
 
-_MOST_ALIKE = 4096
-_MOST_COUNTED = 65_536
-"""Kinds of exchanges, and exchanges, that are counted until they are added to the rows: some 10 MB at
-most."""
+_OF_A_KIND = 16
+"""So many times ``Limits.summary_alike`` exchanges are counted, on average, before they are added to rows."""
 
 
 class Alike(Load):
@@ -308,6 +306,7 @@ class Traffic:
         self.anomalies: Counter[str] = Counter()
         self._tables = Tables(limits.summary_rows)
         self._alike: dict[tuple[object, ...], Alike] = {}
+        self._most_alike = limits.summary_alike
         self._counted = 0
         self._groups_too = "group" in by
         self._connections_too = "connection" in by
@@ -351,7 +350,7 @@ class Traffic:
         alike.add(facts)
         alike.connections.add(connection.id)
         self._counted += 1
-        if self._counted >= _MOST_COUNTED or len(self._alike) >= _MOST_ALIKE:
+        if len(self._alike) >= self._most_alike or self._counted >= self._most_alike * _OF_A_KIND:
             self._settle()
 
     def _settle(self) -> None:
