@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from kdissect.analysis.carried import carried, open_carried
 from kdissect.kafka.records import RecordData
 from tests.exchanges import exchange
+from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
-    from kdissect.analysis.carried import CarriedRecord
+    from collections.abc import Iterable
+
+    from kdissect.analysis.carried import CarriedRecord, OpenBatch
     from kdissect.model import Exchange
 
 SNAPSHOT_ID = {"end_offset": 90, "epoch": 3}
@@ -38,6 +42,27 @@ def snapshot(raw: bytes, position: int, size: int, *, topic: str = "__cluster_me
     partition = {"index": 0, "snapshot_id": SNAPSHOT_ID, "size": size, "position": position}
     partitions = [{**partition, "unaligned_records": data(raw)}]
     return exchange("FetchSnapshot", 0, {}, {"topics": [{"name": topic, "partitions": partitions}]})
+
+
+def long_batch(odd: Iterable[int], count: int = 150) -> bytes:
+    """A batch in which records in odd places say more than the others: of a trace, of schemas, of nothing
+    though they begin as those do.
+    """
+    mores = cycle((
+        Item(headers=((b"b3", b"80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1"), (b"a", None))),
+        Item(b"\0\0\1\x86\xa1avro", b"\0\0\0\0\x07avro"),
+        Item(b"", b"\0"),
+        Item(b"\xff", None, timestamp_ms=-1),
+    ))  # fmt: skip
+    items = [Item(b"%d" % place, b'"%d"' % place) for place in range(count)]
+    for place in odd:
+        items[place] = next(mores)
+    return batch(items)
+
+
+def batches_of(*exchanges: Exchange) -> list[OpenBatch]:
+    """All batches that they carry."""
+    return [batch for exchange in exchanges for each in carried(exchange) for batch in open_carried(each)]
 
 
 def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 REQUEST, RESPONSE = "request", "response"
 FETCH_SNAPSHOT = 59
 
+TOGETHER = 256
+"""Records that are read column by column at a time: what is read of them is held meanwhile."""
+
 _BASE_OFFSET = "base_offset"
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_left_over", "_tags")
@@ -205,6 +208,12 @@ class OpenBatch:
             )
             return
         yield from map(self.plain, range(len(self)))
+
+    def pieces(self) -> Iterator[OpenBatch]:
+        """It, or batches of ``TOGETHER`` records each that stand for it; they are plain."""
+        for start in range(0, len(self), TOGETHER):
+            batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
+            yield OpenBatch(self.carried, batch, self._first + start, show_secrets=self._show_secrets)
 
     def plain(self, place: int) -> CarriedRecord:
         """One of them, counted from 0; they are plain."""

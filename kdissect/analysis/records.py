@@ -87,6 +87,17 @@ class Records:
         for opened in self.batches(exchanges):
             yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
 
+    def whole(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | OpenBatch]:
+        """The same, but batches of several records, all wanted and plain, undivided or in pieces."""
+        are_meant = self._are_meant
+        for opened in self.batches(exchanges):
+            if not are_meant.takes_all:
+                yield from filter(are_meant.matches, opened)
+            elif opened.are_plain and len(opened) > 1:
+                yield from opened.pieces()
+            else:
+                yield from opened
+
     def batches(self, exchanges: Iterable[Exchange]) -> Iterator[OpenBatch]:
         """Yield the batches of the partitions that are wanted, with all their records."""
         for exchange in exchanges:

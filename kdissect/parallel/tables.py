@@ -11,10 +11,11 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from kdissect.analysis.carried import OpenBatch
 from kdissect.parallel.work import Selected
 from kdissect.sinks.export import Export
 from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.rowfiles import JsonFormat
+from kdissect.sinks.rowfiles import JsonFile, JsonFormat
 from kdissect.sinks.tables.others import TopicIds
 from kdissect.sinks.types import OBJECT, STRING
 from kdissect.sinks.values import json_bytes
@@ -52,20 +53,13 @@ class Lines(JsonFormat):
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Begin a file."""
-        return _LineFile(super().open(file, columns))
+        return _LineFile(file, columns, self.compression)
 
 
-class _LineFile:
-    held = 0
-
-    def __init__(self, below: Any) -> None:
-        self._add = below.lines.add
-        self.flush = below.flush
-        self.close = below.close
-
+class _LineFile(JsonFile):
     def feed(self, row: tuple[Any, ...]) -> None:
         """Take a line."""
-        self._add(row[-1])
+        self.lines.add(row[-1])
 
 
 class Values:
@@ -176,8 +170,9 @@ class Rows(Selected):
     def _ready(self, rows: Iterable[Row]) -> list[tuple[str, tuple[Any, ...], tuple[str, str] | None]]:
         makers = self._makers
         return [
-            (name, makers[name](row), (row.topic_id, row.topic) if name == _TOPIC_IDS else None)
+            (name, makers[name](each), (row.topic_id, row.topic) if name == _TOPIC_IDS else None)
             for name, row in rows
+            for each in (row if isinstance(row, OpenBatch) else (row,))
         ]
 
 

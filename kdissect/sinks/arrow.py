@@ -6,10 +6,13 @@ UTC, bodies as strings of JSON, every column nullable. Needs pyarrow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_right
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from kdissect.sinks.recordvalues import RecordValues
 from kdissect.sinks.types import (
     BINARY,
     BOOLEAN,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
+    from kdissect.analysis.carried import OpenBatch
     from kdissect.sinks.columns import Column
     from kdissect.sinks.types import Type
 
@@ -60,15 +64,28 @@ def arrow_type(kind: Type) -> Any:
     return pa.struct([(name, arrow_type(inner)) for name, inner in kind.fields])
 
 
+class Prepared(NamedTuple):
+    """All records of a batch, for ``RowBatch.feed_some``.
+
+    Attributes:
+        columns: see ``RecordValues.of``.
+        sums: what the rows in front of each, and all of them, cost.
+    """
+
+    columns: list[list[Any]]
+    sums: list[int]
+
+
 class RowBatch:
     """The rows of the next batch; ``held`` bytes, about, in ``rows`` rows."""
 
-    __slots__ = ("_getters", "_values", "held", "rows", "schema")
+    __slots__ = ("_getters", "_records", "_values", "held", "rows", "schema")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.schema = schema(columns)
         self._values: list[list[Any]] = [[] for _ in columns]
         self._getters = [_getter(column) for column in columns]
+        self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
         self.rows = self.held = 0
 
     def feed(self, row: Any) -> None:
@@ -78,6 +95,31 @@ class RowBatch:
             kept.append(value)
         self.held += sum(map(_cost, values))
         self.rows += 1
+
+    def prepare(self, records: OpenBatch) -> Prepared:
+        """Make all records of a batch ready, which are plain."""
+        columns = self._records.of(records)
+        count = len(records)
+        costs = [map(_cost, values) for values in columns if len(values) == count]
+        shared = sum(_cost(values[0]) for values in columns if len(values) < count)
+        rows = map(sum, zip(repeat(shared, count), *costs, strict=True))
+        return Prepared(columns, list(accumulate(rows, initial=0)))
+
+    def feed_some(self, prepared: Prepared, start: int, rows: int, room: int) -> int:
+        """Take those from ``start`` on, one at least: not more than ``rows``, and none behind the one with
+        which they cost more than ``room``.
+
+        Returns:
+            How far it came.
+        """
+        columns, sums = prepared
+        count = len(sums) - 1
+        stop = max(start + 1, min(start + rows, bisect_right(sums, sums[start] + room), count))
+        for kept, values in zip(self._values, columns, strict=True):
+            kept += values[start:stop] if len(values) == count else values * (stop - start)
+        self.held += sums[stop] - sums[start]
+        self.rows += stop - start
+        return stop
 
     def take(self) -> Any:
         """The rows as a ``pyarrow.RecordBatch``; another one begins."""

@@ -38,13 +38,13 @@ class JsonLines:
         flush_each: bool = False,
     ) -> None:
         self._write = write
-        self._getters = [(column.name, text_getter(column)) for column in columns]
+        self.getters = [(column.name, text_getter(column)) for column in columns]
         self._most_bytes = 0 if flush_each else _BUFFERED_BYTES
         self._held = bytearray()  # a list of lines to join takes half as long again for each of them
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one: what the columns are of."""
-        self.add(json_bytes({name: get(row) for name, get in self._getters}) + b"\n")
+        self.add(json_bytes({name: get(row) for name, get in self.getters}) + b"\n")
 
     def add(self, lines: bytes) -> None:
         """Write what is a line already, or several."""

@@ -19,7 +19,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kdissect.analysis.carried import OpenBatch
     from kdissect.limits import Limits
+    from kdissect.sinks.arrow import Prepared
     from kdissect.sinks.columns import Column
     from kdissect.sinks.rowfiles import RowFile
     from kdissect.sinks.tables.form import Table
@@ -65,6 +67,17 @@ class _ParquetFile:
         self._batch.feed(row)
         if self._batch.rows >= self._most_rows:
             self.flush()
+
+    def prepare(self, records: OpenBatch) -> Prepared:
+        """Make all records of a batch ready."""
+        return self._batch.prepare(records)
+
+    def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
+        """Take some of them, see ``RowFile``."""
+        stop = self._batch.feed_some(prepared, start, self._most_rows - self._batch.rows, room)
+        if self._batch.rows >= self._most_rows:
+            self.flush()
+        return stop
 
     def flush(self) -> None:
         """Write a row group."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kdissect.analysis.carried import CarriedRecord, OpenBatch
+    from kdissect.kafka.recordbatch import Record
 
 OWN = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
 """The columns in which all records of a batch differ."""
@@ -58,7 +59,7 @@ class RecordLines(JsonLines):
 
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
         super().__init__(write, columns=RECORD, flush_each=flush_each)
-        self._getters_of_more = [(name, get) for name, get in self._getters if name in MORE]
+        self._getters_of_more = [(name, get) for name, get in self.getters if name in MORE]
 
     def feed_batch(self, records: OpenBatch) -> None:
         """Write all records of a batch."""
@@ -75,7 +76,7 @@ class RecordLines(JsonLines):
     def _template(self, record: CarriedRecord) -> list[bytes]:
         """What stands before, between and behind ``OWN``."""
         seam = Fragment(_SEAM)
-        line = {name: seam if name in OWN else get(record) for name, get in self._getters}
+        line = {name: seam if name in OWN else get(record) for name, get in self.getters}
         return (json_bytes(line) + b"\n").split(_SEAM, len(OWN))
 
     def _more(self, record: CarriedRecord) -> bytes:
@@ -86,16 +87,13 @@ class RecordLines(JsonLines):
         rows = records.batch.records[start : start + _TOGETHER]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
         append_ms = records.carried.log_append_time_ms
-        say_more = [
-            bool(headers or (key and not key[0]) or (value and not value[0]))
-            for _, _, key, value, headers in rows
-        ]
+        says_more = say_more(rows)
         behind: Iterable[bytes] = repeat(between[6])
-        if any(say_more):
+        if any(says_more):
             rest = between[6].removeprefix(nothing)
             behind = [
-                (self._more(records.plain(place)) if says_more else nothing) + rest
-                for place, says_more in enumerate(say_more, start)
+                (self._more(records.plain(place)) if more else nothing) + rest
+                for place, more in enumerate(says_more, start)
             ]
         pieces = zip(
             repeat(between[0]),
@@ -109,6 +107,14 @@ class RecordLines(JsonLines):
             behind,
         )  # fmt: skip
         return b"".join(chain.from_iterable(pieces))
+
+
+def say_more(records: Sequence[Record]) -> list[bool]:
+    """Of each whether ``MORE`` can say something of it."""
+    return [
+        bool(headers or (key and not key[0]) or (value and not value[0]))
+        for _, _, key, value, headers in records
+    ]
 
 
 def _spelled(payloads: Sequence[bytes | None], between: bytes) -> tuple[Iterable[bytes], Iterable[bytes]]:

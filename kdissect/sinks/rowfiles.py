@@ -1,5 +1,5 @@
 """What files of rows have in common, whatever their format; and those of JSON lines. A file holds 64 KiB and
-a line, and what its compressor does.
+a line, or those of the records that it is fed together, and what its compressor does.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import zstandard
 
 from kdissect.sinks.jsonlines import JsonLines
+from kdissect.sinks.recordvalues import RecordValues
+from kdissect.sinks.values import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kdissect.analysis.carried import OpenBatch
     from kdissect.sinks.columns import Column
     from kdissect.sinks.tables.form import Table
 
@@ -33,6 +36,17 @@ class RowFile(Protocol):
 
     def feed(self, row: Any) -> None:
         """Take a row."""
+
+    def prepare(self, records: OpenBatch) -> Any:
+        """Make all records of a batch ready for any file of the same columns; they are plain."""
+
+    def feed_some(self, prepared: Any, start: int, room: int) -> int:
+        """Take those from ``start`` on, one at least, and none behind the one with which something is written
+        or more than ``room`` bytes of them are held.
+
+        Returns:
+            How far it came.
+        """
 
     def flush(self) -> None:
         """Write what is held."""
@@ -79,10 +93,10 @@ class JsonFormat:
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Begin a file."""
-        return _JsonFile(file, columns, self.compression)
+        return JsonFile(file, columns, self.compression)
 
 
-class _JsonFile:
+class JsonFile:
     """The lines, and what compresses them; the same rows make the same bytes."""
 
     held = 0  # the lines' own bound is small
@@ -94,7 +108,21 @@ class _JsonFile:
         elif compression == ZST:
             self._packer = zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file, closefd=False)
         self.lines = JsonLines((self._packer or file).write, columns=columns)
-        self.feed = self.lines.feed
+        self._records = RecordValues(self.lines.getters)
+
+    def feed(self, row: Any) -> None:
+        """Write a line."""
+        self.lines.feed(row)
+
+    def prepare(self, records: OpenBatch) -> list[bytes]:
+        """Make the lines of all records of a batch."""
+        names = [name for name, _ in self.lines.getters]
+        return [json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in self._records.rows(records)]
+
+    def feed_some(self, prepared: list[bytes], start: int, room: int) -> int:  # noqa: ARG002  (holds next to nothing)
+        """Take one of them, see ``RowFile``."""
+        self.lines.add(prepared[start])
+        return start + 1
 
     def flush(self) -> None:
         """Write the lines; a compressor keeps some of them."""

@@ -1,5 +1,5 @@
 """Rows of a table -> files in its folder. Holds ``limits.export_files`` open files, and
-``limits.export_bytes`` of rows that they did not write yet.
+``limits.export_bytes`` of rows that they did not write yet; of records those that come together.
 
     exchanges/part-00000.jsonl.zst
     exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, as Hive names them
@@ -17,6 +17,7 @@ from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
+from kdissect.analysis.carried import OpenBatch
 from kdissect.errors import OutputError
 
 if TYPE_CHECKING:
@@ -211,28 +212,51 @@ class TableFiles:
         self.files = files
 
     def feed(self, row: Any) -> None:
-        """Write a row.
+        """Write a row, or a batch of records: files end where they would if these came one by one.
 
         Raises:
             OutputError: it cannot be written.
         """
-        key = tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
         try:
+            if isinstance(row, OpenBatch):
+                self._feed_batch(row)
+                return
+            key = self._key(row)
             target = self._open.get(key) or self._begin(key)
-            writer = target.writer
-            held = writer.held
-            writer.feed(row)
-            target.rows += 1
-            self.rows += 1
-            self._held += writer.held - held
-            if self._keys:
-                self._open.move_to_end(key)
-            if self._held > self._limits.export_bytes:
-                self._flush()
-            if target.counted.bytes >= self._rotate_bytes:
-                self._finish(key)
+            held = target.writer.held
+            target.writer.feed(row)
+            self._fed(key, target, 1, held)
         except OSError as error:
             raise cannot_write(self._folder, error) from None
+
+    def _feed_batch(self, records: OpenBatch) -> None:
+        key = self._key(records.plain(0))  # folders are named after the exchange, which is the same for all
+        prepared, start = None, 0
+        while start < len(records):
+            target = self._open.get(key) or self._begin(key)
+            if prepared is None:
+                prepared = target.writer.prepare(records)
+            held = target.writer.held
+            is_large = target.counted.bytes >= self._rotate_bytes  # since others' rows had it write its own
+            room = 0 if is_large else self._limits.export_bytes - self._held
+            stop = target.writer.feed_some(prepared, start, room)
+            self._fed(key, target, stop - start, held)
+            start = stop
+
+    def _key(self, row: Any) -> Key:
+        return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
+
+    def _fed(self, key: Key, target: _Open, rows: int, held: int) -> None:
+        """A file took rows, before which it held so many bytes."""
+        target.rows += rows
+        self.rows += rows
+        self._held += target.writer.held - held
+        if self._keys:
+            self._open.move_to_end(key)
+        if self._held > self._limits.export_bytes:
+            self._flush()
+        if target.counted.bytes >= self._rotate_bytes:
+            self._finish(key)
 
     def close(self) -> None:
         """Finish all files. A table without rows gets one without rows, unless it has partitions.

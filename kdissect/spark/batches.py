@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kdissect.analysis.carried import OpenBatch
 from kdissect.analysis.connectionlog import ConnectionLog
 from kdissect.analysis.nearest import did_you_mean
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
@@ -124,9 +125,21 @@ class TableBatches:
 
     def _full(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         for name, row in rows:
-            if self._meant is not None and not self._meant(row):
-                continue
             batch = self._batches[name]
-            batch.feed(row)
-            if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
-                yield name, batch.take()
+            for _ in self._fed(batch, row):
+                if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
+                    yield name, batch.take()
+
+    def _fed(self, batch: RowBatch, row: Any) -> Iterator[None]:
+        """Feed a row, or of records a whole batch; stop whenever it may be full."""
+        if isinstance(row, OpenBatch) and self._meant is None:
+            prepared, start = batch.prepare(row), 0
+            while start < len(row):
+                room = self._most_bytes - batch.held - 1
+                start = batch.feed_some(prepared, start, self._most_rows - batch.rows, room)
+                yield
+            return
+        for each in row if isinstance(row, OpenBatch) else (row,):
+            if self._meant is None or self._meant(each):
+                batch.feed(each)
+                yield

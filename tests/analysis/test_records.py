@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from kdissect.analysis.carried import CarriedRecord, OpenBatch
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
 from kdissect.limits import Limits
 from tests.carried_records import fetch, produce, snapshot
-from tests.record_batches import GZIP, Item, batch
+from tests.record_batches import COMMIT_KEY, CONTROL, GZIP, Item, batch
 
 BAD = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip", base_offset=5)
 
@@ -26,6 +27,19 @@ def test_only_those_that_are_wanted() -> None:
     raw = batch([Item(b"a"), Item(b"b")])
     assert [record.key for record in records.of([produce(raw), fetch(raw)])] == [b"b"]
     assert records.exchanges == 2
+
+
+def test_whole_batches_where_all_records_are_wanted_and_plain() -> None:
+    one, three = batch([Item()]), batch([Item(b"a"), Item(b"b"), Item(b"a")])
+    mark = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")] * 2, flags=CONTROL)
+    exchanges = [fetch(one + three + mark), fetch(three, topic="__consumer_offsets")]
+
+    def kinds(records: Records) -> list[type]:
+        return [type(each) for each in records.whole(exchanges)]
+
+    assert kinds(found()) == [CarriedRecord, OpenBatch, *[CarriedRecord] * 5]
+    assert kinds(found(topics=["orders"])) == [CarriedRecord, OpenBatch, *[CarriedRecord] * 2]
+    assert kinds(found(keys=["a"])) == [CarriedRecord] * 4
 
 
 def test_a_batch_without_a_readable_record_is_told() -> None:

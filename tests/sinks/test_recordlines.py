@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import sys
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.analysis.carried import carried, open_carried
 from kdissect.capture.reader import open_capture
 from kdissect.pipeline import dissect
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.recordcolumns import RECORD
 from kdissect.sinks.recordlines import MORE, OWN, RecordLines
 from samples.golden import captures, name_of
-from tests.carried_records import fetch, produce
+from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.record_batches import CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch
 
 if TYPE_CHECKING:
@@ -55,10 +53,6 @@ def by_batch(batches: Iterable[OpenBatch]) -> bytes:
     return b"".join(out)
 
 
-def batches_of(*exchanges: Exchange) -> list[OpenBatch]:
-    return [batch for exchange in exchanges for each in carried(exchange) for batch in open_carried(each)]
-
-
 def same(*exchanges: Exchange) -> bytes:
     """What is written; it is what would be, column by column."""
     batches = batches_of(*exchanges)
@@ -95,17 +89,8 @@ def test_own_columns_stand_in_their_order_and_more_behind_them() -> None:
 
 @pytest.mark.parametrize("odd", [(), (0,), (63, 64), (149,), range(150)])
 def test_batches_that_are_written_in_several_pieces(odd: Iterable[int]) -> None:
-    """Among others some that say more: of a trace, of schemas, of nothing though they begin as those do."""
-    mores = cycle((
-        Item(headers=((b"b3", b"80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1"), (b"a", None))),
-        Item(b"\0\0\1\x86\xa1avro", b"\0\0\0\0\x07avro"),
-        Item(b"", b"\0"),
-        Item(b"\xff", None),
-    ))  # fmt: skip
-    items = [Item(b"%d" % place, b'"%d"' % place) for place in range(150)]
-    for place in odd:
-        items[place] = next(mores)
-    same(fetch(batch(items)), produce(batch(items)))
+    raw = long_batch(odd)
+    same(fetch(raw), produce(raw))
 
 
 def test_what_is_longer_than_what_is_held_is_written_in_its_order() -> None:

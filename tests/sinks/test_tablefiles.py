@@ -13,9 +13,11 @@ from kdissect.sinks.columns import Column
 from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.rowfiles import JsonFormat
 from kdissect.sinks.tablefiles import NO_VALUE, Listing, Written, own_files, remove_own
+from kdissect.sinks.tables.catalogue import RECORDS, TABLES
 from kdissect.sinks.tables.form import Table
 from kdissect.sinks.types import DATE, INT64, STRING
-from tests.exports import json_rows, table_files
+from tests.carried_records import batches_of, fetch, long_batch, produce
+from tests.exports import BIG, json_rows, table_files
 
 if TYPE_CHECKING:
     from kdissect.sinks.tablefiles import TableFiles
@@ -146,6 +148,39 @@ def test_what_is_held_is_bounded_over_all_files(tmp_path: Path) -> None:
     read = parquet.ParquetFile(tmp_path / "api=a" / "part-00000.parquet")
     assert read.metadata.num_rows == 30
     assert read.metadata.num_row_groups > 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "held_bytes", "rotate_bytes"),
+    [
+        (20_000, 1 << 24, BIG),  # row groups and files end where the export does
+        (40, 1 << 24, BIG),
+        (64, 1 << 24, 9_000),
+        (20_000, 10_000, 20_000),
+        (100, 40_000, 30_000),  # bounds that take turns
+    ],
+)
+@pytest.mark.parametrize("partition_by", [(), ("date", "api")])
+@pytest.mark.parametrize("form", ["none", "zst", "parquet"])
+def test_records_that_come_by_the_batch_end_up_as_those_that_come_one_by_one(
+    tmp_path: Path, form: str, partition_by: Any, rows: int, held_bytes: int, rotate_bytes: int
+) -> None:
+    limits = replace(DEFAULT, export_rows=rows, export_bytes=held_bytes)
+    made_form = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
+    odd = long_batch((0, 70, 149))
+    batches = batches_of(fetch(odd), produce(long_batch(range(100))), fetch(long_batch((), 7) + odd))
+    made: list[dict[str, bytes]] = []
+    for whole in (False, True):
+        folder = tmp_path / str(whole)
+        options: dict[str, Any] = {"rotate_bytes": rotate_bytes, "partition_by": partition_by}
+        files = table_files(folder, TABLES[RECORDS], made_form, limits=limits, **options)
+        for records in batches:
+            for row in (records,) if whole else records:
+                files.feed(row)
+        files.close()
+        assert (files.rows, files.files.rows) == (457, 457)
+        made.append({name: (folder / name).read_bytes() for name in names(folder)})
+    assert made[0] == made[1]
 
 
 def test_an_empty_table(tmp_path: Path) -> None:

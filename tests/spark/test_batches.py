@@ -11,6 +11,7 @@ from kdissect.errors import UsageError
 from kdissect.pipeline import dissect
 from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.batches import TableBatches, columns_of
+from tests.carried_records import fetch, long_batch, produce
 from tests.exchanges import exchange
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
@@ -49,6 +50,24 @@ def test_batches_are_bounded_in_rows_and_in_bytes() -> None:
     made = TableBatches(["exchanges"], bytes=1)
     assert [len(list(made.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
     assert list(made.close()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "bytes_"), [(5000, 1 << 24), (40, 1 << 24), (5000, 9000), (60, 30_000), (1, 0)]
+)
+@pytest.mark.parametrize("columns", [None, ["offset", "trace_id"], ["topic"]])
+def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
+    rows: int, bytes_: int, columns: list[str] | None
+) -> None:
+    exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
+    made = []
+    for meant in (None, lambda _: True):  # to be asked, rows have to come one by one
+        asked = None if columns is None else {"records": columns}
+        batches = TableBatches(["records"], asked, rows=rows, bytes=bytes_, meant=meant)
+        made.append([batch for each in exchanges for _, batch in batches.feed(each)])
+        made[-1] += [batch for _, batch in batches.close()]
+    assert made[0] == made[1]
+    assert sum(batch.num_rows for batch in made[0]) == 307
 
 
 @pytest.mark.parametrize("bodies", ["none", "request", "response", "both"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Maker = Callable[[Exchange], Iterable[Any]]
 
 Row = tuple[str, Any]
-"""The name of a table, and what its columns read."""
+"""The name of a table, and what its columns read; of records also a batch of them, see ``Records.whole``."""
 
 
 class TableRows:
@@ -50,7 +50,7 @@ class TableRows:
         self.every_connection = every_connection
         makers: dict[str, Maker] = {
             "exchanges": lambda exchange: (exchange,),
-            "records": lambda exchange: records.of((exchange,)),
+            "records": lambda exchange: records.whole((exchange,)),
             "partitions": partitions.rows,
             "groups": groups.rows,
             "topic_ids": others.TopicIds(limits).rows,
