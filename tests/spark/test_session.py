@@ -100,6 +100,7 @@ def tables(tmp_path: Path) -> str:
 
 
 def test_without_java(tables: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")  # or this is what is missed first
     done = command("sql", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -126,6 +127,7 @@ def test_without_a_package(package: str, tables: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", [["--remote", "sc://127.0.0.1:1"], ["--master", "spark://127.0.0.1:1"]])
 def test_a_dead_server(tables: str, where: list[str]) -> None:
+    pytest.importorskip("pyspark")
     done = command("sql", tables, "select 1", *where)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
