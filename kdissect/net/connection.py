@@ -312,7 +312,7 @@ class Connections:
         out: list[Event] = []
         if self._last is not None:
             for duplex in list(self._order):
-                self._close(duplex, "end", duplex.cause or self._last, out)
+                self._close(duplex, "end", self._last, out)
         return out
 
     def _gather(self, way: _Way, connection: Connection, item: Data, size: int) -> list[Event]:
@@ -411,7 +411,7 @@ class Connections:
     def _close(self, duplex: Duplex, reason: str, cause: Segment, out: list[Event]) -> None:
         """Pass on what is held, tell that the connection is over unless that was told, and forget it."""
         self._pass_on_both(duplex, out)
-        duplex.flush(duplex.cause or cause, out)
+        duplex.flush(cause, out)
         if duplex.over:
             reason = "fin"
         elif duplex.reset_ns is not None:
@@ -471,7 +471,7 @@ class Connections:
 
     def _end_patience(self, duplex: Duplex, segment: Segment, out: list[Event]) -> None:
         self._pass_on_both(duplex, out)
-        if duplex.lose_patience(duplex.cause or segment, out):
+        if duplex.lose_patience(segment, out):
             self._close(duplex, "reset", segment, out)
             return
         self._settle(duplex, out)
@@ -496,5 +496,5 @@ class Connections:
     def _keep_bound(self, cause: Segment, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:
             longest = next(iter(self._held))
-            longest.flush(longest.cause or cause, out)
+            longest.flush(cause, out)
             self._settle(longest, out)

@@ -211,7 +211,10 @@ class Duplex:
         return waits
 
     def lose_patience(self, cause: Cause, out: list[Event]) -> bool:
-        """Patience has ended: give up what was waited for. Whether the connection is to be closed."""
+        """Patience has ended: give up what was waited for. Whether the connection is to be closed.
+
+        A gap is told at the connection's own ``cause``, where it has one.
+        """
         if self._due_begin:
             self.begin(out)
         while late := [side for side, stream in enumerate(self.streams) if stream.late]:
@@ -220,7 +223,7 @@ class Duplex:
                 side = min(stuck, key=self._head_time)
                 overdue = self.streams[side].overdue
                 assert overdue is not None
-                self._skip(side, overdue, cause, out)
+                self._skip(side, overdue, self.cause or cause, out)
             elif len(late) == 2:
                 self._untie(out)
             else:
@@ -228,13 +231,13 @@ class Duplex:
         return self._due_end
 
     def flush(self, cause: Cause, out: list[Event]) -> None:
-        """Pass on everything that is held, the earliest first, with gaps for what is missing."""
+        """Pass on everything that is held, the earliest first, with gaps for what is missing, as above."""
         self.begin(out)
         while not self.over and any(stream.pieces for stream in self.streams):
             self._overcome(min((0, 1), key=self._head_time), out)
         for side, stream in enumerate(self.streams):
             if stream.missing and stream.acked is not None and not self.over:
-                self._skip(side, stream.acked, cause, out)
+                self._skip(side, stream.acked, self.cause or cause, out)
 
     def _reset(self, side: int, segment: Segment) -> None:
         """Believe a RST that is of this connection: its numbers are near what was sent or acknowledged."""
