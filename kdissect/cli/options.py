@@ -142,7 +142,7 @@ filter_options = together(
         "-Y",
         "where",
         metavar="EXPRESSION",
-        help="Over columns and fields; see the examples below.",
+        help="Over columns and fields; see the examples below. Regular expressions (=~) are in RE2 syntax.",
     ),
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""

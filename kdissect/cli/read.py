@@ -27,6 +27,7 @@ Examples:
   kdissect read --error '*' -t ad capture.pcap
   kdissect read --where 'api == "Fetch" and latency_us > 50000' capture.pcap
   kdissect read --where '"NOT_LEADER_OR_FOLLOWER" in errors' capture.pcap
+  kdissect read --where 'client_id =~ "(?i)^orders-[0-9]+$"' capture.pcap
   kdissect read --where 'request.topics.partitions.fetch_offset > 5' capture.pcap
   kdissect read --json capture.pcap | jq .latency_us
   kdissect read --error '*' -w failed.pcapng capture.pcap
