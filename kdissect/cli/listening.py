@@ -40,6 +40,7 @@ from kdissect.cli.terminal import check_stdin, output, warn
 from kdissect.errors import UsageError
 from kdissect.limits import KIB
 from kdissect.sinks.phrases import many
+from kdissect.sinks.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -250,7 +251,7 @@ def take_wanted(options: dict[str, Any]) -> Wanted | None:
 
 def list_interfaces() -> None:
     """Write the interfaces of this machine to stdout."""
-    found = listed()
+    found = [each._replace(name=printable(each.name)) for each in listed()]
     width = max((len(each.name) for each in found), default=0)
     for each in found:
         state = "up  " if each.is_up else "down"

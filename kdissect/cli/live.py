@@ -121,7 +121,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         story.write(given.names, run.dissection, look.colour)
     if run.shown and not look.quiet:
         tally.close()
-        warn(told.getvalue().rstrip())
+        warn(*told.getvalue().rstrip().split("\n"))
     if export is not None:
         export.tell()
     run.tell(run.shown)

@@ -11,7 +11,7 @@ from kdissect import __version__
 from kdissect.cli import habits
 from kdissect.cli.commands import Commands
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE, output, warn
-from kdissect.errors import KdissectError
+from kdissect.errors import CaptureError, KdissectError, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,13 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        warn(habits.told(error))
+        warn(*habits.told(error).split("\n"))
         return USAGE
     except click.ClickException as error:
-        warn(error.format_message())
+        warn(*error.format_message().split("\n"))
+        return USAGE
+    except (CaptureError, OutputError) as error:  # names files, and what they are called is anybody's choice
+        warn(str(error))
         return USAGE
     except KdissectError as error:
-        warn(str(error))
+        warn(*str(error).split("\n"))
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -171,6 +171,13 @@ colour_option = click.option(
 )
 """Whether what a person reads is coloured."""
 
+CSV_TEXTS = (
+    "On a terminal, control characters and marks of reading direction are escaped; files and pipes get them "
+    "as they are."
+)
+csv_option = click.option("--csv", "as_csv", is_flag=True, help=f"The same columns as CSV. {CSV_TEXTS}")
+"""Rows as CSV."""
+
 CRITERIA = (
     *("api", "topic", "partition", "client", "group", "error", "kind"),
     *("slower_than", "bigger_than", "since", "until", "connection"),

@@ -10,12 +10,13 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options
+from kdissect.cli.options import colour_option, csv_option, exchange_option, filter_options, input_options
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.phrases import many
+from kdissect.sinks.printable import json_writer
 from kdissect.sinks.recordcolumns import RECORD
 from kdissect.sinks.recordfiles import RecordFiles
 from kdissect.sinks.recordlines import RecordLines
@@ -118,7 +119,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
 )
-@click.option("--csv", "as_csv", is_flag=True, help="The same columns as CSV.")
+@csv_option
 @click.option(
     "-o",
     "folder",
@@ -292,9 +293,10 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
     if look.folder is not None:
         return RecordFiles(look.folder)
     if look.as_json:
-        return RecordLines(out.buffer.write, flush_each=look.flush)
+        return RecordLines(json_writer(out), flush_each=look.flush)
     if look.as_csv:
-        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush)
+        is_terminal = out.isatty()
+        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush, is_terminal=is_terminal)
     colour = wants_colour(out, look.colour)
     if look.tree:
         from kdissect.sinks.recordtree import RecordTree
