@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from kdissect.capture.reader import packets_of
 from kdissect.capture.relay import REFUSAL
 from kdissect.capture.source import BLOCK_BYTES, Source
+from kdissect.children import python_environment
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, MIB, MILLISECOND_NS, Limits
 
@@ -136,6 +137,7 @@ class Listening(Piped):
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,
+                env=os.environ | python_environment(),
             )
         except OSError as error:
             raise CaptureError(f"cannot start {sys.executable}: {error.strerror}") from None
