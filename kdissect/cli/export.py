@@ -72,7 +72,7 @@ def export(jobs: int | None, **options: Any) -> None:
     records = records_of(asked)
     jobs = processes(asked, jobs, ever=tables.rotation.duration_ns is None)
     opened, make, written = _ways(asked, jobs, form, log)
-    with opened as run, locked(tables.folder):
+    with opened as run, locked(tables.folder, tables.mode):
         wanted = manifest.missing(tables.folder, tables.wanted, job, overwrite=overwrite)
         if not wanted:
             warn(f"{tables.folder} holds this export already; --overwrite makes it again")

@@ -38,6 +38,7 @@ from kdissect.cli.options import together
 from kdissect.cli.running import Run
 from kdissect.cli.terminal import check_stdin, output, warn
 from kdissect.errors import UsageError
+from kdissect.files import PRIVATE
 from kdissect.limits import KIB
 from kdissect.sinks.phrases import many
 
@@ -165,6 +166,7 @@ class Given:
     wanted: Wanted | None
     follow: str | None = None
     target: Path | None = None
+    mode: int = PRIVATE
     ring: Enough = NEVER
     stop: Enough = NEVER
 
@@ -191,7 +193,7 @@ class Given:
         if pipe is not None:
             check_stdin()
         wanted = take_wanted(options)
-        target = options.pop("target", None)
+        target, mode = options.pop("target", None), options.pop("mode", None)
         ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
             raise click.UsageError("-b, -a filesize: and -a files: go with -w FILE")
@@ -199,7 +201,7 @@ class Given:
             raise click.UsageError("-b needs filesize: or duration:, to know when to begin another file")
         if ring.packets is not None:
             raise click.UsageError("-b knows no packets:; -a packets: stops")
-        return cls(wanted, follow, None if target is None else Path(target), ring, stop)
+        return cls(wanted, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -278,7 +280,9 @@ class LiveRun(Run):
         self.ongoing = ongoing
         self.ending = ending
         self.losses = Losses(ongoing)
-        self.recording = Recording(given.target, given.ring, given.stop, f"kdissect {__version__}")
+        self.recording = Recording(
+            given.target, given.ring, given.stop, f"kdissect {__version__}", given.mode
+        )
         self._has_counters = given.wanted is not None
         packets = self.recording.watch(self.losses.watch(ongoing))
         self._is_closed = False
