@@ -221,6 +221,7 @@ class Ongoing:
         self._current: Waiting | None = None
         self._warnings: list[str] = []
         self._bytes_before = 0
+        self._failed_before = False
         self._packets = self._read()
         self.stopped = False
         self.left: Callable[[Source], object] = lambda _: None
@@ -273,6 +274,11 @@ class Ongoing:
         return self._warnings + (self._current.warnings if self._current is not None else [])
 
     @property
+    def failed(self) -> bool:
+        """Whether a bug of ours kept us from reading all of them."""
+        return self._failed_before or (self._current is not None and self._current.failed)
+
+    @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
         """The last counters of each interface."""
         return self._current.statistics if self._current is not None else {}
@@ -294,6 +300,7 @@ class Ongoing:
     def _leave(self) -> None:
         if self._current is not None:
             self._bytes_before += self._current.bytes_read
+            self._failed_before |= self._current.failed
             for warning in self._current.warnings:
                 self._warn(warning)
             self.left(self._current)

@@ -107,6 +107,7 @@ class Source:
         interfaces: those described so far, each with the ticks of a second by its clock, ``MOST_COUNT`` for
             a clock that is finer; at most ``limits.interfaces``.
         reopened: whether the file is to be closed between blocks.
+        failed: whether a bug of ours kept us from reading all of it.
         silent_ns: for how long nothing had come when the last empty block was given: live sources only.
     """
 
@@ -122,6 +123,7 @@ class Source:
         self.compression: str | None = None
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False
+        self.failed = False
         self.silent_ns = 0
         self.size: int | None = None
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes

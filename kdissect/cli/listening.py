@@ -35,8 +35,8 @@ from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.ending import Ending
 from kdissect.cli.losses import Losses
 from kdissect.cli.options import together
-from kdissect.cli.running import Run
-from kdissect.cli.terminal import check_stdin, output, warn
+from kdissect.cli.running import Run, faults_named
+from kdissect.cli.terminal import FAILED, check_stdin, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
@@ -311,13 +311,15 @@ class LiveRun(Run):
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 
     def end(self, noun: str) -> None:  # noqa: ARG002  (tell has told)
-        """End the command as the signal wants it, if there was one.
+        """End the command as the signal wants it, if there was one, and say so if not all could be read.
 
         Raises:
-            Exit: there was.
+            Exit: with a status other than 0.
         """
         if self.ending.signal is not None:
             raise click.exceptions.Exit(SIGNALLED + self.ending.signal)
+        if self.failed:
+            raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager
@@ -332,6 +334,7 @@ def listening(
         with ending.waited_for(given.stop.duration_ns):
             run = LiveRun(asked, given, ongoing, ending, out, survey)
             try:
-                yield run
+                with faults_named(asked, run.readable):
+                    yield run
             finally:
                 run.close()

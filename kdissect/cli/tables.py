@@ -296,14 +296,20 @@ def records_of(asked: Asked) -> Records:
 
 
 @contextmanager
-def filling(made: Export, run: Run, log: ConnectionLog) -> Iterator[None]:
+def filling(made: Export, run: Run, log: ConnectionLog, lost: Sequence[str] = ()) -> Iterator[None]:
     """Rows are written meanwhile; then all files are finished, or if something is wrong those that are not
     are removed.
+
+    Args:
+        made: writes them.
+        run: what is read.
+        log: of its connections.
+        lost: what was wrong with captures that are left out, so that the export is not complete.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         yield
-        warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
+        warnings = [*lost, *run.capture.warnings, *([run.fault] if run.fault is not None else [])]
         span = log.census.span_ns
         clock = {
             "started": started,
@@ -311,7 +317,8 @@ def filling(made: Export, run: Run, log: ConnectionLog) -> Iterator[None]:
             "last_packet": None if span is None else timestamp(span[1]),
         }
         end = {"clock": clock, "packets": run.dissection.counts["packets"], "warnings": warnings}
-        made.close(run.capture.sources, warnings, complete=not run.interrupted, end=end)
+        complete = not (run.interrupted or run.failed or lost)
+        made.close(run.capture.sources, warnings, complete=complete, end=end)
     except BaseException:
         made.abandon()
         raise
