@@ -16,6 +16,9 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
 MINUTE_NS = 60 * SECOND_NS
 
+MOST_COUNT = (1 << 63) - 1
+"""What a column of tables holds; a pcapng file can claim more, and several files together even more."""
+
 
 def _bound(default: int, stage: str, reason: str) -> Any:
     """Declare a bound: whose it is, and why it is what it is."""

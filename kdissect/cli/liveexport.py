@@ -92,7 +92,7 @@ def exporting(tables: Tables | None, asked: Asked, captures: Sequence[str]) -> I
         yield None
         return
     export = LiveExport(tables, asked, captures)
-    with locked(tables.folder):
+    with locked(tables.folder, tables.mode):
         export.look()
         yield export
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -10,6 +11,7 @@ import click
 from kdissect.analysis.ports import parse_port_rule, parse_ports
 from kdissect.cli.limiting import limits_option
 from kdissect.errors import UsageError
+from kdissect.files import PRIVATE
 from kdissect.limits import LIVE
 from kdissect.model import KINDS
 
@@ -146,6 +148,28 @@ filter_options = together(
     ),
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
+
+
+def to_mode(text: str) -> int:
+    """Permissions of a file, as chmod has them in octal.
+
+    Raises:
+        click.BadParameter: it is none that its owner can read and write.
+    """
+    mode = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
+    if mode & ~0o066 != PRIVATE:
+        raise click.BadParameter(f'"{text}" is no mode for a file; write 600, 640, 644 ...')
+    return mode
+
+
+mode_option = click.option(
+    "--mode",
+    type=to_mode,
+    metavar="MODE",
+    help="Permissions of the files that are written, whatever the umask; whoever may read them may also open "
+    "new folders. Payload and credentials may be in them. [default: 600]",
+)
+"""Who else may read files of what was captured; None: nobody."""
 
 
 def exchange_option(text: str) -> Callable[[Command], Command]:

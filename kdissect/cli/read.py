@@ -9,8 +9,9 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import exchange_option, filter_options, input_options
+from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option
 from kdissect.cli.running import Asked, Selection, running
+from kdissect.files import PRIVATE
 from kdissect.sinks.table import Table
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
     "Connections on which credentials passed, or may have passed in bytes that could not be read, are left "
     "out, unless --show-secrets is given.",
 )
+@mode_option
 @click.option(
     "--check-crcs",
     is_flag=True,
@@ -66,7 +68,13 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
     "-l", "flush", is_flag=True, help="Write each exchange at once, for a pipe that somebody watches."
 )
 def read(
-    count: int | None, target: str | None, check_crcs: bool, flush: bool, jobs: int | None, **options: Any
+    count: int | None,
+    target: str | None,
+    mode: int | None,
+    check_crcs: bool,
+    flush: bool,
+    jobs: int | None,
+    **options: Any,
 ) -> None:
     """Show what Kafka clients and brokers said in a capture.
 
@@ -78,8 +86,10 @@ def read(
     if target is not None:
         from kdissect.cli.writing import write
 
-        write(asked, target, count)
+        write(asked, target, mode or PRIVATE, count)
         return
+    if mode is not None:
+        raise click.UsageError("--mode goes with -w FILE")
     can_share = sys.stdout is not None and look.can_be_shared(sys.stdout)
     jobs = processes(asked, jobs, by_default=not (count or flush), ever=can_share)
     if jobs > 1:

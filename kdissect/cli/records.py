@@ -10,9 +10,17 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import colour_option, csv_option, exchange_option, filter_options, input_options
+from kdissect.cli.options import (
+    colour_option,
+    csv_option,
+    exchange_option,
+    filter_options,
+    input_options,
+    mode_option,
+)
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.phrases import many
@@ -127,6 +135,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
     metavar="DIR",
     help="Write values and keys to files of their own, as they are; see below.",
 )
+@mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no record, only count them.")
 @click.option(
     "-t",
@@ -242,6 +251,7 @@ class Look(NamedTuple):
     as_json: bool
     as_csv: bool
     folder: Path | None
+    mode: int | None
     quiet: bool
     times: str | None
     flush: bool
@@ -278,6 +288,8 @@ class Look(NamedTuple):
         chosen = [name for name, is_chosen in ways.items() if is_chosen]
         if len(chosen) > 1:
             raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        if self.mode is not None and self.folder is None:
+            raise click.UsageError("--mode goes with -o DIR")
 
 
 def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
@@ -291,7 +303,7 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
-        return RecordFiles(look.folder)
+        return RecordFiles(look.folder, look.mode or PRIVATE)
     if look.as_json:
         return RecordLines(json_writer(out), flush_each=look.flush)
     if look.as_csv:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
+FAILED = 3  # a bug of ours cost some of the output, or all of it
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
 
 LEAST_WIDTH = 60

@@ -64,7 +64,6 @@ def _interface(part: quality.InterfacePart) -> str:
     ticks = part.ticks_per_second
     clock = f"times in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
     share = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
-    dropped = (part.dropped_by_interface, part.dropped_by_system)
     return f"interface {part.interface}{name}: " + facts(
         part.link or f"link type {part.link_type}",
         clock,
@@ -74,7 +73,7 @@ def _interface(part: quality.InterfacePart) -> str:
         f"{part.cut:,} cut" if part.cut else None,
         f"{part.received:,} received" if part.received is not None else None,
         f"{part.accepted:,} passed the filter" if part.accepted is not None else None,
-        f"{sum(each or 0 for each in dropped):,} dropped" if dropped != (None, None) else None,
+        f"{part.dropped:,} dropped" if part.dropped is not None else None,
     )
 
 

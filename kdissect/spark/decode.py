@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.analysis.census import Census
 from kdissect.capture import inputs
+from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, MIB, Limits
 from kdissect.sinks import manifest
 from kdissect.sinks.folderlock import locked
@@ -108,6 +109,7 @@ def decode(
     limits: Limits = DEFAULT,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
+    mode: int = PRIVATE,
 ) -> Decoded:
     """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
 
@@ -133,6 +135,7 @@ def decode(
         limits: bounds.
         range_bytes: captures are read by tasks in pieces of about so many bytes.
         tasks: that write tables; None: by the size of the captures.
+        mode: permissions of the files; those who may read them may open the folders that are made.
 
     Raises:
         UsageError: something that was asked for does not exist.
@@ -161,10 +164,11 @@ def decode(
         frozenset(kafka_ports),
         show_secrets,
         limits,
+        mode,
     )
     job.wanted()  # raises here what would be raised by every task
     described = _described(job, names)
-    with locked(job.folder):
+    with locked(job.folder, mode):
         left = manifest.missing(job.folder, wanted, described, overwrite=overwrite)
         if not left:
             return Decoded(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())

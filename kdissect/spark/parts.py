@@ -28,6 +28,7 @@ from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
+from kdissect.files import PRIVATE
 from kdissect.sinks import columns
 from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.rowfiles import NONE, ZST, JsonFormat
@@ -87,6 +88,7 @@ class Job:
     kafka_ports: frozenset[int]
     show_secrets: bool
     limits: Limits
+    mode: int = PRIVATE
 
     def format(self) -> Format:
         """The format of the files."""
@@ -113,6 +115,7 @@ class Job:
             partition_by=self.partition_by,
             rotate_bytes=self.rotate_bytes,
             limits=self.limits,
+            mode=self.mode,
         )
 
     def wanted(self) -> filters.Filter:

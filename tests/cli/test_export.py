@@ -14,6 +14,7 @@ import pytest
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.sinks.manifest import FOLDER, MANIFEST
 from kdissect.sinks.tables.catalogue import TABLES
+from tests.captures import counters, interface, section
 from tests.cli.running import Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.exports import json_rows, parquet_rows, part
 
@@ -54,6 +55,19 @@ def capture(tmp_path: Path) -> str:
 @pytest.fixture
 def export(capsys: pytest.CaptureFixture[str]) -> Exporting:
     return lambda *options: run(capsys, "export", *map(str, options))
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "parquet"], ["-j", "2"]], ids=" ".join)
+def test_drop_counters_beyond_64_bits(
+    options: list[str], export: Exporting, capture: str, out: Path, tmp_path: Path
+) -> None:
+    """Each alone, and added up."""
+    path = tmp_path / "dropped.pcapng"
+    path.write_bytes(section() + interface() + counters(dropped=1 << 63, dropped_by_system=(1 << 64) - 1))
+    assert export(capture, path, "-o", out, *options).status == OK
+    is_parquet = "parquet" in options
+    rows = parquet_rows(out / "captures", TABLES["captures"]) if is_parquet else json_rows(out / "captures")
+    assert [row["packets_dropped"] for row in rows] == [None, (1 << 63) - 1]
 
 
 def names(folder: Path) -> list[str]:

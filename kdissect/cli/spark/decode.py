@@ -92,6 +92,7 @@ def decode(**options: Any) -> None:
             kafka_ports=asked.kafka_ports,
             show_secrets=asked.show_secrets,
             limits=asked.limits,
+            mode=tables.mode,
         )
     _tell(done, tables.folder)
 
