@@ -16,7 +16,7 @@ from kdissect.analysis import filters
 from kdissect.analysis.bounds import parse_limits
 from kdissect.analysis.nearest import did_you_mean
 from kdissect.analysis.ports import parse_port_rule, parse_ports
-from kdissect.analysis.quantities import parse_size
+from kdissect.analysis.quantities import DAY_NS, parse_duration, parse_size
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
@@ -89,8 +89,16 @@ OPTIONS = {
     "names": "Of streams: whose names topic ids get: of all files that are there (`ring`), which the driver "
     "reads once for them, or of those that a task reads (`lookback`). [ring]",
     "maxFilesPerTrigger": "Of streams: files of a micro-batch, at most. [all that are there]",
-    "includeLast": "Of streams: take the newest file too, because nobody writes to it any more. [false]",
-    "failOnDataLoss": "Of streams: fail when a file is gone before it was read. [true]",
+    "ring": "Of streams: a regular expression; what it finds in a file's name (its first group, if it has "
+    "one) names the ring. The newest file of each ring waits until another one follows. [the name without "
+    "its number or time]",
+    "maxFileAge": "Of streams: how long files that were read are remembered, and how late a file may come: "
+    "how much earlier it may begin than the latest one that was read. [7d]",
+    "includeLast": "Of streams: take the newest file of each ring too, because nobody writes to it any more. "
+    "With the trigger `availableNow` it is the ring's end: what is unanswered then is reported, and files "
+    "that come later are read without looking back across it. [false]",
+    "failOnDataLoss": "Of streams: fail when a file is gone before it was read, comes too late to be read, "
+    "or grows after it was read; if false, the driver's log has a warning. [true]",
 }
 """Every option, and what it says."""
 
@@ -128,6 +136,8 @@ class Asked:
     pushdown: bool = False
     names: str = RING
     max_files: int | None = None
+    ring: re.Pattern[str] | None = None
+    max_file_age_ns: int = 7 * DAY_NS
     include_last: bool = False
     fail_on_data_loss: bool = True
 
@@ -243,6 +253,13 @@ def _bytes(text: str) -> int:
     return size
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f'"{text}" is not a regular expression: {error}') from None
+
+
 def _limits(text: str) -> Limits:
     return parse_limits([text])
 
@@ -272,6 +289,8 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "pushdown": ("pushdown", _flag),
     "names": ("names", _choice(LOOKBACK, RING)),
     "maxFilesPerTrigger": ("max_files", _count(1)),
+    "ring": ("ring", _pattern),
+    "maxFileAge": ("max_file_age_ns", parse_duration),
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }

@@ -108,6 +108,7 @@ def by_files(
     *,
     before: int = 0,
     gone: int = 0,
+    after: int = 0,
     ends: bool = True,
     first_ns: int | None = None,
     taught: Taught | None = None,
@@ -119,6 +120,7 @@ def by_files(
         asked: says how far parts look back.
         before: how many of them are there to be looked back at only.
         gone: how many more there were before them.
+        after: how many behind them were read already: nobody will look back from these.
         ends: whether the captures end with the last of them.
         first_ns: see ``Part``.
         taught: likewise.
@@ -132,16 +134,17 @@ def by_files(
         )
     parts = []
     starts = range(before, len(paths), asked.files_per_task)
-    all_begin = ends and gone == 0 and all(start <= asked.lookback for start in starts)
+    all_begin = ends and before == gone == 0 and all(start <= asked.lookback for start in starts)
     for start in starts:
         own = tuple(paths[start : start + asked.files_per_task])
         end = start + len(own)
         window = tuple(paths[max(0, start - asked.lookback) : end])
+        behind = after if end == len(paths) else 0
         parts.append(
             Part(
                 window,
                 own=own,
-                lost=frozenset(window[: max(0, len(window) - asked.lookback)]),
+                lost=frozenset(window[: max(0, len(window) - asked.lookback + behind)]),
                 begins=gone == 0 and start <= asked.lookback,
                 all_begin=all_begin,
                 is_last=ends and end == len(paths),

@@ -66,6 +66,13 @@ def test_a_file_is_read_with_those_before_it() -> None:
     ]
 
 
+def test_parts_of_files_of_which_later_ones_were_read_before() -> None:
+    (part,) = by_files(["a", "b", "c"], parse({"lookback": "2"}), before=2, after=1, ends=False)
+    assert (part.paths, part.own, sorted(part.lost)) == (("a", "b", "c"), ("c",), ["a", "b"])
+    first, second = by_files(["a", "b", "c"], parse({}), before=1, after=5, ends=False)
+    assert (sorted(first.lost), sorted(second.lost)) == (["a"], ["b", "c"])
+
+
 def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_path: Path) -> None:
     (tmp_path / "ring-000.pcapng").rename(tmp_path / "z.pcapng")
     (tmp_path / "empty").touch()
