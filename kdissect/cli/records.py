@@ -10,7 +10,7 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options
+from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options, to_local
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.limits import live
@@ -122,7 +122,8 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "-o",
     "folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
+    callback=to_local,
     metavar="DIR",
     help="Write values and keys to files of their own, as they are; see below.",
 )
@@ -240,7 +241,7 @@ class Look(NamedTuple):
     full: bool
     as_json: bool
     as_csv: bool
-    folder: Path | None
+    folder: str | None
     quiet: bool
     times: str | None
     flush: bool
@@ -290,7 +291,7 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
-        return RecordFiles(look.folder)
+        return RecordFiles(Path(look.folder))
     if look.as_json:
         return RecordLines(out.buffer.write, flush_each=look.flush)
     if look.as_csv:

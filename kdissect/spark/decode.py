@@ -33,6 +33,7 @@ from kdissect.sinks.values import timestamp
 from kdissect.spark import parts, shuffle
 from kdissect.spark.arrival import Arrivals
 from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
+from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ AUTO, SINGLE, SHUFFLE = "auto", "single", "shuffle"
 SPLITS = (AUTO, SINGLE, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
 """Captures that one task reads sooner than several are started and their rows are sorted."""
-PART_BYTES = 128 * MIB
-"""Of captures, for each part: sorted on disk, dissected in a minute."""
 
 _EXACT_BYTES = 256 * MIB
 """Captures that are smaller than this are counted segment by segment: at most 60 MB of numbers."""
@@ -139,6 +138,7 @@ def decode(
         CaptureError: no capture can be read.
         OutputError: the tables cannot be written.
     """
+    folder = Path(inputs.local(str(folder)))
     names = inputs.captures(captures, but=folder)
     found = find_ranges(names, limits, range_bytes)
     size = sum(Path(name).stat().st_size for name in found.paths)

@@ -20,6 +20,7 @@ from kdissect.analysis.quantities import DAY_NS, parse_duration, parse_size
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
+from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
 from kdissect.sinks import columns
@@ -79,8 +80,9 @@ OPTIONS = {
     "showSecrets": "Show credentials, which are withheld otherwise. [false]",
     "limits": "Bounds on what a task holds, as `--limits` takes them: `connections=50000`.",
     "split": "How tasks share the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
-    "[auto]",
-    "parts": "How many tasks of `connections`. [cores of the driver]",
+    "With `files` a connection that several files captured at the same time counts several times. [auto]",
+    "parts": "How many tasks of `connections`. [one for each 128 MB of captures, at most 64; the driver's "
+    "cores if they are more]",
     "lookback": "Of `files` and of streams: how many files a task reads before its own. [1]",
     "filesPerTask": "Of `files` and of streams: how many files are a task's own. [1]",
     "batchRows": "Rows handed to Spark at a time, at most. [5000]",
@@ -103,7 +105,6 @@ OPTIONS = {
 """Every option, and what it says."""
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)")
 _NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
 _FILTERS_BY_NAME = frozenset({"topic", "partition"})
 
@@ -184,9 +185,9 @@ def parse(options: Mapping[str, str]) -> Asked:
             )
         try:
             if name == "path":
-                paths.append(_local(text))
+                paths.append(_absolute(text))
             elif name == "paths":
-                paths += map(_local, json.loads(text))
+                paths += map(_absolute, json.loads(text))
             elif name in CRITERIA:
                 criteria.setdefault(CRITERIA[name], []).extend(_texts(text))
             else:
@@ -210,16 +211,9 @@ def _texts(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _local(text: str) -> str:
+def _absolute(text: str) -> str:
     """A path, as all processes understand it."""
-    address = _ADDRESS.fullmatch(text)
-    if address is not None:
-        if address["scheme"].lower() != "file":
-            raise UsageError(
-                f"{text} is not a file that workers can open; mount it, or copy it to where they can"
-            )
-        text = re.sub("^/{2,}", "/", address["path"])
-    return os.path.abspath(text)  # noqa: PTH100  (a pattern, perhaps)
+    return os.path.abspath(local(text))  # noqa: PTH100  (a pattern, perhaps)
 
 
 def _flag(text: str) -> bool:

@@ -67,7 +67,7 @@ def test_every_option_takes_a_value() -> None:
         ({"batchBytes": "many"}, 'option batchBytes: "many" is no size'),
         ({"ports": "kafka"}, 'option ports: "kafka" is no port'),
         ({"limits": "conections=5"}, 'option limits: no bound is called "conections"'),
-        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is not a file"),
+        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is a URL"),
         ({"paths": "no json"}, "option paths: "),
         ({"start": "tomorrow"}, '"tomorrow"'),
         ({"ring": "("}, 'option ring: "(" is not a regular expression: missing )'),

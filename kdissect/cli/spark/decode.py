@@ -12,7 +12,6 @@ from kdissect.cli.closing import close
 from kdissect.cli.options import filter_options, input_options
 from kdissect.cli.running import Asked
 from kdissect.cli.spark import places
-from kdissect.cli.spark.folders import address
 from kdissect.cli.spark.progress import progress
 from kdissect.cli.tables import PARQUET, Tables, export_options
 from kdissect.cli.terminal import warn
@@ -77,7 +76,7 @@ def decode(**options: Any) -> None:
         done = decoded(
             spark,
             paths,
-            Path(address(str(tables.folder))),
+            tables.folder,
             form=tables.form,
             compression=tables.compression,
             tables=tables.wanted,
