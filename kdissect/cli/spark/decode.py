@@ -36,8 +36,8 @@ Examples:
   kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
 
 The rows are those of kdissect export, however captures are divided: packets are brought together by their
-connections. All machines see the captures, and DIR, under the same names. kdissect itself is given to them;
-the packages that it needs are to be installed there.
+connections. Captures and DIR are on storage that all machines mount under the same names, which is checked.
+kdissect itself is given to them; the packages that it needs are to be installed there.
 """
 
 
