@@ -124,18 +124,24 @@ def ring_of(name: str, pattern: re.Pattern[str] | None = None) -> str:
     return timed if timed != name else _NUMBERED.sub("", name)
 
 
+def by_ring(files: Iterable[RingFile]) -> dict[str, list[RingFile]]:
+    """The files of each ring, in their order."""
+    rings: dict[str, list[RingFile]] = {}
+    for file in files:
+        rings.setdefault(file.ring, []).append(file)
+    return rings
+
+
 def being_written(files: Iterable[RingFile]) -> set[RingFile]:
     """Of each ring the file that began last, and the one that was written to last: another one where a clock
     was set back, or a file that comes late is still being copied.
     """
-    rings: dict[str, list[RingFile]] = {}
-    for file in files:
-        rings.setdefault(file.ring, []).append(file)
-    return {
-        newest
-        for each in rings.values()
-        for newest in (max(each), max(each, key=lambda file: (file.changed_ns, file)))
-    }
+    rings = by_ring(files).values()
+    return {max(each) for each in rings} | {max(each, key=_changed) for each in rings}
+
+
+def _changed(file: RingFile) -> tuple[int, RingFile]:
+    return file.changed_ns, file
 
 
 def _plain(name: str) -> str:

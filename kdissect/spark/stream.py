@@ -28,7 +28,7 @@ from kdissect.sinks.phrases import many
 from kdissect.spark.options import RING
 from kdissect.spark.planning import by_files, first_time_ns
 from kdissect.spark.reading import read
-from kdissect.spark.ring import Ring, being_written
+from kdissect.spark.ring import Ring, being_written, by_ring
 from kdissect.spark.teaching import taught_by
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ late        how many that are there came too late
 ended       ring -> time of the first packet of the file that was its end
 """
 
+_ALONE = 2
+"""Rings of a single file, as there are when writers begin; more of them are names of another kind."""
+_SEE_RING = "see the options ring and includeLast"
 _KEEP = "make the ring larger"
 _READ_APART = "read them in a batch and remove them"
 _NAME_APART = "set the option ring, so that each writer has a ring of its own"
@@ -107,6 +110,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._asked.limits.seen_files
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
+            if len(by_ring(files)) == len(files) > _ALONE:
+                warnings.warn(
+                    f"{len(files)} captures wait: each is alone in its ring; {_SEE_RING}", stacklevel=1
+                )
             return start
         return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
 
@@ -140,9 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = max(0, end["files"] - len(files))
         taught = self._taught(files) if new else None
         parts: list[Part] = []
-        for ring in dict.fromkeys(file.ring for file in files):
+        for ring, own in by_ring(files).items():
             ended_ns = start["ended"].get(ring)
-            own = [file for file in files if file.ring == ring]
             if ended_ns is not None:
                 own = [file for file in own if file.id in new or file.first_ns > ended_ns]
             ends = end["ended"].get(ring) != ended_ns

@@ -264,6 +264,17 @@ def test_of_two_writers_in_a_folder_each_has_a_newest_file(tmp_path: Path) -> No
     assert together.latestOffset(start, ALL)["files"] == 5
 
 
+def test_files_whose_names_have_nothing_in_common_wait_with_a_warning(tmp_path: Path) -> None:
+    for name, file in zip(("a7f-x", "b1c-y", "c0d-z"), pieces(PACKETS, tmp_path, 3), strict=True):
+        file.rename(tmp_path / name)
+    start = reader(tmp_path).initialOffset()
+    with pytest.warns(
+        match="3 captures wait: each is alone in its ring; see the options ring and includeLast"
+    ):
+        assert reader(tmp_path).latestOffset(start, ALL) == start
+    assert reader(tmp_path, ring="-").latestOffset(start, ALL)["files"] == 2
+
+
 def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
     for number in (1, 2):
         later(tmp_path, number, 8 * DAY_NS)
@@ -367,10 +378,28 @@ def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
     assert paths(made, old[1], end) == [[["4"], ["3", "4"]]]
 
 
+def test_what_comes_behind_the_end_is_not_paired_with_what_was_before(tmp_path: Path) -> None:
+    held_back = hold_back(*pieces(PACKETS, tmp_path, 4)[2:])
+    made = reader(tmp_path, includeLast="true", lookback="9")
+    made.prepareForTriggerAvailableNow()
+    end = made.latestOffset(made.initialOffset(), ALL)
+    going_on, offsets = reader(tmp_path, includeLast="true", lookback="9"), [end]
+    for path, data in held_back.items():
+        path.write_bytes(data)
+        offsets.append(going_on.latestOffset(offsets[-1], ALL))
+    assert [part.value.is_last for part in made.partitions(made.initialOffset(), end)] == [False, True]
+    assert paths(made, end, offsets[1]) == [[["2"], ["2"]]]
+    assert paths(made, offsets[1], offsets[2]) == [[["3"], ["2", "3"]]]
+    assert not any(part.value.is_last for part in made.partitions(end, offsets[2]))
+
+
 @pytest.mark.parametrize("most", ["1", "9"])
 def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most: str) -> None:
     """What is unanswered is reported then."""
-    for host, packets in (("a", PACKETS), ("b", packets_of(ROOT / "samples" / "quickstart.pcap"))):
+    for host, packets in (
+        ("a", PACKETS[:400]),
+        ("b", packets_of(ROOT / "samples" / "quickstart.pcap")[:-40]),
+    ):
         for number, file in enumerate(pieces(packets, tmp_path, 2)):
             file.rename(tmp_path / f"{host}-{number}.pcapng")
     made = exchanges(tmp_path, includeLast="true", maxFilesPerTrigger=most, lookback="9")
