@@ -342,6 +342,13 @@ class Limits:
         "minutes a file. Of those before it tells how many, their rows and bytes.",
     )
 
+    seen_files: int = _bound(
+        10_000,
+        "spark, streams",
+        "Captures that a stream remembers as read, 40 bytes each in every offset of its checkpoint: five "
+        "weeks of a file every five minutes. The oldest go first. A micro-batch has no more files than this.",
+    )
+
     notices: int = _bound(1000, "everywhere", "Notices kept for the end of a run; the rest is counted.")
 
 

@@ -34,7 +34,7 @@ from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.ending import Ending
 from kdissect.cli.losses import Losses
-from kdissect.cli.options import together
+from kdissect.cli.options import to_local, together
 from kdissect.cli.running import Run, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, output, warn
 from kdissect.errors import UsageError
@@ -136,6 +136,7 @@ keep_options = together(
     click.option(
         "-w",
         "target",
+        callback=to_local,
         metavar="FILE",
         help="Also write every packet that is captured to a pcapng file, whatever the filters below say. As "
         "with tcpdump, credentials that pass are in it.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kdissect.analysis.ports import parse_port_rule, parse_ports
+from kdissect.capture.inputs import local
 from kdissect.cli.limiting import limits_option
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -55,6 +56,18 @@ def _told(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
         return parse(text)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def to_local(_: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """The callback of an option that names what is written: a path as it is, of a ``file:`` URL its path.
+
+    Raises:
+        click.BadParameter: it is any other URL.
+    """
+    try:
+        return None if text is None else local(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
 
 
 def to_exchange_id(text: str) -> ExchangeId:

@@ -9,7 +9,7 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option
+from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.files import PRIVATE
 from kdissect.sinks.table import Table
@@ -51,6 +51,7 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
 @click.option(
     "-w",
     "target",
+    callback=to_local,
     metavar="FILE",
     help="Show nothing, but write the connections found, with all their packets, to a pcapng file, which is "
     "overwritten if it exists; - is stdout. What comes through a pipe is kept in a temporary file meanwhile. "

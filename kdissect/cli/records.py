@@ -17,6 +17,7 @@ from kdissect.cli.options import (
     filter_options,
     input_options,
     mode_option,
+    to_local,
 )
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
@@ -131,7 +132,8 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "-o",
     "folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
+    callback=to_local,
     metavar="DIR",
     help="Write values and keys to files of their own, as they are; see below.",
 )
@@ -250,7 +252,7 @@ class Look(NamedTuple):
     full: bool
     as_json: bool
     as_csv: bool
-    folder: Path | None
+    folder: str | None
     mode: int | None
     quiet: bool
     times: str | None
@@ -303,7 +305,7 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
-        return RecordFiles(look.folder, look.mode or PRIVATE)
+        return RecordFiles(Path(look.folder), look.mode or PRIVATE)
     if look.as_json:
         return RecordLines(json_writer(out), flush_each=look.flush)
     if look.as_csv:

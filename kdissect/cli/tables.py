@@ -16,7 +16,7 @@ from kdissect.analysis.nearest import did_you_mean
 from kdissect.analysis.quantities import SECOND_NS, parse_duration, parse_size
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
-from kdissect.cli.options import CRITERIA, mode_option, together
+from kdissect.cli.options import CRITERIA, mode_option, to_local, together
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -175,7 +175,8 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             "-o",
             "folder",
             required=True,
-            type=click.Path(path_type=Path),
+            type=click.Path(),
+            callback=to_local,
             metavar="DIR",
             help="The folder of the tables; made where it does not exist.",
         ),

@@ -92,6 +92,15 @@ def test_what_is_written(export: Exporting, capture: str, out: Path) -> None:
     ]  # fmt: skip
 
 
+def test_an_empty_file_in_a_folder_is_reported(export: Exporting, capture: str, out: Path) -> None:
+    empty = Path(capture).with_name("lost.pcap")
+    empty.touch()
+    done = export(empty.parent, "-o", out)
+    assert done.status == OK
+    assert f"{empty}: neither pcap nor pcapng; it is empty" in done.err
+    assert {row["capture"]: row["packets"] for row in json_rows(out / "captures")}[str(empty)] == 0
+
+
 def test_rows_are_those_of_read(
     export: Exporting, capsys: pytest.CaptureFixture[str], capture: str, out: Path
 ) -> None:
