@@ -98,20 +98,15 @@ class Limits:
     gathering_streams: int = _bound(
         64, "net, streams", "Streams that gather at a time: with `gathered_bytes`, 4 MiB together."
     )
-    patience_segments: int = _bound(
-        64,
-        "net, patience",
-        "How late a segment may stand in a capture, in segments and in time: queues of a network card and of "
-        "`-i any` mix packets that are some tens apart. Both must have passed.",
-    )
     patience_ns: int = _bound(
         250 * MILLISECOND_NS,
-        "net, patience",
-        "Those packets are milliseconds old; a first retransmission comes after 200 ms at the least.",
+        "net, deadlines",
+        "How late a segment may stand in a capture, in packet time: queues of a network card and of `-i any` "
+        "mix packets that are milliseconds old, and a first retransmission comes after 200 ms at the least.",
     )
     hole_age_ns: int = _bound(
         10 * SECOND_NS,
-        "net, patience",
+        "net, deadlines",
         "A missing segment that nobody acknowledged may still come: a sender tries again for some seconds.",
     )
 
@@ -226,7 +221,7 @@ class Limits:
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
         "analysis, ordering",
-        "How long one is held back. In a file patience ends sooner; live haste is worth more than order.",
+        "How long one is held back. In a file a deadline passes sooner; live haste is worth more than order.",
     )
 
     topic_names: int = _bound(
@@ -354,10 +349,8 @@ class Limits:
 
 DEFAULT = Limits()
 
-LIVE = replace(
-    DEFAULT, patience_ns=100 * MILLISECOND_NS, naming_window_ns=0, order_age_ns=100 * MILLISECOND_NS
-)
-"""For packets that come while somebody watches: what waits is shown within 200 ms."""
+LIVE = replace(DEFAULT, naming_window_ns=0, order_age_ns=100 * MILLISECOND_NS)
+"""For packets that come while somebody watches: rows wait neither for names nor long for rows before them."""
 
 
 def live(limits: Limits) -> Limits:

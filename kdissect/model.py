@@ -100,10 +100,10 @@ class Stretch(NamedTuple):
 
 
 class Lull(NamedTuple):
-    """What was captured so far has been read, and no more has come: stands between packets that come live.
+    """Time has gone on without packets: stands between packets that come live.
 
     Attributes:
-        time_ns: how far packet time has come meanwhile: the latest packet's, and how long ago that came.
+        time_ns: up to when all packets have been delivered.
     """
 
     time_ns: int
@@ -163,9 +163,14 @@ class Gap(NamedTuple):
 class Closed(NamedTuple):
     """A connection is over: ``fin``, ``reset``, ``reused`` (its 4-tuple began a new connection), ``evicted``
     (bound on connections), ``idle``, ``end`` (the capture ended).
+
+    Attributes:
+        time_ns: when, in packet time: of the last segment, of the deadline that passed, or of the segment
+            that took its place.
     """
 
     reason: str
+    time_ns: int = 0
 
 
 class Endpoint(NamedTuple):

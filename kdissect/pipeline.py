@@ -29,22 +29,29 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.groups import GroupProtocols
 from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Exchange, Lull, Stretch
+from kdissect.model import Closed, Exchange, Lull, Packet, Segment, Stretch
 from kdissect.net.connection import Connections
+from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kdissect.analysis.naming import Taught
+    from kdissect.analysis.learned import LearnedFacts
     from kdissect.analysis.survey import Survey
     from kdissect.capture.trail import Trail
-    from kdissect.model import Data, Gap, Packet
+    from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
     from kdissect.net.share import Share
 
 Item: TypeAlias = Exchange | Over
 """What has a place in the order of the output."""
+
+Source: TypeAlias = Stretch | Packet | Segment | Lull
+"""What a dissection is made of."""
+
+_TICK_PACKETS = 1000
+"""How often it is looked at which deadlines have passed: what comes of it is the same whenever that is."""
 
 
 def _mentions(item: Item) -> Mentions:
@@ -55,7 +62,7 @@ class Dissection:
     """Packets in, exchanges out: iterate over it once.
 
     Args:
-        packets: in order of time; lulls among them where they come live.
+        packets: in order of time; lulls among them where they come live. Or the segments that they carry.
         limits: bounds of every stage.
         ports: look only at connections with one of these ports; empty: at all.
         kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
@@ -63,20 +70,23 @@ class Dissection:
         show_secrets: leave credentials in the bodies.
         trail: told of each packet which connection it belongs to.
         survey: told of each connection at its end.
-        taught: names of topic ids that other parts of the capture teach: an id is named if that was at most
+        learned: what all parts of the capture say about topic ids: an id is named if that was at most
             ``limits.naming_window_ns`` later, and nothing waits for it.
-        share: take only some of the connections, and let time pass with the packets of the others.
+        share: take only some of the connections.
 
     Attributes:
         skipped: packets that were not looked at, by reason.
         counts: packets, exchanges, connections by protocol, gaps and what else there is to count.
-        noticed: sentences about connections, and at which of the ``arrivals``; more than ``limits.notices``
-            only where several are of the last place.
+        noticed: sentences about connections, and at which ``place``; more than ``limits.notices`` only where
+            several are of the last place.
+        place: how far the packets have been dissected: twice their number, and one more for what becomes
+            clear behind them, because time has gone on. The same whatever share of the connections is taken.
+        now_ns: the latest time of a packet so far.
     """
 
     def __init__(
         self,
-        packets: Iterable[Stretch | Packet | Lull],
+        packets: Iterable[Source],
         *,
         limits: Limits = DEFAULT,
         ports: Collection[int] = (),
@@ -84,7 +94,7 @@ class Dissection:
         show_secrets: bool = False,
         trail: Trail | None = None,
         survey: Survey | None = None,
-        taught: Taught | None = None,
+        learned: LearnedFacts | None = None,
         share: Share | None = None,
     ) -> None:
         self._packets = packets
@@ -100,10 +110,12 @@ class Dissection:
         self._holdings = Holdings(limits)
         self._ordering: Ordering[Item] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
-        self._naming = Naming[Item](limits, _mentions, taught)
+        self._naming = Naming[Item](limits, _mentions, learned)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
+        self.place = self.now_ns = self._ticked_ns = 0
+        self._earliest_ns, self._untimed = NEVER_NS, 0  # of the packets since the last tick: time, count
 
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""
@@ -125,8 +137,8 @@ class Dissection:
             if items or not waiting is before is None:
                 yield items, self._since(waiting)
         self._segments.close()
-        connections.arrivals += 1
-        yield [item for event in connections.close() for item in self._dissect(*event)], None
+        self.place += 2
+        yield [item for event in connections.close(self.now_ns) for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
 
     def _events(self) -> Iterator[list[Event]]:
@@ -134,28 +146,42 @@ class Dissection:
         connections, segments, trail = self._connections, self._segments, self._trail
         for packet in self._packets:
             if isinstance(packet, Lull):
-                yield connections.wait(packet.time_ns)
-            elif isinstance(packet, Stretch) or trail is None:
-                stretch = packet if isinstance(packet, Stretch) else Stretch.of(packet)
-                self.counts["packets"] += len(stretch.places)
-                yield from connections.along(stretch, segments.feed)
-            else:
-                self.counts["packets"] += 1
-                segment = segments.feed(packet)
-                if segment is not None:
-                    events = connections.feed(segment)
-                    trail.note(connections.ordinal(segment.ends), segments.take_parts())
+                self.now_ns = max(self.now_ns, packet.time_ns)
+                yield self._tick(packet.time_ns)
+                continue
+            if isinstance(packet, Segment):
+                self.place += 2
+                self.now_ns = max(self.now_ns, packet.time_ns)
+                yield connections.feed(packet)
+                continue
+            stretch = packet if isinstance(packet, Stretch) else Stretch.of(packet)
+            places, before = stretch.places, self.counts["packets"]
+            self.counts["packets"] += len(places)
+            self.now_ns = max(self.now_ns, max(places)[0])
+            if trail is None:
+                for events in connections.along(stretch, segments.feed):
+                    self.place = 2 * (before + connections.place)
                     yield events
+            else:
+                for place, each in enumerate(stretch.packets, before + 1):
+                    self.place = 2 * place
+                    segment = segments.feed(each)
+                    if segment is not None:
+                        events = connections.feed(segment)
+                        trail.note(connections.ordinal(segment.ends), segments.take_parts())
+                        yield events
+            self.place = 2 * self.counts["packets"]
+            self._earliest_ns = min(self._earliest_ns, min(places)[0])
+            self._untimed += len(places)
+            if self._untimed >= _TICK_PACKETS:
+                yield self._tick(self._earliest_ns - self._limits.patience_ns)
 
-    @property
-    def arrivals(self) -> int:
-        """TCP segments so far, whosever they are; their end counts as one."""
-        return self._connections.arrivals
-
-    @property
-    def now_ns(self) -> int:
-        """The latest time of any of them."""
-        return self._connections.now_ns
+    def _tick(self, time_ns: int) -> list[Event]:
+        """All packets up to a time have been delivered, as far as one can tell."""
+        self.place |= 1
+        self._ticked_ns = max(self._ticked_ns, time_ns)
+        self._earliest_ns, self._untimed = NEVER_NS, 0
+        return self._connections.tick(time_ns)
 
     @property
     def notices(self) -> list[str]:
@@ -171,7 +197,7 @@ class Dissection:
         """Exchanges that completed later are held back; None: none are."""
         if waiting_since_ns is None:
             return None
-        return max(waiting_since_ns, self.now_ns - self._limits.order_age_ns)
+        return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
 
     def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Item]:
         if isinstance(item, Closed):
@@ -185,7 +211,7 @@ class Dissection:
         items: list[Item] = dialogue.feed(side, item)  # type: ignore[assignment]  # a list of our own
         if self._holdings.note(dialogue):
             for silent in self._holdings.excess():
-                items += silent.shed(self.now_ns)
+                items += silent.shed(item.time_ns)
         return items
 
     def _begin(self, connection: Connection) -> Dialogue | None:
@@ -204,9 +230,9 @@ class Dissection:
         self._holdings.forget(dialogue)
         is_evicted = end.reason == "evicted"
         reason = "too many connections" if is_evicted else None
-        items: list[Item] = [*dialogue.close(self.now_ns, reason)]
+        items: list[Item] = [*dialogue.close(end.time_ns, reason)]
         if self._survey is not None:
-            items.append(Over(connection, dialogue, end, self.now_ns))
+            items.append(Over(connection, dialogue, end, end.time_ns))
         protocol = dialogue.protocol or "not recognised"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
@@ -235,14 +261,14 @@ class Dissection:
 
     def _notice(self, connection: Connection, text: str) -> None:
         self.counts["notices"] += 1
-        noticed, place = self.noticed, self.arrivals
+        noticed, place = self.noticed, self.place
         if len(noticed) < self._limits.notices or noticed[-1][0] == place:
             first, second = connection.ends
             noticed.append((place, f"{first} - {second}: {text}"))
 
 
 def dissect(
-    packets: Iterable[Stretch | Packet | Lull],
+    packets: Iterable[Source],
     *,
     limits: Limits = DEFAULT,
     ports: Collection[int] = (),
@@ -250,7 +276,7 @@ def dissect(
     show_secrets: bool = False,
     trail: Trail | None = None,
     survey: Survey | None = None,
-    taught: Taught | None = None,
+    learned: LearnedFacts | None = None,
     share: Share | None = None,
 ) -> Dissection:
     """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Dissection``."""
@@ -262,6 +288,6 @@ def dissect(
         show_secrets=show_secrets,
         trail=trail,
         survey=survey,
-        taught=taught,
+        learned=learned,
         share=share,
     )

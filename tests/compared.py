@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -22,9 +21,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def as_json(frame: DataFrame) -> list[Row]:
     """The rows of a frame, as ``report --json`` writes them."""
-    text = StringIO()
-    write_json(text, [("", frame)])
-    return [orjson.loads(line) for line in text.getvalue().splitlines()]
+    written: list[bytes] = []
+    write_json(written.append, [("", frame)])
+    return [orjson.loads(line) for line in b"".join(written).splitlines()]
 
 
 def by_key(rows: Iterable[Mapping[str, Any]], *names: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kdissect.limits import Limits
@@ -20,25 +21,43 @@ BROKER = ("10.0.0.2", 9092)
 def run(
     packets: Iterable[Packet], limits: Limits | None = None, connections: Connections | None = None
 ) -> list[Event]:
-    """Both ways that a packet can take, of which the pipeline tries the shorter one first, tell the same."""
+    """Both ways that a packet can take, of which the pipeline tries the shorter one first, give each
+    connection the same; and so they do whether or not its deadlines are noticed before its own next segment.
+    """
     packets = list(packets)
     if connections is not None:
-        return _run(packets, connections, usual=False)
-    shorter, longer = (_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False))
-    assert [event[1:] for event in shorter] == [event[1:] for event in longer]
-    return shorter
+        return _run(packets, connections, ticks=True)
+    ways = [_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False)]
+    ticking = _run(packets, Connections(limits or Limits()), ticks=True)
+    assert [event[1:] for event in ways[0]] == [event[1:] for event in ways[1]]
+    assert by_connection(ways[0]) == by_connection(ticking)
+    return ticking
 
 
-def _run(packets: list[Packet], connections: Connections, *, usual: bool) -> list[Event]:
+def by_connection(events: Iterable[Event]) -> dict[tuple[str, int], list[object]]:
+    """What happened on each connection, in its order, by its id and first packet."""
+    found: dict[tuple[str, int], list[object]] = {}
+    for connection, side, item in events:
+        found.setdefault((connection.id, connection.first_packet), []).append((side, item))
+    return found
+
+
+def _run(
+    packets: list[Packet], connections: Connections, *, usual: bool = False, ticks: bool = False
+) -> list[Event]:
+    """With ``ticks`` it is said after each packet up to which time all have come."""
     segments = Segments()
     out: list[Event] = []
-    for packet in packets:
+    earliest_ns = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
+    for packet, behind_ns in zip(packets, [*earliest_ns[1:], 0], strict=True):
         if usual:
             for events in connections.along(Stretch.of(packet), segments.feed):
                 out += events
         elif segment := segments.feed(packet):
             out += connections.feed(segment)
-    return out + connections.close()
+        if ticks and behind_ns:
+            out += connections.tick(behind_ns - 1)
+    return out + connections.close(max(packet.time_ns for packet in packets))
 
 
 def in_one_piece(packets: Sequence[Packet]) -> Stretch:
@@ -76,7 +95,7 @@ def asks(talk: Talk, count: int = 1) -> Talk:
 
 
 def chatter(count: int, *, port: int = 50_000, start_ns: int = START_NS) -> list[Packet]:
-    """Segments of another connection, one each millisecond: they make patience pass."""
+    """Segments of another connection, one each millisecond: time goes on."""
     talk = Talk(("10.0.0.9", port), start_ns=start_ns).handshake()
     while len(talk.packets) < count:
         talk.broker_acks()

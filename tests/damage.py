@@ -15,7 +15,7 @@ from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments, endpoints
 from kdissect.pipeline import dissect
 from kdissect.sinks.jsonlines import JsonLines
-from tests.segments import SYN, ipv4, ipv6, link, tcp
+from tests.segments import MILLISECOND, SYN, ipv4, ipv6, link, tcp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -96,12 +96,13 @@ def one_direction(towards_broker: bool) -> Callable[[list[Packet], Random], Dama
     return damage
 
 
-def shuffled(window: int) -> Callable[[list[Packet], Random], Damaged]:
-    """Each packet up to so many places from its own."""
+def shuffled(window_ms: int) -> Callable[[list[Packet], Random], Damaged]:
+    """Each packet up to so much late."""
 
     def damage(packets: list[Packet], random: Random) -> Damaged:
-        order = sorted(range(len(packets)), key=lambda place: place + random.uniform(0, window))
-        return Damaged([packets[place] for place in order], frozenset())
+        window_ns = window_ms * MILLISECOND
+        order = sorted(packets, key=lambda packet: packet.time_ns + random.uniform(0, window_ns))
+        return Damaged(order, frozenset())
 
     return damage
 
@@ -160,13 +161,13 @@ DAMAGES: dict[str, Callable[[list[Packet], Random], Damaged]] = {
     "mid-frame start": mid_frame_start,
     "requests only": one_direction(towards_broker=True),
     "responses only": one_direction(towards_broker=False),
-    "shuffled": shuffled(6),
-    "shuffled far": shuffled(25),
+    "shuffled": shuffled(5),
+    "shuffled far": shuffled(240),
     "duplicated": duplicated,
-    "duplicated, shuffled": then(duplicated, shuffled(6)),
+    "duplicated, shuffled": then(duplicated, shuffled(5)),
     "10 % lost, snaplen 200, mid-frame start": then(lossy(0.1), mid_frame_start, cut(200)),
-    "1 % lost, snaplen 96, shuffled": then(lossy(0.01), cut(96), shuffled(6)),
-    "10 % lost, duplicated, shuffled": then(lossy(0.1), duplicated, shuffled(6)),
+    "1 % lost, snaplen 96, shuffled": then(lossy(0.01), cut(96), shuffled(5)),
+    "10 % lost, duplicated, shuffled": then(lossy(0.1), duplicated, shuffled(5)),
 }
 
 
@@ -354,7 +355,7 @@ def _carriers(packets: list[Packet]) -> Carriers:
     events = [
         event for packet in packets if (found := segments.feed(packet)) for event in connections.feed(found)
     ]
-    for connection, side, item in events + connections.close():
+    for connection, side, item in events + connections.close(packets[-1].time_ns if packets else 0):
         if isinstance(item, Data):
             stream, pieces = streams.setdefault((connection, side), (bytearray(), []))
             pieces.append((len(stream), item.packet))

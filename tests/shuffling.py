@@ -6,6 +6,7 @@ import pickle
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,10 +18,9 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.sinks import manifest
 from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark import decode, parts
-from kdissect.spark.arrival import Arrivals, FilesApart, PartDissection
 from kdissect.spark.parts import Job
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import ORDER, shuffled
+from kdissect.spark.shuffle import ORDER, bundled
 from tests.exports import json_rows
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.model import Packet
-    from kdissect.spark.arrival import Bundle
     from kdissect.spark.decode import Decoded
     from kdissect.spark.parts import PartTold, Read
     from kdissect.spark.ranges import Found
-    from kdissect.spark.shuffle import RangeTold
 
 
 def job_of(paths: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Job:
@@ -63,7 +61,6 @@ def decoded(
     *,
     size: int = 1000,
     count: int = 3,
-    every: int = 1,
     limits: Limits = DEFAULT,
     **changed: Any,
 ) -> Decoded:
@@ -73,25 +70,42 @@ def decoded(
     batches = [
         batch
         for place in range(len(found.ranges))
-        for batch in shuffled(place, found.ranges, found.paths, count, limits, every)
+        for batch in bundled(place, found.ranges, found.paths, count, limits)
     ]
     rows = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count + 1)]
-    lessons = [_only(parts.teach(job, part)) for part in divided]
-    told = sorted((each for lesson in lessons for each in lesson.ranges), key=lambda each: each.place)
-    taught = decode._taught(lessons)
-    arrivals = Arrivals.of(told, every)
-    written = [_only(parts.write(job, arrivals, taught, part)) for part in divided[:-1] if part]
-    assert not list(parts.write(job, arrivals, taught, divided[-1]))
-    return finished(job, "shuffle", names, written, decode._read(job, told), found)
+    learned = [_only(parts.learn_shuffled(job, part)) for part in divided]
+    read = decode._read(job, [stats for each in learned for stats in each.ranges])
+    end_ns = read.census.span_ns[1] if read.census.span_ns else 0
+    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, learned, end_ns))
+    written = [_only(write(part)) for part in divided[:-1] if part]
+    assert not list(write(divided[-1]))
+    return finished(job, "shuffle", names, written, read, found)
 
 
 def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Decoded:
     """Write the tables by one task."""
     found = find_ranges(names, limits)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
-    told = _only(parts.write_alone(job, {}, [None]))
+    told = _only(parts.write_shard(job, {}, 1, None, numbers(0)))
     return finished(job, "single", names, [told], told.read, found)
+
+
+def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) -> Decoded:
+    """Write the tables: by so many shards."""
+    found = find_ranges(names)
+    job = job_of(found.paths, folder, first_ns=found.first_ns, **changed)
+    learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
+    facts = decode._merged(job, learned, parts.END_NS)
+    told = [
+        _only(parts.write_shard(job, found.files, count, facts, numbers(number))) for number in range(count)
+    ]
+    return finished(job, "shards", names, told, told[0].read, found)
+
+
+def numbers(*numbers: int) -> list[Any]:
+    """What Spark asks tasks for."""
+    return [pa.RecordBatch.from_pydict({"id": list(numbers)})]
 
 
 def finished(
@@ -104,13 +118,6 @@ def finished(
         manifest.begin(job.folder / name, each, job.format(), described)
     read = decode._with_unread(read, found)
     return decode._finished(job, described, split, files, told, read, datetime.now(UTC))
-
-
-def bundles_of(batches: Sequence[Any]) -> tuple[list[Bundle], list[RangeTold]]:
-    """The bundles in batches, and what was told of ranges, in their order."""
-    part = PartDissection([], [], FilesApart())
-    bundles = list(part._bundles(batches))
-    return bundles, sorted(part.told, key=lambda each: each.place)
 
 
 def _only(batches: Any) -> Any:

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.bodies import decode_exchange, request_layout, response_layout
 from kdissect.kafka.schema import request, response
 from kdissect.model import Anomaly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
+    from kdissect.analysis.learned import LearnedFacts
     from kdissect.kafka.bodies import Layout
     from kdissect.kafka.schema import Field
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
-
-Taught: TypeAlias = "Mapping[str, tuple[str, int]]"
-"""Topic id -> name, and when it was taught first: ``completed_ns`` of the exchange."""
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 RESERVED = {
@@ -83,18 +81,18 @@ class Naming(Generic[Item]):
     Args:
         limits: bounds.
         mentions: tells which ids an item has, and what it teaches.
-        taught: what other parts of the capture teach; with it nothing waits.
+        learned: what all parts of the capture say; with it nothing waits.
     """
 
-    __slots__ = ("_bytes", "_held", "_limits", "_mentions", "_names", "_taught", "_window_ns")
+    __slots__ = ("_bytes", "_held", "_learned", "_limits", "_mentions", "_names", "_window_ns")
 
     def __init__(
-        self, limits: Limits, mentions: Callable[[Item], Mentions], taught: Taught | None = None
+        self, limits: Limits, mentions: Callable[[Item], Mentions], learned: LearnedFacts | None = None
     ) -> None:
         self._limits = limits
         self._mentions = mentions
-        self._taught: Taught = {} if taught is None else taught
-        self._window_ns = limits.naming_window_ns if taught is None else 0
+        self._learned = learned
+        self._window_ns = limits.naming_window_ns if learned is None else 0
         self._names: dict[str, str] = dict(RESERVED)
         self._held: deque[tuple[Item, list[str], set[str]]] = deque()
         self._bytes = 0
@@ -110,8 +108,9 @@ class Naming(Generic[Item]):
         # before this exchange teaches: it comes too late for them
         while held and now_ns - held[0][0].completed_ns >= self._window_ns:
             settled.append(self._release())
-        for topic_id, name in taught:
-            self._learn(topic_id, name)
+        if self._learned is None:
+            for topic_id, name in taught:
+                self._learn(topic_id, name)
         unknown = {topic_id for topic_id in ids if topic_id not in names}
         if not held and (not unknown or self._window_ns <= 0):
             self._write(item, ids)
@@ -151,9 +150,9 @@ class Naming(Generic[Item]):
     def _write(self, item: Item, ids: list[str]) -> None:
         for topic_id in ids:
             name = self._names.get(topic_id)
-            if name is None and topic_id in self._taught:
-                told, time_ns = self._taught[topic_id]
-                name = told if time_ns <= item.completed_ns + self._limits.naming_window_ns else None
+            if name is None and self._learned is not None:
+                until_ns = item.completed_ns + max(1, self._limits.naming_window_ns)
+                name = self._learned.topic_name(topic_id, until_ns)
             if name is not None:
                 item.topic_names[topic_id] = name
 
@@ -166,6 +165,16 @@ class Naming(Generic[Item]):
 def teachings(exchange: Exchange) -> list[tuple[str, str]]:
     """Pairs of topic id and name that a decoded exchange teaches."""
     return mentions(exchange).taught
+
+
+def learn(exchange: Exchange, facts: LearnedFacts) -> None:
+    """Take what an exchange says; it is decoded only if it may say anything."""
+    if exchange.api_key is None or exchange.api_version is None:
+        return
+    if can_teach(exchange.api_key, exchange.api_version):
+        decode_exchange(exchange)
+        for topic_id, name in teachings(exchange):
+            facts.learn_topic(topic_id, name, exchange.completed_ns)
 
 
 @cache

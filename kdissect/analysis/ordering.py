@@ -60,7 +60,8 @@ class Ordering(Generic[Item]):
 
         Args:
             items: may be empty.
-            waiting_since_ns: time of the earliest packet that any connection holds; None while none does.
+            waiting_since_ns: the earliest time that what is still to come of a waiting connection may have;
+                None while none waits.
         """
         heap, latest = self._heap, self._latest
         if not heap and waiting_since_ns is None and (len(items) < 2 or _is_one_connection(items)):

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from kdissect.model import Interface, Lull, Packet
 
 LULL_NS = 50 * MILLISECOND_NS
-"""How often it is told that nothing more is there: as often as patience may end."""
+"""How often a source that waits says up to which time all packets have come, and deadlines may pass."""
 
+_DELIVERY_NS = 50 * MILLISECOND_NS
+"""A packet takes less from the kernel to here, unless somebody in between keeps it in a buffer."""
 
 _LEFT_BYTES = 1 * MIB  # what may stand in a pipe
 
@@ -82,7 +84,7 @@ class Waiting(Source):
         now_ns = time.monotonic_ns()
         if now_ns - self._told_ns < LULL_NS:
             return False
-        self.silent_ns, self._told_ns = now_ns - self._came_ns, now_ns
+        self.silent_ns, self._told_ns = now_ns - self._came_ns - _DELIVERY_NS, now_ns
         return True
 
 

@@ -108,7 +108,8 @@ class Source:
             a clock that is finer; at most ``limits.interfaces``.
         reopened: whether the file is to be closed between blocks.
         failed: whether a bug of ours kept us from reading all of it.
-        silent_ns: for how long nothing had come when the last empty block was given: live sources only.
+        silent_ns: for how long all packets had been delivered when the last empty block was given, below 0
+            when some of the latest may not have been: live sources only.
     """
 
     def __init__(

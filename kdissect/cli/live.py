@@ -38,9 +38,10 @@ Examples:
   kdissect live -i eth0 -q --prometheus :9464
   kdissect live -i eth0 --export tables --format parquet --rotate 1min --partition-by date
 
-An exchange is shown as soon as it is complete, 200 ms after its last packet at the latest; it may come before
-one that was complete earlier, if that one has to wait for a packet. Connections that exist already are picked
-up where they are. Topics are named as soon as the traffic has told their names.
+An exchange is shown as soon as it is complete, within 200 ms of its last packet, or within 400 ms where a
+packet of its connection is missing; it may come before one that was complete earlier, if that one has to wait
+for a packet. Connections that exist already are picked up where they are. Topics are named as soon as the
+traffic has told their names.
 
 Packets that were dropped, by the kernel or by kdissect, are told at once and at the end. Ctrl-C and SIGTERM
 end it: what was captured is shown, and counted on stderr. Pressed again, Ctrl-C ends it at once. An interface

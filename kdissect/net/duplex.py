@@ -5,16 +5,16 @@ on only after everything that they acknowledge was passed on in the other direct
 overtakes its request, however late the capture recorded the request, and any order of the same segments
 gives the same streams, woven in a possible way.
 
-Three things may never come, and are waited for with patience (``Limits.patience_segments`` and
-``patience_ns``):
+Three things may never come. Each is waited for until a deadline in packet time, ``Limits.patience_ns`` after
+the connection's own clock, which is the latest time of its own segments, and never that of others:
 
 * the beginning. Until both SYNs tell where the streams begin, segments are kept as they are. Without SYNs,
   streams begin at the lowest sequence number that came meanwhile, or where the other side's acknowledgment
   stood.
 * bytes that the other side has acknowledged: it has them, so the capture missed them or has them late.
-  Then: a gap. A hole that nobody acknowledged, as when one direction only was captured, may wait for
-  ``hole_age_ns``.
-* what stands behind a reset: the connection is over when patience is.
+  Then: a gap. A hole that nobody acknowledged, as when one direction only was captured, has until
+  ``hole_age_ns`` after the first bytes behind it.
+* what stands behind a reset: the connection is over at the deadline.
 
 A direction of which nothing was captured is not waited for. Holds the segments of a beginning and two
 streams; ``held`` says how much that is, and past the bounds of a stream the oldest hole is given up.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Closed, Data, Endpoint, Interface, Segment
 
-    Cause = Segment | Piece
+NEVER_NS = 1 << 70
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,36 +80,37 @@ class Duplex:
         ordinal: as in ``Connection.ordinal``.
         connection: None until the beginning is known.
         streams: by side.
-        plain: begun, alive, nothing held: the next segment in order can be passed on as it is.
+        plain: begun, alive, nothing held or waited for: the next segment in order can be passed on as it is.
         over: both sides have sent all that they had to.
         reset_ns: time of the first RST.
-        last_ns: latest time of all segments of the capture, up to the last one of this connection.
-        cause: that one, while something is waited for.
-        patient: whether patience has begun for something.
+        now_ns: the connection's own clock: the latest time of its segments, or of a deadline that has passed.
+        due_ns: the deadline of what is waited for; ``NEVER_NS`` when nothing is.
+        cause: the latest segment, while something is waited for.
         told: whether its end was told.
     """
 
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
         "_reach",
-        "cause", "connection", "ends", "last_ns", "ordinal", "over", "patient", "plain", "reset_ns",
+        "cause", "connection", "due_ns", "ends", "now_ns", "ordinal", "over", "plain", "reset_ns",
         "streams", "told",
     )  # fmt: skip
 
-    def __init__(self, ends: bytes, limits: Limits, counts: Counter[str]) -> None:
+    def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
         self.ends = ends
         self.ordinal = counts["connections"]
         self.connection: Connection | None = None
         self.streams = (Stream(), Stream())
-        self.plain = self.over = self.patient = self.told = False
+        self.plain = self.over = self.told = False
         self.reset_ns: int | None = None
-        self.last_ns = 0
+        self.now_ns = now_ns
+        self.due_ns = NEVER_NS
         self.cause: Segment | None = None
         self._counts = counts
         self._limits = limits
         # A segment from farther ahead than can be held belongs to an earlier connection of these ends.
         self._reach = 2 * limits.stream_bytes
-        self._early: list[tuple[int, Segment, int]] | None = []
+        self._early: list[tuple[int, Segment]] | None = []
         self._early_held = 0
         self._early_ns = 0
         self._initiator: int | None = None
@@ -121,13 +122,16 @@ class Duplex:
         return self._early_held + self.streams[0].held + self.streams[1].held
 
     @property
-    def holds_since_ns(self) -> int:
-        """Time of the earliest segment that is held, of the latest one where none is."""
+    def waits_since_ns(self) -> int:
+        """The earliest time that what is still to come of the connection may have: that of the earliest
+        segment that is held, or the deadline; ``NEVER_NS`` when nothing is waited for.
+        """
+        if self.told:
+            return NEVER_NS
         if self._early:
             return self._early_ns
-        return min(
-            (stream.pieces[0].time_ns for stream in self.streams if stream.pieces), default=self.last_ns
-        )
+        held = (stream.pieces[0].time_ns for stream in self.streams if stream.pieces)
+        return min((*held, self.due_ns))
 
     @property
     def established(self) -> bool:
@@ -149,18 +153,18 @@ class Duplex:
             return not 0 <= distance(first, stream.first) <= (0 if stream.exact else self._reach)
         return any(
             not 0 <= distance(first, early.sequence) <= self._reach
-            for early_side, early, _ in self._early or ()
+            for early_side, early in self._early or ()
             if early_side == side and early.length
         )
 
-    def feed(self, side: int, segment: Segment, arrival: int, out: list[Event]) -> None:
-        """Take a segment that ``side`` sent; ``arrival`` counts all segments of the capture."""
+    def feed(self, side: int, segment: Segment, out: list[Event]) -> None:
+        """Take a segment that ``side`` sent."""
         if segment.flags & RST:
             self._reset(side, segment)
         if segment.flags & SYN and self.streams[side].syn:
             self._counts["repeated_segments"] += 1
         if self._early is not None:
-            self._early.append((side, segment, arrival))
+            self._early.append((side, segment))
             self._early_held += PIECE_COST + len(segment.payload)
             self._early_ns = min(self._early_ns or segment.time_ns, segment.time_ns)
             if segment.flags & SYN:
@@ -169,9 +173,9 @@ class Duplex:
             if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
                 self.begin(out)
             return
-        self._take(side, segment, arrival)
+        self._take(side, segment)
         self._flow(out)
-        self._keep_bounds(side, segment, arrival, out)
+        self._keep_bounds(side, out)
 
     def begin(self, out: list[Event]) -> None:
         """Fix where the streams begin, and go on from there."""
@@ -180,12 +184,12 @@ class Duplex:
             return
         self.connection = self._identify(early)
         for side, stream in enumerate(self.streams):
-            own = [segment for sent_by, segment, _ in early if sent_by == side and not segment.flags & RST]
+            own = [segment for sent_by, segment in early if sent_by == side and not segment.flags & RST]
             if stream.first is None:
                 data = [segment.sequence for segment in own if segment.length]
                 acks = [
                     segment.acknowledgment
-                    for sent_by, segment, _ in early
+                    for sent_by, segment in early
                     if sent_by != side and segment.flags & (ACK | RST) == ACK
                 ]
                 if data:
@@ -194,27 +198,44 @@ class Duplex:
                     stream.begin(max(acks, key=lambda sequence: distance(acks[0], sequence)), exact=False)
         self._early = None
         self._early_held = 0
-        for side, segment, arrival in early:
-            self._take(side, segment, arrival)
+        for side, segment in early:
+            self._take(side, segment)
             self._flow(out)
-            self._keep_bounds(side, segment, arrival, out)
+            self._keep_bounds(side, out)
 
-    def be_patient(self) -> bool:
-        """Let patience begin with all that is waited for now; whether there is anything."""
+    def set_deadline(self) -> bool:
+        """Set a deadline for all that is waited for now, unless one is set that is still needed; whether this
+        is a new one. To be called when something has changed.
+        """
+        one, two = self.streams
+        if self.due_ns != NEVER_NS and (
+            self._due_end or (self._due_begin and self._early is not None) or one.late or two.late
+        ):
+            self.plain = False
+            return False
         self._due_begin = self._early is not None
         self._due_end = self.over or self.reset_ns is not None
         waits = self._due_begin or self._due_end
         for stream in self.streams:
             stream.overdue = stream.acked if stream.missing else None
             waits = waits or stream.missing
-        self.patient = waits
-        return waits
+        before_ns = self.due_ns
+        if waits:
+            self.due_ns = self.now_ns + self._limits.patience_ns
+        else:
+            self.due_ns = min(
+                (self._too_old_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
+            )
+        self.plain = self.due_ns == NEVER_NS and one.calm and two.calm
+        return self.due_ns not in (NEVER_NS, before_ns)
 
-    def lose_patience(self, cause: Cause, out: list[Event]) -> bool:
-        """Patience has ended: give up what was waited for. Whether the connection is to be closed.
+    def _too_old_ns(self, stream: Stream) -> int:
+        """When the hole before a stream's head is given up, whoever has acknowledged it."""
+        return stream.pieces[0].time_ns + self._limits.hole_age_ns
 
-        A gap is told at the connection's own ``cause``, where it has one.
-        """
+    def expire(self, out: list[Event]) -> bool:
+        """The deadline has passed: give up what was waited for. Whether the connection is to be closed."""
+        self.now_ns, self.due_ns = max(self.now_ns, self.due_ns), NEVER_NS
         if self._due_begin:
             self.begin(out)
         while late := [side for side, stream in enumerate(self.streams) if stream.late]:
@@ -223,21 +244,29 @@ class Duplex:
                 side = min(stuck, key=self._head_time)
                 overdue = self.streams[side].overdue
                 assert overdue is not None
-                self._skip(side, overdue, self.cause or cause, out)
+                self._skip(side, overdue, self._last_cause(), out)
             elif len(late) == 2:
                 self._untie(out)
             else:
                 break  # it waits for the other side, whose time has not come
+        for side, stream in enumerate(self.streams):
+            while stream.pieces and self._too_old_ns(stream) <= self.now_ns:
+                self._overcome(side, out)
         return self._due_end
 
-    def flush(self, cause: Cause, out: list[Event]) -> None:
-        """Pass on everything that is held, the earliest first, with gaps for what is missing, as above."""
+    def flush(self, out: list[Event]) -> None:
+        """Pass on everything that is held, the earliest first, with gaps for what is missing."""
         self.begin(out)
         while not self.over and any(stream.pieces for stream in self.streams):
             self._overcome(min((0, 1), key=self._head_time), out)
         for side, stream in enumerate(self.streams):
             if stream.missing and stream.acked is not None and not self.over:
-                self._skip(side, stream.acked, self.cause or cause, out)
+                self._skip(side, stream.acked, self._last_cause(), out)
+
+    def _last_cause(self) -> Segment:
+        """What a gap at the end of all that was captured is placed at: the latest segment, at this time."""
+        assert self.cause is not None  # while anything is missing
+        return self.cause._replace(time_ns=self.now_ns)
 
     def _reset(self, side: int, segment: Segment) -> None:
         """Believe a RST that is of this connection: its numbers are near what was sent or acknowledged."""
@@ -265,10 +294,8 @@ class Duplex:
         if answers and not other.exact:
             other.begin(segment.acknowledgment, exact=True)
 
-    def _identify(self, early: list[tuple[int, Segment, int]]) -> Connection:
-        first = min(
-            (segment for _, segment, _ in early), key=lambda segment: (segment.time_ns, segment.packet)
-        )
+    def _identify(self, early: list[tuple[int, Segment]]) -> Connection:
+        first = min((segment for _, segment in early), key=lambda segment: (segment.time_ns, segment.packet))
         both = sorted((self.ends, reversed_ends(self.ends)))
         digest = blake2b(b"".join((*both, b"%d" % first.time_ns)), digest_size=6).hexdigest()
         one, two = self.streams
@@ -284,7 +311,7 @@ class Duplex:
             streams=self.streams,
         )
 
-    def _take(self, side: int, segment: Segment, arrival: int) -> None:
+    def _take(self, side: int, segment: Segment) -> None:
         stream, other = self.streams[side], self.streams[1 - side]
         flags = segment.flags
         if flags & RST:
@@ -314,17 +341,8 @@ class Duplex:
             self._counts["keep_alive_probes"] += 1  # RFC 9293, 3.8.4; those of a closed window look alike
             return
         if segment.length:
-            piece = Piece(
-                start,
-                end,
-                segment.payload,
-                needs,
-                arrival,
-                segment.packet,
-                segment.time_ns,
-                segment.interface,
-            )
-            stream.put(piece, self._counts)
+            payload, packet, time_ns = segment.payload, segment.packet, segment.time_ns
+            stream.put(Piece(start, end, payload, needs, packet, time_ns, segment.interface), self._counts)
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
         """The other side has received ``stream`` up to ``sequence``: return that if it must be waited for."""
@@ -355,18 +373,10 @@ class Duplex:
         if self.over:
             one.forget()
             two.forget()
-        self.plain = one.calm and two.calm and not self.over
 
-    def _keep_bounds(self, side: int, cause: Cause, arrival: int, out: list[Event]) -> None:
+    def _keep_bounds(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
-        while stream.pieces and (
-            stream.holes > limits.stream_holes
-            or stream.held > limits.stream_bytes
-            or (
-                cause.time_ns - stream.pieces[0].time_ns > limits.hole_age_ns
-                and arrival - stream.pieces[0].arrival > limits.patience_segments
-            )
-        ):
+        while stream.pieces and (stream.holes > limits.stream_holes or stream.held > limits.stream_bytes):
             self._overcome(side, out)
 
     def _overcome(self, side: int, out: list[Event]) -> None:
@@ -386,7 +396,7 @@ class Duplex:
         later.pieces[0] = later.pieces[0]._replace(needs=None)
         self._flow(out)
 
-    def _skip(self, side: int, end: int, cause: Cause, out: list[Event]) -> None:
+    def _skip(self, side: int, end: int, cause: Segment | Piece, out: list[Event]) -> None:
         self._emit(side, self.streams[side].skip(end, cause), out)
         self._flow(out)
 

@@ -6,7 +6,7 @@ its numbers, begin no connection then. Without this, each would be counted twice
 make a connection of their own.
 
 Holds the numbers where streams began and ended, for each pair of ends those of its last connections: of
-``Limits.ended_connections`` pairs, none older than twice ``ended_age_ns``.
+``Limits.ended_connections`` pairs, until ``ended_age_ns`` has passed.
 """
 
 from __future__ import annotations
@@ -45,18 +45,21 @@ class Ended:
         self._limits = limits
         self._ended: OrderedDict[bytes, tuple[_Ended, ...]] = OrderedDict()
 
-    def add(self, duplex: Duplex, time_ns: int) -> None:
-        """Remember a connection."""
+    def add(self, duplex: Duplex, time_ns: int) -> bool:
+        """Remember a connection; whether another one had to be forgotten for it too soon."""
         one, two = duplex.streams
         ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
         key = _key(duplex.ends)
         self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
-        # Segments may be older than this one, and connections known that were over before them.
-        since_ns = time_ns - 2 * self._limits.ended_age_ns
-        while (
-            len(self._ended) > self._limits.ended_connections
-            or next(iter(self._ended.values()))[-1].time_ns < since_ns
-        ):
+        is_full = len(self._ended) > self._limits.ended_connections
+        if is_full:
+            self._ended.popitem(last=False)
+        return is_full
+
+    def tick(self, time_ns: int) -> None:
+        """Every segment up to this time has been delivered: forget what none that follows can be part of."""
+        since_ns = time_ns - self._limits.ended_age_ns
+        while self._ended and next(iter(self._ended.values()))[-1].time_ns < since_ns:
             self._ended.popitem(last=False)
 
     def knows(self, segment: Segment) -> bool:

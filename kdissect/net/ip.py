@@ -186,7 +186,7 @@ class Fragments:
                 return "repeated IP fragment"
             partial = self._partials[key] = _Partial(packet.time_ns)
         end = offset + part.length
-        piece = Piece(offset, end, part.payload, None, 0, packet.number, packet.time_ns, packet.interface)
+        piece = Piece(offset, end, part.payload, None, packet.number, packet.time_ns, packet.interface)
         self._put(partial, piece)
         if not more and partial.end is None:
             partial.end = end

@@ -23,7 +23,7 @@ def payloads(
     spot: tuple[int, int, int],
     like: tuple[int, int, int, bytes, int, int, int],
     now_ns: int,
-    due_ns: int,
+    until_ns: int,
 ) -> list[bytes]:
     """Of the packets behind the first of a run, the payloads of those that belong to it.
 
@@ -33,14 +33,14 @@ def payloads(
         spot: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
         like: these fields, as the next packet of the run must have them.
         now_ns: time of the packet before; it must not go back.
-        due_ns: time that none may reach.
+        until_ns: time that none may reach.
     """
     at, start, end = spot
     kind, total, carries, ends, sequence, acknowledgment, control = like
     found: list[bytes] = []
     for time_ns, begin, stop, _ in places:
         expected = kind, total, carries, ends, sequence, acknowledgment, control
-        if begin + end > stop or not now_ns <= time_ns < due_ns or _unpack(data, begin + at) != expected:
+        if begin + end > stop or not now_ns <= time_ns < until_ns or _unpack(data, begin + at) != expected:
             break
         found.append(data[begin + start : begin + end])
         sequence = (sequence + end - start) & SEQUENCE_MASK

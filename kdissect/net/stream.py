@@ -10,7 +10,7 @@ Pieces are sorted by place and never overlap, and none begins before ``next``. A
 late, or that is not in the capture at all.
 
 Of bytes that come twice the first captured win: a receiver may have used either, and this choice needs no
-second thoughts. ``Stream`` decides nothing about patience: whoever feeds it says when a hole is given up
+second thoughts. ``Stream`` does not decide how long to wait: whoever feeds it says when a hole is given up
 (duplex.py). Holds the pieces; ``held`` says how much that is, a fixed cost for each piece included.
 """
 
@@ -51,7 +51,6 @@ class Piece(NamedTuple):
     Attributes:
         payload: those that were captured; fewer than ``end - start`` when the packet was cut.
         needs: what the segment acknowledged, None when nothing has to be waited for.
-        arrival: count of segments when it came.
         packet, time_ns, interface: of the packet that carried it.
     """
 
@@ -59,7 +58,6 @@ class Piece(NamedTuple):
     end: int
     payload: bytes
     needs: int | None
-    arrival: int
     packet: int
     time_ns: int
     interface: Interface
@@ -77,7 +75,7 @@ class Stream:
         fin: sequence number of the FIN; None while none was seen.
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side.
-        overdue: what was acknowledged when patience with the holes before it began; None when nothing is
+        overdue: what was acknowledged when the deadline for the holes before it was set; None when nothing is
             waited for.
         pieces: what is held.
         runs: how many runs without a hole the pieces make.

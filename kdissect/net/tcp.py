@@ -169,22 +169,6 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
     )
 
 
-def usual_ends(packet: Packet) -> bytes | None:
-    """``Segment.ends`` of the usual packet; None of every other one."""
-    data = packet.data
-    if len(data) < USUAL_SIZE or packet.interface.link_type != ETHERNET:
-        return None
-    ends: bytes
-    kind, total, carries, ends, _, _, control = USUAL.unpack_from(data)
-    is_usual = (
-        kind & KIND_MASK == USUAL_KIND
-        and carries & CARRIES_MASK == USUAL_CARRIES
-        and control >= USUAL_CONTROL
-        and USUAL_TRANSPORT + (control >> 10 & 0x3C) <= USUAL_INTERNET + total <= len(data)
-    )
-    return ends if is_usual else None
-
-
 def reversed_ends(ends: bytes) -> bytes:
     """``Segment.ends`` of the other direction."""
     address = (len(ends) - 4) // 2

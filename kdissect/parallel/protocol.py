@@ -25,7 +25,7 @@ class Columns:
     """Rows in the order in which a worker completed them.
 
     Attributes:
-        places: segment that brought the row, counted over the capture; never falls.
+        places: ``Dissection.place`` at which each row was complete; never falls.
         completed_ns, packets: their ``Exchange.order``.
         held: bytes of their frames.
         connections: ids of their connections.

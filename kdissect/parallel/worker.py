@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ROWS = 400  # of a batch; a few milliseconds of work
 _BYTES = 1 << 19  # of their frames
-_PLACES = 50_000  # without a row: others wait to hear that there is none
+_PLACES = 100_000  # without a row: others wait to hear that there is none
 
 
 class Work(Protocol):
@@ -102,13 +102,13 @@ class Worker:
         self._dissection = dissection
         waiting: int | None = None
         for items, waiting_since_ns in dissection.steps():
-            place = dissection.arrivals
+            place = dissection.place
             if waiting_since_ns != waiting:
                 waiting = waiting_since_ns
                 self._rows.waits.append((place, waiting))
             for item in items:
                 self._add(place, item)
-        self._flush(dissection.arrivals, is_last=True)
+        self._flush(dissection.place, is_last=True)
         while self._open:
             self._listen()
 
@@ -118,7 +118,7 @@ class Worker:
             yield each
             while self._heard():
                 self._listen()
-            place, rows = self._dissection.arrivals, len(self._rows.places)
+            place, rows = self._dissection.place, len(self._rows.places)
             if place - self._until > _PLACES or rows >= _ROWS or self._bytes >= _BYTES:
                 self._flush(place)
 

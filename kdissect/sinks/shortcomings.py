@@ -51,6 +51,15 @@ def _given_up(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{text}; --limits connections=N keeps more")
     if requests := counts.get("requests_given_up", 0):
         lines.append(f"{many(requests, 'request')} given up while waiting; --limits shows the bounds")
+    if flushed := counts.get("streams_flushed", 0):
+        text = f"missing segments given up {many(flushed, 'time')}, too much was held behind them"
+        lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
+    if forgotten := counts.get("ended_forgotten", 0):
+        text = f"{many(forgotten, 'ended connection')} forgotten early, copies of their packets count again"
+        lines.append(f"{text}; --limits ended_connections=N keeps more")
+    if late := counts.get("late_segments", 0):
+        text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
+        lines.append(f"{text}; --limits patience=TIME waits longer")
     if shed := counts.get("shed", 0):
         text = f"what a connection held was let go {many(shed, 'time')}"
         lines.append(f"{text}; --limits held_bytes_in_all=SIZE keeps more")

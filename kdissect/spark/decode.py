@@ -1,12 +1,17 @@
 """Captures -> the tables of an export, written by the workers of Spark. See ``decode``.
 
-    ranges.py     files          -> ranges that tasks can read
-    shuffle.py    a range        -> a row for each packet, with the part that its connection is in
-      Spark       sorts the rows of each part by time, and keeps them on disk
-    parts.py      a part         -> which names of topic ids it teaches; with those of all parts -> its tables
+There are two ways to divide the connections among tasks.
 
-What is small goes in one task, which does what ``kdissect export`` does. Holds what the tasks told: of each
-range and part some numbers, the names of topic ids, and the names of the files.
+    shards        each task reads all captures, and takes its shard. What is small is one shard.
+    shuffle       each capture is read once:
+                  ranges.py     files     -> ranges that tasks can read
+                  shuffle.py    a range   -> bundles of segments, by connection
+                    Spark       sorts the rows of each part by connection and time, and keeps them on disk
+
+Then parts.py makes of a part what it says about other connections, and with what all parts say its tables.
+Few tasks are done sooner in shards, which are spared sorting and the disk; of many each would read too much.
+
+Holds what the tasks report: of each range and part some numbers, the names of topic ids, and of the files.
 """
 
 from __future__ import annotations
@@ -18,11 +23,13 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from kdissect.analysis.census import Census
+from kdissect.analysis.learned import LearnedFacts
 from kdissect.capture import inputs
 from kdissect.errors import OutputError
 from kdissect.files import PRIVATE
@@ -34,7 +41,6 @@ from kdissect.sinks.tables import others
 from kdissect.sinks.tables.catalogue import RECORDS, TABLES
 from kdissect.sinks.values import timestamp
 from kdissect.spark import parts, shuffle
-from kdissect.spark.arrival import Arrivals
 from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
@@ -44,20 +50,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kdissect.analysis.naming import Taught
     from kdissect.capture.source import Source
     from kdissect.sinks.tablefiles import TableFiles
-    from kdissect.spark.parts import PartTold, TeachingTold
+    from kdissect.spark.parts import Learned, PartTold
     from kdissect.spark.ranges import Found
-    from kdissect.spark.shuffle import RangeTold
+    from kdissect.spark.shuffle import RangeStats
 
-AUTO, SINGLE, SHUFFLE = "auto", "single", "shuffle"
-SPLITS = (AUTO, SINGLE, SHUFFLE)
+AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
+SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
-"""Captures that one task reads sooner than several are started and their rows are sorted."""
-
-_EXACT_BYTES = 256 * MIB
-"""Captures that are smaller than this are counted segment by segment: at most 60 MB of numbers."""
+"""Captures that one task reads sooner than several are started."""
+SHUFFLE_TASKS = 16
+"""From so many tasks at a time a shuffle is cheaper than that each reads everything
+(docs/decisions/shards-or-a-shuffle.md)."""
 _SHARE = "DIR must be on storage that the driver and all workers share"
 _BATCH_BYTES = 8 * MIB
 _BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -67,7 +72,7 @@ class Decoded(NamedTuple):
     """What was written.
 
     Attributes:
-        split: how it was done: ``single`` or ``shuffle``.
+        split: how it was done: ``single``, ``shards`` or ``shuffle``.
         tasks: how many wrote files.
         rows: by table; empty where the folder held all of it already.
         files, bytes: of all tables.
@@ -126,7 +131,9 @@ def decode(
         compression: ``none``, ``gz`` or ``zst``; None: zst for Parquet, none for JSON lines.
         tables: names; None: all but ``records``.
         bodies: ``none``, ``request``, ``response`` or ``both``.
-        split: ``single``: one task; ``shuffle``: any number; ``auto``: what is large is shuffled.
+        split: ``single``: one task; ``shards``: each task reads all captures, and takes some of the
+            connections; ``shuffle``: each reads a piece of them, and segments are brought together by
+            connection; ``auto``: one task for small captures, shards where few tasks run at a time.
         partition_by: columns that folders are named after: ``date``, ``api``.
         rotate_bytes: a file that has so many is finished.
         overwrite: remove another export that the folder holds.
@@ -137,7 +144,7 @@ def decode(
         show_secrets: leave credentials in the bodies.
         limits: bounds.
         range_bytes: captures are read by tasks in pieces of about so many bytes.
-        tasks: that write tables; None: by the size of the captures.
+        tasks: that write tables; None: by the size of the captures and the cores.
         mode: permissions of the files; those who may read them may open the folders that are made.
 
     Raises:
@@ -150,8 +157,8 @@ def decode(
     names = inputs.captures(captures, but=folder)
     found = find_ranges(names, limits, range_bytes)
     size = sum(Path(name).stat().st_size for name in found.paths)
-    if split == AUTO:
-        split = SINGLE if size <= SINGLE_BYTES else SHUFFLE
+    if split == AUTO and size <= SINGLE_BYTES:
+        split = SINGLE
     wanted = [name for name in TABLES if name in (tables or TABLES.keys() - {RECORDS})]
     job = Job(
         tuple(found.paths),
@@ -184,45 +191,60 @@ def decode(
             manifest.begin(job.folder / name, each, job.format(), described)
         started = datetime.now(UTC)
         with _settings(session):
-            if split == SINGLE:
-                told, read = _single(session, job, found)
-            else:
+            at_a_time = 1 if split == SINGLE else tasks or cores
+            if split == AUTO:
+                split = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
+            if split == SHUFFLE:
                 count = tasks or max(2 * cores, -(-size // PART_BYTES))
-                told, read = _shuffled(session, job, found, count, 1 + size // _EXACT_BYTES)
+                told, read = _shuffled(session, job, found, count)
+            else:
+                told, read = _in_shards(session, job, found, at_a_time)
         return _finished(job, described, split, files, told, _with_unread(read, found), started)
 
 
-def _single(session: SparkSession, job: Job, found: Found) -> tuple[list[PartTold], Read]:
-    frame = session.range(0, 1, 1, 1)
-    (told,) = _told(frame, partial(parts.write_alone, job, found.files))
-    return [told], told.read
+def _in_shards(session: SparkSession, job: Job, found: Found, count: int) -> tuple[list[PartTold], Read]:
+    numbers = session.range(0, count, 1, count)
+    learned = None
+    if count > 1:
+        learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)), parts.END_NS)
+    told: list[PartTold] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
+    (read,) = (each.read for each in told if each.read is not None)
+    return told, read
 
 
-def _shuffled(
-    session: SparkSession, job: Job, found: Found, count: int, every: int
-) -> tuple[list[PartTold], Read]:
+def _shuffled(session: SparkSession, job: Job, found: Found, count: int) -> tuple[list[PartTold], Read]:
     ranges = found.ranges
-    read = partial(shuffle.read_ranges, ranges, found.files, count, job.limits, every)
-    rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, shuffle.COLUMNS)
+    read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.limits)
+    rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
     rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER)
     rows = rows.persist(_disk())
     try:
-        lessons: list[TeachingTold] = _told(rows, partial(parts.teach, job))
-        told = sorted((each for lesson in lessons for each in lesson.ranges), key=lambda each: each.place)
-        arrivals = Arrivals.of(told, every)
-        write = partial(parts.write, job, arrivals, _taught(lessons))
-        return _told(rows, write), _read(job, told)
+        parts_learned: list[Learned] = _told(rows, partial(parts.learn_shuffled, job))
+        read = _read(job, [stats for each in parts_learned for stats in each.ranges])
+        span_ns = read.census.span_ns
+        end_ns = 0 if span_ns is None else span_ns[1]
+        learned = _merged(job, parts_learned, end_ns)
+        return _told(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
     finally:
         rows.unpersist()
 
 
-def _read(job: Job, told: Sequence[RangeTold]) -> Read:
-    """What was told of the ranges of each file, as one that reads all of it would tell."""
+def _merged(job: Job, learned: Sequence[Learned], end_ns: int) -> LearnedFacts:
+    """What all parts say; nothing is learned later than at the end of the captures."""
+    facts = LearnedFacts(job.limits)
+    for each in learned:
+        for topic_id, (name, time_ns) in each.facts.topics.items():
+            facts.learn_topic(topic_id, name, min(time_ns, end_ns))
+    return facts
+
+
+def _read(job: Job, stats: Sequence[RangeStats]) -> Read:
+    """What was counted in the ranges of each file, as one that reads all of it would count."""
     sources: dict[str, Source] = {}
     census = Census(job.limits)
     warnings: list[str] = []
     skipped: Counter[str] = Counter()
-    for each in told:
+    for each in sorted(stats, key=attrgetter("place")):
         name, source = each.range.path, each.source
         first = sources.setdefault(name, source)
         first.bytes_read = source.bytes_read
@@ -242,16 +264,6 @@ def _with_unread(read: Read, found: Found) -> Read:
     """The files too that no task was given."""
     sources, warnings = [*read.sources, *found.unread], [*found.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
-
-
-def _taught(lessons: Sequence[TeachingTold]) -> Taught:
-    """Topic ids: of each the name that was taught first."""
-    taught: dict[str, tuple[str, int]] = {}
-    for lesson in lessons:
-        for topic_id, (name, time_ns) in lesson.taught.items():
-            if topic_id not in taught or time_ns < taught[topic_id][1]:
-                taught[topic_id] = name, time_ns
-    return taught
 
 
 def _finished(
@@ -288,7 +300,8 @@ def _finished(
         manifest.write(job.folder / name, own, job.format(), described, end)
     counts = sum((each.counts for each in parts_told), Counter[str]())
     counts["packets"] = packets
-    counts["unresolved topic ids"] = len(set().union(*(each.unresolved for each in parts_told)))
+    ids, named = (set().union(*(each.ids[place] for each in parts_told)) for place in (0, 1))
+    counts["unresolved topic ids"] = len(ids - named)
     notices = [notice for each in parts_told for notice in each.notices]
     return Decoded(
         split,
@@ -320,11 +333,12 @@ def _check_written(job: Job, told: Sequence[PartTold]) -> None:
 
 def _write_topics(files: TableFiles, told: Sequence[PartTold]) -> None:
     """The first row of each pair of id and name, in the order of all parts."""
-    seen = set()
-    for _, pair, values in sorted(topic for each in told for topic in each.topics):
-        if pair not in seen:
-            seen.add(pair)
-            files.feed(values)
+    first: dict[tuple[str, str], Any] = {}
+    for each in told:
+        for pair, row in each.topics.items():
+            first[pair] = min(first.get(pair, row), row)
+    for _, values in sorted(first.values()):
+        files.feed(values)
 
 
 def _keep(folder: Path, known: Collection[str]) -> None:

@@ -6,19 +6,19 @@ is known, which file its latest bytes are from, and whether they came late.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kdissect.analysis.over import Over
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
-from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data
+from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Lull
 from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kdissect.limits import Limits
-    from kdissect.model import Frame, Gap, Lull, Packet, Stretch
+    from kdissect.model import Frame, Gap, Packet, Stretch
     from kdissect.net.connection import Connection
     from kdissect.pipeline import Item
     from kdissect.spark.planning import Part
@@ -58,9 +58,13 @@ class Own:
     def packets(self, limits: Limits) -> Iterator[Stretch | Packet | Lull]:
         """Read the files one behind another, and know which it is. What is damaged of one costs no other."""
         for path in self._part.paths:
-            self._capture = path
+            self._capture, latest_ns = path, 0
             with suppress(CaptureError), open_capture(path, limits=limits) as capture:
-                yield from capture.stretches()
+                for stretch in cast("Iterator[Stretch]", capture.stretches()):  # it is one file
+                    latest_ns = max(latest_ns, max(stretch.places)[0])
+                    yield stretch
+            # Deadlines that have passed by then are noticed in this file by each task that reads it.
+            yield Lull(latest_ns - limits.patience_ns)
         if not self._part.is_last:
             self._capture = None
 

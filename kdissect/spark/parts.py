@@ -1,4 +1,7 @@
-"""What a worker does: the packets of a part -> what they teach of topic ids; and -> files of all tables.
+"""What a worker does: a part of the connections -> what they say about topic ids; and -> files of all tables.
+
+A part is a shard of the connections, whose task reads all captures, or what a shuffle has brought together,
+of which each connection is dissected alone (shuffle.py).
 
 Each part has its own files, whose numbers begin at a multiple of ``FILES_OF_PART``, and so has each attempt
 of a task: what attempts that failed have left is not among the files that are told, and the driver removes
@@ -16,20 +19,24 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from kdissect.analysis import filters
 from kdissect.analysis.connectionlog import ConnectionLog
-from kdissect.analysis.naming import can_teach, teachings
+from kdissect.analysis.learned import LearnedFacts
+from kdissect.analysis.naming import mentions
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
 from kdissect.files import PRIVATE
+from kdissect.model import Lull
+from kdissect.net.share import Share
+from kdissect.pipeline import dissect
 from kdissect.sinks import columns
 from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.rowfiles import NONE, ZST, JsonFormat
@@ -37,29 +44,30 @@ from kdissect.sinks.tablefiles import Listing, TableFiles, Written
 from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.sinks.tables.exchanges import BODIES, exchanges
 from kdissect.sinks.tables.rows import TableRows
-from kdissect.spark.arrival import FilesApart, Noting, PartDissection
 from kdissect.spark.batches import BOTH
+from kdissect.spark.learning import learn_all, learned_from
+from kdissect.spark.shuffle import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kdissect.analysis.census import Census
-    from kdissect.analysis.naming import Taught
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, Packet
+    from kdissect.pipeline import Dissection
     from kdissect.sinks.rowfiles import Format
     from kdissect.sinks.tables.form import Table
     from kdissect.sinks.tables.rows import Row
-    from kdissect.spark.arrival import Arrivals
     from kdissect.spark.ranges import Fingerprint
-    from kdissect.spark.shuffle import RangeTold
+    from kdissect.spark.shuffle import RangeStats
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 TOPIC_IDS, CAPTURES = "topic_ids", "captures"
 MERGED = (TOPIC_IDS, CAPTURES)
 """Tables that the driver writes."""
+END_NS = (1 << 63) - 1
+"""Later than any packet: where it is not known yet when the captures end."""
 
 COLUMNS = "told binary"
 _SCHEMA = pa.schema([("told", pa.binary())])
@@ -154,19 +162,20 @@ class PartTold(NamedTuple):
         part: which.
         host: that wrote it.
         files: written, by table.
-        topics: rows of ``topic_ids``: where they stand among those of all parts, id and name, and values.
+        topics: of each pair of id and name its first row of ``topic_ids``: where it stands among those of all
+            parts, and values.
         counts, notices: as ``Dissection`` has them.
-        unresolved: topic ids that nobody has named.
+        ids: topic ids that exchanges have; and of these, those that have a name in any.
         read: of a part that has read the captures itself: them, and what was odd.
     """
 
     part: int
     host: str
     files: dict[str, list[Written]]
-    topics: list[tuple[tuple[int, int, int], tuple[str, str], list[Any]]]
+    topics: dict[tuple[str, str], tuple[tuple[int, int, int], list[Any]]]
     counts: Counter[str]
     notices: list[str]
-    unresolved: set[str]
+    ids: tuple[set[str], set[str]]
     read: Read | None
 
 
@@ -179,11 +188,11 @@ class Read(NamedTuple):
     skipped: Counter[str]
 
 
-class TeachingTold(NamedTuple):
-    """What a part teaches of topic ids, and what was told of ranges."""
+class Learned(NamedTuple):
+    """What a part says about others, and what was counted in ranges."""
 
-    taught: dict[str, tuple[str, int]]
-    ranges: list[RangeTold]
+    facts: LearnedFacts
+    ranges: list[RangeStats]
 
 
 def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
@@ -193,62 +202,90 @@ def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     yield _told((gethostname(), token.exists()))
 
 
-def teach(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for names of topic ids in a part; yield a ``TeachingTold``."""
-    dissection = _Teaching(batches, job.paths, FilesApart(), taught={}, **job.options())
-    taught: dict[str, tuple[str, int]] = {}
-    for exchange in dissection:
-        for topic_id, name in teachings(exchange):
-            known = taught.get(topic_id)
-            if known is None or exchange.completed_ns < known[1]:
-                taught[topic_id] = name, exchange.completed_ns
-    yield _told(TeachingTold(taught, dissection.told))
+def learn_shard(job: Job, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Look for what crosses connections in the shards whose numbers stand in the column ``id``; yield a
+    ``Learned`` for each.
+    """
+    for number in _numbers(batches):
+        facts = learned_from(job.paths, share=Share(number, shards), **job.options())
+        yield _told(Learned(facts, []))
 
 
-def write(job: Job, arrivals: Arrivals, taught: Taught, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write the tables of a part; yield a ``PartTold``."""
-    rest = iter(batches)
-    first = next(rest, None)
-    if first is None or not first.column("heads")[0].as_py():  # nothing, or what was told of ranges
-        return
-    part = first.column("part")[0].as_py()
-    log = ConnectionLog(job.limits)
-    dissection = PartDissection(
-        chain((first,), rest), job.paths, arrivals, survey=log, taught=taught, **job.options()
-    )
-    yield _told(_written(job, part, dissection, log))
+def write_shard(
+    job: Job,
+    files: Mapping[str, Fingerprint],
+    shards: int,
+    learned: LearnedFacts | None,
+    batches: Iterable[Any],
+) -> Iterator[Any]:
+    """Write the tables of these shards; yield a ``PartTold`` for each. The first one tells of the captures.
 
-
-def write_alone(job: Job, files: Mapping[str, Fingerprint], batches: Iterable[Any]) -> Iterator[Any]:
-    """Read all captures, and write their tables; yield a ``PartTold``.
+    Args:
+        job: what to do.
+        files: as the driver saw them.
+        shards: how many there are.
+        learned: from all of them; None: there is but one.
+        batches: numbers of shards.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
     """
-    for _ in batches:
+    for number in _numbers(batches):
         for path, fingerprint in files.items():
             fingerprint.check(path)
         log = ConnectionLog(job.limits)
         with open_capture(*job.paths, limits=job.limits) as capture:
-            packets = Readable(capture)
-            watched = log.watch(cast("Iterator[Packet]", packets))
-            dissection = Noting(watched, survey=log, **job.options())
-            told = _written(job, 0, dissection, log)
+            packets = Readable(capture.stretches())
+            options = {**job.options(), "learned": learned, "share": Share(number, shards)}
+            if number:
+                yield _told(_written(job, number, [dissect(packets, survey=log, **options)], log))
+                continue
+            dissection = dissect(log.watch(packets), survey=log, **options)
+            told = _written(job, number, [dissection], log)
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = Read(capture.sources, log.census, warnings, Counter(dissection.skipped))
             yield _told(told._replace(read=read))
 
 
-class _Teaching(PartDissection):
-    """Decodes no more than what may have names of topic ids."""
+def learn_shuffled(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
+    """Look for what crosses connections in a part of a shuffle; yield a ``Learned``."""
+    rows, facts = Rows(batches, job.paths), LearnedFacts(job.limits)
+    for dissection in _alone(job, rows, END_NS):
+        learn_all(dissection, facts)
+    yield _told(Learned(facts, rows.stats))
 
-    def decode(self, exchange: Exchange) -> None:
-        """Open what an exchange consists of, if need be."""
-        if exchange.api_key is not None and can_teach(exchange.api_key, exchange.api_version or 0):
-            super().decode(exchange)
+
+def write_shuffled(job: Job, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]) -> Iterator[Any]:
+    """Write the tables of a part of a shuffle; yield a ``PartTold``.
+
+    Args:
+        job: what to do.
+        end_ns: latest time of a packet of all parts.
+        learned: from all of them.
+        batches: rows of the part.
+    """
+    rest = iter(batches)
+    first = next(rest, None)
+    if first is None or not first.column("heads")[0].as_py():  # nothing, or the counts of ranges
+        return
+    part = first.column("part")[0].as_py()
+    log = ConnectionLog(job.limits)
+    rows = Rows(chain((first,), rest), job.paths)
+    yield _told(_written(job, part, _alone(job, rows, end_ns, survey=log, learned=learned), log))
 
 
-def _written(job: Job, part: int, dissection: Noting, log: ConnectionLog) -> PartTold:
+def _numbers(batches: Iterable[Any]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column("id").to_pylist()
+
+
+def _alone(job: Job, rows: Rows, end_ns: int, **options: Any) -> Iterator[Dissection]:
+    """A dissection of each connection, up to the end of all captures."""
+    for segments in rows.connections():
+        yield dissect(chain(segments, [Lull(end_ns)]), **job.options(), **options)
+
+
+def _written(job: Job, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> PartTold:
     files = {name: job.files(name) for name in job.tables if name not in MERGED}
     task = TaskContext.get()
     attempt = 0 if task is None else task.attemptNumber()
@@ -262,11 +299,14 @@ def _written(job: Job, part: int, dissection: Noting, log: ConnectionLog) -> Par
         job.limits,
         show_secrets=job.show_secrets,
     )
-    rows = TableRows(job.tables, log, records, job.limits, every_connection=not job.is_filtered)
-    topics: list[Any] = []
+    topics: dict[tuple[str, str], Any] = {}
     wanted = job.wanted()
     getters = [column.get for column in TABLES[TOPIC_IDS].columns]
     ranks = {path: rank for rank, path in enumerate(job.paths)}
+    counts: Counter[str] = Counter()
+    notices: list[str] = []
+    ids: set[str] = set()
+    named: set[str] = set()
 
     def keep(made: Iterable[Row]) -> None:
         for name, row in made:
@@ -274,23 +314,31 @@ def _written(job: Job, part: int, dissection: Noting, log: ConnectionLog) -> Par
                 files[name].feed(row)
             elif name == TOPIC_IDS:
                 completed_ns, packet = row.exchange.order
-                rank = ranks[row.exchange.first_frame.interface.capture]
-                values = [get(row) for get in getters]
-                topics.append(((completed_ns, rank, packet), (row.topic_id, row.topic), values))
+                place = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
+                pair = row.topic_id, row.topic
+                if pair not in topics or place < topics[pair][0]:
+                    topics[pair] = place, [get(row) for get in getters]
 
     try:
-        for exchange in dissection:
-            keep(rows.feed(exchange) if wanted.matches(exchange) else rows.pass_over(exchange))
-        keep(rows.close((), ()))
+        for dissection in dissections:
+            # Anew for each: they keep what was first in their input, which is not in order over all of these.
+            rows = TableRows(job.tables, log, records, job.limits, every_connection=not job.is_filtered)
+            for exchange in dissection:
+                if len(ids) < job.limits.topic_names:
+                    ids.update(mentions(exchange).ids)
+                    named.update(exchange.topic_names)
+                keep(rows.feed(exchange) if wanted.matches(exchange) else rows.pass_over(exchange))
+            keep(rows.close((), ()))
+            counts.update(dissection.counts)
+            notices += dissection.notices[: job.limits.notices - len(notices)]
         for each in files.values():
             each.close()
     except BaseException:
         for each in files.values():
             each.abandon()
         raise
-    counts, notices = Counter(dissection.counts), dissection.notices
     written = {name: list(each.files) for name, each in files.items()}
-    return PartTold(part, gethostname(), written, topics, counts, notices, dissection.unresolved, None)
+    return PartTold(part, gethostname(), written, topics, counts, notices, (ids, named), None)
 
 
 def _told(told: tuple[Any, ...]) -> Any:

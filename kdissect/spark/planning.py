@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdissect.analysis.learned import LearnedFacts
 from kdissect.capture.inputs import captures
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.limits import MIB
 from kdissect.net.share import Share, cores
+from kdissect.spark.learning import learned_from
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
-from kdissect.spark.teaching import taught_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.analysis.naming import Taught
     from kdissect.limits import Limits
     from kdissect.spark.options import Asked
 
@@ -57,7 +57,7 @@ class Part:
         is_last: whether they end where these do.
         share: of the connections; None: all.
         first_ns: of the first packet of all tasks; None: there is none.
-        taught: names of topic ids, of all captures; None: this task finds them itself.
+        learned: what all captures say about topic ids; None: this task finds out itself.
         firsts_ns: of the first packet of each own file, where another file may take its place meanwhile.
     """
 
@@ -69,7 +69,7 @@ class Part:
     is_last: bool = True
     share: Share | None = None
     first_ns: int | None = None
-    taught: Taught | None = None
+    learned: LearnedFacts | None = None
     firsts_ns: tuple[int, ...] = ()
 
 
@@ -97,17 +97,17 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
-    taught = taught_by(paths, asked) if asked.needs_names(shown) else {}
+    learned = learn(paths, asked) if asked.needs_names(shown) else LearnedFacts(asked.limits)
     if split == CONNECTIONS:
         return [
-            Part(paths, share=Share(number, count), first_ns=first_ns, taught=taught)
+            Part(paths, share=Share(number, count), first_ns=first_ns, learned=learned)
             for number in range(count)
         ]
     folders: dict[Path, list[str]] = {}
     for _, path in timed:
         folders.setdefault(Path(path).parent, []).append(path)
     return [
-        part for own in folders.values() for part in by_files(own, asked, first_ns=first_ns, taught=taught)
+        part for own in folders.values() for part in by_files(own, asked, first_ns=first_ns, learned=learned)
     ]
 
 
@@ -120,7 +120,7 @@ def by_files(
     after: int = 0,
     ends: bool = True,
     first_ns: int | None = None,
-    taught: Taught | None = None,
+    learned: LearnedFacts | None = None,
 ) -> list[Part]:
     """A part for each file, or for so many of them as a task shall have.
 
@@ -132,7 +132,7 @@ def by_files(
         after: how many behind them were read already: nobody will look back from these.
         ends: whether the captures end with the last of them.
         first_ns: see ``Part``.
-        taught: likewise.
+        learned: likewise.
 
     Raises:
         UsageError: there is no such table by file.
@@ -158,10 +158,15 @@ def by_files(
                 all_begin=all_begin,
                 is_last=ends and end == len(paths),
                 first_ns=first_ns,
-                taught=taught,
+                learned=learned,
             )
         )
     return parts
+
+
+def learn(paths: Sequence[str], asked: Asked) -> LearnedFacts:
+    """What captures say about topic ids."""
+    return learned_from(paths, limits=asked.limits, ports=asked.ports, kafka_ports=asked.kafka_ports)
 
 
 def first_time_ns(path: str, limits: Limits) -> int | None:

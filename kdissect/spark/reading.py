@@ -91,7 +91,7 @@ def _settings(part: Part, asked: Asked, batches: TableBatches) -> dict[str, Any]
         "kafka_ports": asked.kafka_ports,
         "show_secrets": asked.show_secrets,
         "survey": batches.log,
-        "taught": part.taught,
+        "learned": part.learned,
         "share": part.share,
     }
 

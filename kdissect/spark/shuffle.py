@@ -1,37 +1,34 @@
-"""Ranges of captures -> bundles of packets that Spark can shuffle. See arrival.py for what is made of them.
+"""Ranges of captures -> bundles of TCP segments that Spark can sort -> the segments of one connection after
+another.
 
-A task reads a range, and says of each packet which part it belongs to: a number made of both ends of its
-connection, the same for both directions. What needs more than one look is found before packets part: what is
-in a tunnel or in fragments becomes a plain packet with the same number and time. For a datagram that a range
-has only the beginning of, the task reads on, in the next file if it must; who has only the end drops it.
+A task reads a range, and brings each segment out of what carried it: link layer, IP, fragments, tunnels.
+For a datagram that a range has only the beginning of, the task reads on, in the next file if it must; who has
+only the end drops it. Both directions of a connection go to the same part, and Spark sorts the rows of a part
+by connection, and those of a connection as ``capture.merge`` has them: by clock, rank and number.
 
-A row is a bundle of packets of one part, as they follow each other in the range:
+A row is a bundle of segments of one connection, as they follow each other in the range:
 
-    part                which task gets it; the last one gets what was told of each range
-    clock_ns, end_ns    how far packet time has come in this file at the first packet, and at the last
+    part                which task gets it; the last one gets what was counted in each range
+    connection          both ends, as ``Segment.ends`` of that direction whose are smaller
+    clock_ns, end_ns    how far packet time has come in this file at the first segment, and at the last
     rank                which file
     number              of the first packet
-    range               which task has read it
-    heads               of each packet: clock, number, which of the range's TCP segments it is (from 1), its
-                        own time (earlier than the clock where time goes backward), bytes on the wire, and
-                        in ``data``
-    data                the packets; where there are no heads, a pickled ``RangeTold``
+    heads               of each segment: ``_HEAD``
+    data                their payloads; where there are no heads, a pickled ``RangeStats``
 
-By clock, rank and number the packets of all files are in the order in which ``capture.merge`` has them.
-
-Holds the bundles that are not full, which are bounded together, fragments (net/ip.py), and one number for
-each ``every`` segments.
+Holds the bundles that are not full, which are bounded together, and fragments (net/ip.py).
 """
 
 from __future__ import annotations
 
 import pickle
-from array import array
 from collections import Counter
 from contextlib import suppress
-from itertools import chain
+from heapq import heappop, heappush, heapreplace
+from itertools import chain, count, groupby
+from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from zlib import crc32
 
 import pyarrow as pa
@@ -41,69 +38,63 @@ from kdissect.capture.reader import packets_of
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
-from kdissect.net.ip import TCP
-from kdissect.net.link import IPV4, IPV6
-from kdissect.net.tcp import IPV4_WITHOUT_OPTIONS, Segments, reversed_ends, usual_ends
+from kdissect.model import Interface, Segment
+from kdissect.net.link import ETHERNET
+from kdissect.net.tcp import Segments, reversed_ends
 from kdissect.spark.ranges import open_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kdissect.model import Packet, Segment
+    from kdissect.model import Packet
     from kdissect.spark.ranges import Fingerprint, Range
 
-COLUMNS = (
-    "part int, clock_ns bigint, end_ns bigint, rank int, number bigint, range int, heads binary, data binary"
-)
-ORDER = ("clock_ns", "rank", "number")
-HEAD = Struct("<qqqqII")
+Key: TypeAlias = tuple[int, int, int]
+"""Clock, rank and number of a packet."""
 
+COLUMNS = (
+    "part int, connection binary, clock_ns bigint, end_ns bigint, rank int, number bigint, heads binary, "
+    "data binary"
+)
+ORDER = ("connection", "clock_ns", "rank", "number")
 SCHEMA = pa.schema(
     [
         ("part", pa.int32()),
+        ("connection", pa.binary()),
         ("clock_ns", pa.int64()),
         ("end_ns", pa.int64()),
         ("rank", pa.int32()),
         ("number", pa.int64()),
-        ("range", pa.int32()),
         ("heads", pa.binary()),
         ("data", pa.binary()),
     ]
 )
+
+# Clock, number and time of its packet; sequence and acknowledgment number; payload on the wire and captured;
+# flags, and whether its ends are the reverse of ``connection``.
+_HEAD = Struct("<qqqIIII?B")
 _BUNDLE_BYTES = 256 * KIB
 _BUNDLES_BYTES = 16 * MIB
-"""Of those that are not full: with very many parts they become smaller."""
+"""Of those that are not full: with very many connections they become smaller."""
 _MOST_ENDS = 100_000
-"""Ends of connections whose part is remembered: cheaper than to make it anew, some 100 bytes each."""
+"""Ends whose connection is remembered: cheaper than to make it anew, some 200 bytes each."""
 _MORE_BYTES = 16 * MIB
 """Read beyond a range, at most, for the rest of a datagram: as a rule it is a few packets."""
 _MOST_FILES_BEYOND = 4
 
-# Ethernet and IP.
-_IPV4_HEADERS = Struct(">12xHBxHxxHBBxx8s")
-_IPV6_HEADERS = Struct(">12xHIHBB32s")
-_TCP_HEADER = Struct(">4sIIBB6x")
-_NO_OPTIONS = 5 << 4  # of TCP: the header has five words
-_DO_NOT_FRAGMENT = 0x4000
-_HOPS = 64
-_MOST_LENGTH = 0xFFFF
-
-_NEVER_NS = -(1 << 63)
+_new = tuple.__new__  # of a named tuple: half the price of calling the class, which is in Python
 
 
-class RangeTold(NamedTuple):
-    """What reading a range told, apart from packets.
+class RangeStats(NamedTuple):
+    """What there was in a range, apart from segments.
 
     Attributes:
         place: of the range among all.
         range: which.
-        source: what its file told.
+        source: what its file says.
         census: of its packets.
         skipped: packets that were not looked at, by reason.
         fault: what was wrong at the place beyond which it could not be read.
-        segments: how many TCP segments were in it.
-        clocks_ns: how far time had come at each of these, or at each of so many.
-        begin_ns, end_ns: how far it had come at the first, and at the last.
     """
 
     place: int
@@ -112,10 +103,6 @@ class RangeTold(NamedTuple):
     census: Census
     skipped: Counter[str]
     fault: str | None
-    segments: int
-    clocks_ns: array[int]
-    begin_ns: int
-    end_ns: int
 
 
 def read_ranges(
@@ -123,10 +110,9 @@ def read_ranges(
     files: Mapping[str, Fingerprint],
     parts: int,
     limits: Limits,
-    every: int,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Read the ranges whose places stand in the column ``id``; see ``shuffled``.
+    """Read the ranges whose places stand in the column ``id``; see ``bundled``.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
@@ -135,13 +121,13 @@ def read_ranges(
         for place in batch.column("id").to_pylist():
             path = ranges[place].path
             files[path].check(path)
-            yield from shuffled(place, ranges, list(files), parts, limits, every)
+            yield from bundled(place, ranges, list(files), parts, limits)
 
 
-def shuffled(
-    place: int, ranges: Sequence[Range], paths: Sequence[str], parts: int, limits: Limits, every: int
+def bundled(
+    place: int, ranges: Sequence[Range], paths: Sequence[str], parts: int, limits: Limits
 ) -> Iterator[Any]:
-    """Read a range; yield batches of rows, one for each bundle.
+    """Read a range; yield batches of rows.
 
     Args:
         place: which of the ranges.
@@ -149,57 +135,26 @@ def shuffled(
         paths: of all files, by rank.
         parts: how many parts there are, the last one not counted.
         limits: bounds.
-        every: how many segments lie between two of ``clocks_ns``.
     """
     range_ = ranges[place]
-    bundles = _Bundles(place, parts)
+    bundles = _Bundles(parts)
     source, packets = open_range(range_, limits)
     reading = _Reading(range_, cast("Iterator[Packet]", packets))
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
     segments = Segments(limits)
-    clocks_ns = array("q")
-    rank, arrival, begin_ns, end_ns = range_.rank, 0, 0, 0
     for packet in cast("Iterator[Packet]", census.watch(reading)):
-        ends = usual_ends(packet)
-        if ends is None:
-            segment = segments.feed(packet)
-            if segment is None:
-                continue
-            ends, packet = segment.ends, plain(segment, packet)
-        arrival += 1
-        end_ns = reading.clock_ns
-        if arrival == 1:
-            begin_ns = end_ns
-        if not arrival % every:
-            clocks_ns.append(end_ns)
-        yield from bundles.feed(ends, rank, end_ns, arrival, packet)
+        segment = segments.feed(packet)
+        if segment is not None:
+            yield from bundles.feed(range_.rank, reading.clock_ns, segment)
     skipped = Counter(segments.skipped)
     yield from bundles.close()
-    for ends, rank, clock_ns, ahead, packet in _rest(reading, segments, paths, limits):
-        yield from bundles.feed(ends, rank, clock_ns, arrival + ahead, packet)
+    for rank, clock_ns, segment in _rest(reading, segments, paths, limits):
+        yield from bundles.feed(rank, clock_ns, segment)
         yield from bundles.close()
-    read = (place, range_, source, census, skipped, reading.fault)
-    told = RangeTold(*read, arrival, clocks_ns, begin_ns, end_ns)
-    yield _row(parts, 0, 0, 0, 0, place, b"", pickle.dumps(told))
-
-
-def plain(segment: Segment, packet: Packet) -> Packet:
-    """A packet that carries a segment and nothing else: Ethernet, IP and TCP without options."""
-    addresses = segment.ends[:-4]
-    length = _TCP_HEADER.size + segment.length
-    if len(addresses) == 8:
-        total = length + 20
-        total = total if total <= _MOST_LENGTH else 0  # as network cards have it that cut it up
-        head = _IPV4_HEADERS.pack(IPV4, IPV4_WITHOUT_OPTIONS, total, _DO_NOT_FRAGMENT, _HOPS, TCP, addresses)
-    else:
-        total = length if length <= _MOST_LENGTH else 0
-        head = _IPV6_HEADERS.pack(IPV6, 6 << 28, total, TCP, _HOPS, addresses)
-    ports, flags = segment.ends[-4:], segment.flags
-    tcp = _TCP_HEADER.pack(ports, segment.sequence, segment.acknowledgment, _NO_OPTIONS, flags)
-    data = head + tcp + segment.payload
-    return packet._replace(data=data, length=len(data) - len(segment.payload) + segment.length)
+    stats = RangeStats(place, range_, source, census, skipped, reading.fault)
+    yield _batch([(parts, b"", 0, 0, 0, 0, b"", pickle.dumps(stats))])
 
 
 class _Reading:
@@ -236,11 +191,9 @@ class _Reading:
 
 def _rest(
     reading: _Reading, segments: Segments, paths: Sequence[str], limits: Limits
-) -> Iterator[tuple[bytes, int, int, int, Packet]]:
-    """The segments whose fragments begin in a range and end behind it: ends, rank, clock, how many segments
-    behind the range, and a plain packet.
-    """
-    range_, end_ns, left, ahead = reading.range, reading.clock_ns, _MORE_BYTES, 0
+) -> Iterator[tuple[int, int, Segment]]:
+    """The segments whose fragments begin in a range and end behind it, with rank and clock."""
+    range_, end_ns, left = reading.range, reading.clock_ns, _MORE_BYTES
     segments.take_parts()
     for rank, clock_ns, packet in _behind(reading, paths, limits):
         since_ns = segments.fragments_since_ns
@@ -252,9 +205,8 @@ def _rest(
             where.capture == range_.path and (range_.last is None or number <= range_.last)
             for where, number in segments.take_parts()
         )
-        ahead += segment is not None
         if segment is not None and is_own:
-            yield segment.ends, rank, clock_ns, ahead, plain(segment, packet)
+            yield rank, clock_ns, segment
 
 
 def _behind(reading: _Reading, paths: Sequence[str], limits: Limits) -> Iterator[tuple[int, int, Packet]]:
@@ -276,63 +228,148 @@ def _behind(reading: _Reading, paths: Sequence[str], limits: Limits) -> Iterator
 
 
 class _Bundles:
-    """The bundles that are not full: of each part the heads and the packets."""
+    """The bundles that are not full: of each connection the heads and the payloads."""
 
-    def __init__(self, place: int, parts: int) -> None:
-        self._place = place
+    def __init__(self, parts: int) -> None:
         self._parts = parts
-        self._known: dict[bytes, int] = {}
-        self._bundles: dict[int, _Bundle] = {}
+        self._known: dict[bytes, tuple[bytes, bool]] = {}
+        self._bundles: dict[bytes, _Bundle] = {}
         self._bytes = 0
 
-    def feed(self, ends: bytes, rank: int, clock_ns: int, arrival: int, packet: Packet) -> Iterable[Any]:
-        """Take a packet; get a batch for each bundle that is to go."""
-        part = self._known.get(ends)
-        if part is None:
+    def feed(self, rank: int, clock_ns: int, segment: Segment) -> Iterable[Any]:
+        """Take a segment; get a batch for each bundle that is to go."""
+        number, time_ns, _, ends, sequence, acknowledgment, flags, payload, length = segment
+        known = self._known.get(ends)
+        if known is None:
             if len(self._known) >= _MOST_ENDS:
                 self._known.clear()
-            part = self._known[ends] = crc32(min(ends, reversed_ends(ends))) % self._parts
-        bundle = self._bundles.get(part)
-        number, time_ns, _, data, length = packet
+            connection = min(ends, reversed_ends(ends))
+            known = self._known[ends] = connection, ends != connection
+        connection, is_reverse = known
+        bundle = self._bundles.get(connection)
         if bundle is None:
-            bundle = self._bundles[part] = _Bundle(clock_ns, rank, number)
-        captured = len(data)
-        bundle.heads.append(HEAD.pack(clock_ns, number, arrival, time_ns, length, captured))
-        bundle.packets.append(data)
+            bundle = self._bundles[connection] = _Bundle(clock_ns, rank, number)
+        captured = len(payload)
+        bundle.heads.append(
+            _HEAD.pack(
+                clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse, flags
+            )
+        )
+        bundle.payloads.append(payload)
         bundle.end_ns = clock_ns
-        size = captured + HEAD.size
+        size = captured + _HEAD.size
         bundle.bytes += size
         self._bytes += size
         if bundle.bytes >= _BUNDLE_BYTES:
-            return (self._take(part),)
+            return (_batch([self._take(connection)]),)
         return self.close() if self._bytes >= _BUNDLES_BYTES else ()
 
     def close(self) -> Iterator[Any]:
         """The bundles, full or not."""
-        for part in list(self._bundles):
-            yield self._take(part)
+        if self._bundles:
+            yield _batch([self._take(connection) for connection in list(self._bundles)])
 
-    def _take(self, part: int) -> Any:
-        bundle = self._bundles.pop(part)
+    def _take(self, connection: bytes) -> tuple[Any, ...]:
+        bundle = self._bundles.pop(connection)
         self._bytes -= bundle.bytes
-        where = bundle.clock_ns, bundle.end_ns, bundle.rank, bundle.number, self._place
-        return _row(part, *where, b"".join(bundle.heads), b"".join(bundle.packets))
+        where = bundle.clock_ns, bundle.end_ns, bundle.rank, bundle.number
+        part = crc32(connection) % self._parts
+        return part, connection, *where, b"".join(bundle.heads), b"".join(bundle.payloads)
 
 
 class _Bundle:
-    """Packets of one part."""
+    """Segments of one connection."""
 
-    __slots__ = ("bytes", "clock_ns", "end_ns", "heads", "number", "packets", "rank")
+    __slots__ = ("bytes", "clock_ns", "end_ns", "heads", "number", "payloads", "rank")
 
     def __init__(self, clock_ns: int, rank: int, number: int) -> None:
         self.clock_ns = self.end_ns = clock_ns
         self.rank = rank
         self.number = number
         self.heads: list[bytes] = []
-        self.packets: list[bytes] = []
+        self.payloads: list[bytes] = []
         self.bytes = 0
 
 
-def _row(*values: Any) -> Any:
-    arrays = [pa.array([value], field.type) for value, field in zip(values, SCHEMA, strict=True)]
+def _batch(rows: Sequence[tuple[Any, ...]]) -> Any:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+# --- back to segments ---------------------------------------------------------------------------------------
+
+
+class Bundle(NamedTuple):
+    """A row: see above. ``key`` is that of the first segment."""
+
+    connection: bytes
+    key: Key
+    end_ns: int
+    heads: bytes
+    data: bytes
+
+    def segments(self, interface: Interface) -> Iterator[tuple[Key, Segment]]:
+        """Its segments, with their keys."""
+        connection, (_, rank, _), _, heads, data = self
+        ends = connection, reversed_ends(connection)
+        begin = 0
+        for head in _HEAD.iter_unpack(heads):
+            clock_ns, number, time_ns, sequence, acknowledgment, length, captured, is_reverse, flags = head
+            end = begin + captured
+            sent = ends[is_reverse], sequence, acknowledgment, flags, data[begin:end], length
+            yield (clock_ns, rank, number), _new(Segment, (number, time_ns, interface, *sent))
+            begin = end
+
+
+class Rows:
+    """The rows of a part, as Spark has sorted them.
+
+    Attributes:
+        stats: of ranges, as far as they stood among the rows so far.
+    """
+
+    def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
+        self._batches = batches
+        self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
+        self.stats: list[RangeStats] = []
+
+    def connections(self) -> Iterator[Iterator[Segment]]:
+        """The segments of each pair of ends, to be taken before those of the next are asked for."""
+        for _, bundles in groupby(self._bundles(), attrgetter("connection")):
+            yield self._in_order(bundles)
+
+    def _bundles(self) -> Iterator[Bundle]:
+        for batch in self._batches:
+            columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
+            for connection, clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
+                if heads:
+                    yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
+                else:
+                    self.stats.append(pickle.loads(data))  # which a task of ours made
+
+    def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:
+        """The segments of bundles that come in the order of their first ones. Holds the bundles that are of
+        the same time.
+        """
+        begun: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
+        following = next(bundles, None)
+        for place in count():
+            bundle, following = following, next(bundles, None)
+            if bundle is None:
+                return
+            segments = bundle.segments(self._interfaces[bundle.key[1]])
+            if not begun and (following is None or bundle.end_ns < following.key[0]):
+                for _, segment in segments:  # nearly all of them, and so without a heap
+                    yield segment
+                continue
+            key, segment = next(segments)
+            heappush(begun, (key, place, segment, segments))
+            while begun and (following is None or begun[0][0] < following.key):
+                _, own, segment, segments = begun[0]
+                yield segment
+                after = next(segments, None)
+                if after is None:
+                    heappop(begun)
+                else:
+                    heapreplace(begun, (after[0], own, after[1], segments))

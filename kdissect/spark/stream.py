@@ -23,20 +23,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from kdissect.analysis.learned import LearnedFacts
 from kdissect.errors import CaptureError, UsageError
 from kdissect.sinks.phrases import many
 from kdissect.spark.options import RING
-from kdissect.spark.planning import by_files, first_time_ns
+from kdissect.spark.planning import by_files, first_time_ns, learn
 from kdissect.spark.reading import read
 from kdissect.spark.ring import Ring, being_written, by_ring
-from kdissect.spark.teaching import taught_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from kdissect.analysis.naming import Taught
     from kdissect.spark.options import Asked
     from kdissect.spark.planning import Part
     from kdissect.spark.ring import RingFile
@@ -79,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ring = Ring(asked.paths, asked.limits, asked.ring)
         self._target: set[str] | None = None
         self._before: Sequence[RingFile] = ()  # the files of the look before
-        self._names: dict[str, Taught] = {}
+        self._learned: dict[str, LearnedFacts] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Before the first file."""
@@ -143,14 +142,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _KEEP,
             )
         gone = max(0, end["files"] - len(files))
-        taught = self._taught(files) if new else None
+        learned = self._learn(files) if new else None
         parts: list[Part] = []
         for ring, own in by_ring(files).items():
             ended_ns = start["ended"].get(ring)
             if ended_ns is not None:
                 own = [file for file in own if file.id in new or file.first_ns > ended_ns]
             ends = end["ended"].get(ring) != ended_ns
-            parts += self._parts(own, new, gone, taught, ends=ends)
+            parts += self._parts(own, new, gone, learned, ends=ends)
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -243,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _parts(
-        self, files: Sequence[RingFile], new: set[str], gone: int, taught: Taught | None, *, ends: bool
+        self, files: Sequence[RingFile], new: set[str], gone: int, learned: LearnedFacts | None, *, ends: bool
     ) -> Iterator[Part]:
         """Parts for the new files of a ring, among those that were read before."""
         firsts_ns = {file.path: file.first_ns for file in files}
@@ -261,21 +260,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 gone=gone,
                 after=after,
                 ends=ends and not after,
-                taught=taught,
+                learned=learned,
             ):
                 own_ns = tuple(firsts_ns[path] for path in part.own)
                 yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
 
-    def _taught(self, files: Sequence[RingFile]) -> Taught | None:
-        """The names that all these files teach; None where each task is to find its own."""
+    def _learn(self, files: Sequence[RingFile]) -> LearnedFacts | None:
+        """What all these files say about topic ids; None where each task is to find out itself."""
         asked = self._asked
         if asked.names != RING or not asked.needs_names(self._columns):
             return None
-        before, self._names = self._names, {}
-        merged: dict[str, tuple[str, int]] = {}
+        before, self._learned = self._learned, {}
+        merged = LearnedFacts(asked.limits)
         for file in files:
-            self._names[file.id] = before[file.id] if file.id in before else taught_by((file.path,), asked)
-            merged = {**self._names[file.id], **merged}  # what was taught first
+            self._learned[file.id] = before[file.id] if file.id in before else learn((file.path,), asked)
+            merged.merge(self._learned[file.id])
         return merged
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kdissect.analysis.learned import LearnedFacts
 from kdissect.analysis.naming import Mentions, Naming, can_teach, mentions, teachings
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import Limits
@@ -130,18 +131,22 @@ def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taught_ns", "name"), [(0, "orders"), (7 * SECOND, "orders"), (7 * SECOND + 1, None)]
+    ("taught_ns", "name"), [(0, "orders"), (7 * SECOND - 1, "orders"), (7 * SECOND, None)]
 )
 def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name: str | None) -> None:
-    naming = Naming(WINDOW, mentions, {ORDERS: ("orders", taught_ns)})
+    facts = LearnedFacts()
+    facts.learn_topic(ORDERS, "orders", taught_ns)
+    naming = Naming(WINDOW, mentions, facts)
     asked = fetch(ORDERS, PAYMENTS)
     assert feed(naming, asked, 5 * SECOND) == [asked]
     assert asked.topic_names == ({ORDERS: name} if name else {})
 
 
-def test_with_what_others_teach_a_run_still_learns_for_itself() -> None:
-    naming = Naming(WINDOW, mentions, {})
-    feed(naming, metadata(orders=ORDERS), 0)
+def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it() -> None:
+    facts = LearnedFacts()
+    facts.learn_topic(ORDERS, "orders", 1)
+    naming = Naming(WINDOW, mentions, facts)
+    feed(naming, metadata(payments=ORDERS), 2)
     asked = fetch(ORDERS)
     assert feed(naming, asked, 5 * SECOND) == [asked]
     assert asked.topic_names == {ORDERS: "orders"}

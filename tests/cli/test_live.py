@@ -234,7 +234,7 @@ def test_a_pipe_is_shown_as_it_comes() -> None:
 
 
 def test_what_waits_for_a_packet_is_shown_while_nothing_comes() -> None:
-    """The first segment of a connection without SYN may have come late: patience waits, and time goes on."""
+    """The first segment of a connection without SYN may have come late: its deadline passes in silence."""
     made = talk()
     del made.packets[:3]
     with live("-", "--json", stdin=subprocess.PIPE) as running:

@@ -74,18 +74,12 @@ def test_what_follows_the_end_makes_no_ghost() -> None:
     assert connections.counts["connections"] == 1
 
 
-def test_a_reset_closes_when_patience_ends() -> None:
+def test_a_reset_closes_at_its_deadline() -> None:
     talk = asks(Talk().handshake())
     talk.reset(1)
     talk.put(0, PSH | ACK, b"late")
-    events = run(
-        [
-            *talk.packets,
-            *chatter(700, start_ns=talk.time_ns),
-            *asks(Talk(("10.0.0.7", 7)).handshake()).packets,
-        ]
-    )
-    told = script(events)
+    next_one = asks(Talk(("10.0.0.7", 7), start_ns=talk.time_ns + SECOND).handshake())
+    told = script(run([*talk.packets, *next_one.packets]))
     assert told[:4] == ["40000 >ask", "40000 <answer", "40000 >late", "40000 reset"]
     assert told.index("40000 reset") < told.index("7 >ask")
 
@@ -168,21 +162,51 @@ def test_idle_connections_are_closed_by_packet_time() -> None:
     assert told == ["40000 >ask", "40000 <answer", "40000 idle", "50000 end"]
 
 
-def test_patience_counts_segments_and_time() -> None:
-    talk = Talk().client_sends(b"ask")  # in mid-stream: nothing says that this is the beginning
-    late = Packet(1, START_NS, *talk.packets[0][2:])
-    for count, step_ns, begun in ((60, SECOND, False), (400, 1, False), (400, MILLISECOND, True)):
+PATIENCE_NS = Limits().patience_ns
+
+
+def test_a_deadline_passes_by_the_connections_own_clock() -> None:
+    # In mid-stream: nothing says that this is the beginning.
+    first, second = Talk().client_sends(b"ask").client_sends(b"!").packets
+    for after_ns, told in ((PATIENCE_NS - 1, []), (PATIENCE_NS, [">ask", ">!"])):
         connections = Connections()
-        segments = Segments()
-        others = chatter(count)
-        others = [packet._replace(time_ns=START_NS + place * step_ns) for place, packet in enumerate(others)]
-        told = [
-            event
-            for packet in (late, *others)
-            if (segment := segments.feed(packet))
-            for event in connections.feed(segment)
-        ]
-        assert bool(told) == begun
+        assert fed(connections, [first]) == []
+        assert script(fed(connections, [second._replace(time_ns=first.time_ns + after_ns)])) == told
+
+
+def test_a_deadline_passes_when_all_segments_up_to_it_have_come_and_never_by_those_of_others() -> None:
+    begun = Talk().client_sends(b"ask")
+    begun_ns = begun.packets[0].time_ns
+    connections = Connections()
+    fed(connections, begun.packets)
+    others = fed(connections, chatter(1000, start_ns=begun_ns + 10 * PATIENCE_NS))
+    assert not others
+    assert connections.tick(begun_ns + PATIENCE_NS - 1) == []
+    assert script(connections.tick(begun_ns + PATIENCE_NS)) == [">ask"]
+
+
+def test_a_segment_from_before_a_tick_is_counted() -> None:
+    talk = Talk().handshake().client_sends(b"one").client_sends(b"late").client_sends(b"two").broker_acks()
+    *before, late, two, acknowledges = talk.packets
+    connections = Connections()
+    events = fed(connections, [*before, two, acknowledges])
+    events += connections.tick(acknowledges.time_ns + PATIENCE_NS)
+    events += fed(connections, [late])
+    assert script(events) == [">one", ">(4 lost)", ">two"]
+    assert connections.counts["late_segments"] == 1
+
+
+def test_a_clock_that_is_set_back_ends_what_was_waited_for() -> None:
+    talk = Talk().handshake().client_skips(3).client_sends(b"two").broker_acks().client_sends(b"three")
+    packets = [*talk.packets[:-1], talk.packets[-1]._replace(time_ns=START_NS - 3600 * SECOND)]
+    connections = Connections()
+    assert script(fed(connections, packets)) == [">(3 lost)", ">two", ">three"]
+
+
+def fed(connections: Connections, packets: Iterable[Packet]) -> list[Event]:
+    segments = Segments()
+    found = (segments.feed(packet) for packet in packets)
+    return [event for segment in found if segment for event in connections.feed(segment)]
 
 
 def test_bytes_held_in_all_are_bounded() -> None:
@@ -201,7 +225,7 @@ def test_bytes_held_in_all_are_bounded() -> None:
         out += connections.feed(segment)
         assert connections._held_in_all <= 100_000
     assert connections.counts["gaps"] >= 10
-    connections.close()
+    connections.close(packets[-1].time_ns)
     assert connections._held_in_all == 0
     assert connections.counts["gaps"] == 20
 
@@ -220,9 +244,10 @@ def test_closed_connections_are_forgotten() -> None:
             segment = segments.feed(packet)
             assert segment is not None
             connections.feed(segment)
-        assert connections.remembered < 100
-    assert len(connections._ways) < 200
-    assert len(connections._patient) < 200
+        connections.tick(talk.time_ns - SECOND)
+        assert connections.remembered < 150
+    assert len(connections._ways) < 300
+    assert len(connections._deadlines) < 400
     assert connections.counts["closed_fin"] > 1900
 
 
@@ -286,15 +311,12 @@ def test_any_local_disorder_gives_the_same(
     talk, said = conversation(messages, mss=mss, starts=starts)
     random = Random(seed)
     packets = displaced(duplicated(talk.packets, random), random)
-    # Slow captures too: patience must not end by time alone.
-    stretched = [packet._replace(time_ns=START_NS + packet.number * 3 * SECOND) for packet in packets]
-    for each in (packets, stretched):
-        connections = Connections()
-        events = run(each, connections=connections)
-        assert heard(events) == said
-        assert len({connection.id for connection, _, _ in events}) == 1
-        if not connections.counts["segments_without_connection"]:
-            assert events[-1][2] == Closed("fin")
+    connections = Connections()
+    events = run(packets, connections=connections)
+    assert heard(events) == said
+    assert len({connection.id for connection, _, _ in events}) == 1
+    if not connections.counts["segments_without_connection"]:
+        assert events[-1][2].reason == "fin"
 
 
 @given(MESSAGES, st.integers(1, 40), st.tuples(STARTS, STARTS), SEEDS)
@@ -304,9 +326,7 @@ def test_any_disorder_at_all_gives_the_same_within_the_limits(
     talk, said = conversation(messages, mss=mss, starts=starts)
     packets = duplicated(talk.packets, Random(seed))
     Random(seed).shuffle(packets)
-    events = run(
-        packets, Limits(patience_segments=10**9, patience_ns=10**18, hole_age_ns=10**18, stream_holes=10**6)
-    )
+    events = run(packets, Limits(patience_ns=10**18, hole_age_ns=10**18, stream_holes=10**6))
     assert heard(events) == said
 
 
@@ -391,7 +411,6 @@ def test_mutated_packets_raise_nothing(
         stream_holes=1,
         stream_bytes=600,
         stream_bytes_in_all=900,
-        patience_segments=2,
         patience_ns=1,
     )
     connections = Connections(tiny if small else Limits())
@@ -424,7 +443,7 @@ def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
     gc.collect()
     ours = {id(stream) for way in connections._ways.values() for stream in way.duplex.streams}
     assert len(ours) == 6
-    assert len(connections._patient) <= 3
+    assert len(connections._deadlines) < 100
 
 
 @pytest.mark.parametrize("link_type", [ETHERNET, COOKED])
@@ -440,20 +459,20 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
     stretch = in_one_piece(packets)
     events = [event for found in connections.along(stretch, segment_of) for event in found]
     assert others == [*packets[:2], *packets[-3:]]  # how it begins and ends
-    assert script(events + connections.close()) == script(run(packets))
-    assert connections.arrivals == len(packets)
+    assert connections.place == len(packets)
+    assert script(events + connections.close(packets[-1].time_ns)) == script(run(packets))
     assert (stretch.time_ns, stretch.packets) == (packets[0].time_ns, packets)
 
 
 def wanting(packets: Iterable[Packet], count: int, limits: Limits | None = None) -> list[Event]:
     """Events of which whoever takes them wants so many bytes at once."""
-    connections, segments, out = Connections(limits or Limits()), Segments(), []
+    connections, segments, out, packets = Connections(limits or Limits()), Segments(), [], list(packets)
     for packet in packets:
         for events in connections.along(Stretch.of(packet), segments.feed):
             for event in events:
                 event[0].wanted[event[1]] = count
                 out.append(event)
-    return out + connections.close()
+    return out + connections.close(packets[-1].time_ns)
 
 
 def sizes(events: Iterable[Event]) -> list[int | str]:

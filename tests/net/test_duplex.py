@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.limits import Limits
 from kdissect.model import Data, Gap
-from kdissect.net.duplex import Duplex, Event
+from kdissect.net.duplex import NEVER_NS, Duplex, Event
 from kdissect.net.stream import PIECE_COST
 from kdissect.net.tcp import Segments
 from tests.segments import ACK, FIN, PSH, RST, SYN, Talk
@@ -37,33 +37,32 @@ class Player:
         self.counts: Counter[str] = Counter()
         self.duplex: Duplex | None = None
         self.limits = limits or Limits()
-        self.arrivals = 0
 
     def feed(self, *packets: Packet) -> str:
         out: list[Event] = []
-        segment = None
         for packet in packets:
             segment = Segments().feed(packet)
             assert segment is not None
             if self.duplex is None:
-                self.duplex = Duplex(segment.ends, self.limits, self.counts)
-            self.arrivals += 1
-            self.duplex.feed(int(segment.ends != self.duplex.ends), segment, self.arrivals, out)
-        assert segment is not None
-        self.last = segment
+                self.duplex = Duplex(segment.ends, segment.time_ns, self.limits, self.counts)
+            self.duplex.feed(int(segment.ends != self.duplex.ends), segment, out)
+            self.duplex.cause = segment
         return script(out)
 
-    def patience_ends(self) -> str:
+    def expires(self, after_ns: int = Limits().patience_ns) -> str:
+        """Time goes on, and the deadline passes of what is waited for now."""
         assert self.duplex is not None
         out: list[Event] = []
-        self.duplex.be_patient()
-        self.duplex.lose_patience(self.last, out)
+        self.duplex.due_ns = NEVER_NS
+        self.duplex.set_deadline()
+        if self.duplex.due_ns <= self.duplex.now_ns + after_ns:
+            self.duplex.expire(out)
         return script(out)
 
     def flush(self) -> str:
         assert self.duplex is not None
         out: list[Event] = []
-        self.duplex.flush(self.last, out)
+        self.duplex.flush(out)
         return script(out)
 
 
@@ -109,27 +108,27 @@ def test_order_is_kept_around_what_was_missed() -> None:
     )
     player = Player()
     assert player.feed(*conversation.packets) == ""
-    assert player.patience_ends() == ">(9 lost) <a >two <b"
+    assert player.expires() == ">(9 lost) <a >two <b"
     player = Player()
     assert player.feed(*conversation.packets) == ""
     assert player.flush() == ">(9 lost) <a >two <b"
 
 
-def test_a_response_whose_request_was_missed_comes_when_patience_ends() -> None:
+def test_a_response_whose_request_was_missed_comes_at_the_deadline() -> None:
     conversation = talk().handshake()
     conversation.client_skips(30).broker_sends(b"answer").client_sends(b"next")
     player = Player()
     assert player.feed(*conversation.packets) == ""
-    assert player.patience_ends() == ">(30 lost) <answer >next"
+    assert player.expires() == ">(30 lost) <answer >next"
 
 
-def test_a_hole_that_was_acknowledged_is_given_up_when_patience_ends() -> None:
+def test_a_hole_that_was_acknowledged_is_given_up_at_the_deadline() -> None:
     conversation = talk().handshake().client_sends(b"one").client_skips(5).client_sends(b"two")
     player = Player()
     assert player.feed(*conversation.packets) == ">one"
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     assert player.feed(*conversation.broker_acks().packets[-1:]) == ""
-    assert player.patience_ends() == ">(5 lost) >two"
+    assert player.expires() == ">(5 lost) >two"
 
 
 def test_a_hole_that_was_acknowledged_may_still_fill() -> None:
@@ -145,7 +144,7 @@ def test_a_hole_that_was_acknowledged_may_still_fill() -> None:
     player = Player()
     assert player.feed(*packets[:4], *packets[5:]) == ">one"
     assert player.feed(packets[4]) == ">two >three"
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
 
 
 def test_copies_that_acknowledge_more_do_not_lock_both_sides() -> None:
@@ -157,21 +156,21 @@ def test_copies_that_acknowledge_more_do_not_lock_both_sides() -> None:
     assert player.feed(ask) == ">ask <answer"
     other = Player()
     other.feed(*handshake, again, answer)
-    assert other.patience_ends() == ">ask <answer"
+    assert other.expires() == ">ask <answer"
 
 
 def test_mid_stream_begins_at_the_lowest_number() -> None:
     packets = talk().client_sends(b"one").client_sends(b"two").broker_sends(b"answer").packets
     player = Player()
     assert player.feed(packets[1], packets[0], packets[2]) == ""
-    assert player.patience_ends() == ">one >two <answer"
+    assert player.expires() == ">one >two <answer"
 
 
 def test_mid_stream_begins_at_the_acknowledgment_where_there_are_no_bytes() -> None:
     conversation = talk().client_sends(b"one").broker_acks()
     player = Player()
     player.feed(*conversation.packets)
-    assert player.patience_ends() == ">one"
+    assert player.expires() == ">one"
     answers = conversation.broker_sends(b"a").broker_sends(b"b").packets[-2:]
     assert player.feed(answers[1]) == ""
     assert player.feed(answers[0]) == "<a <b"
@@ -181,7 +180,7 @@ def test_mid_stream_with_a_wrap() -> None:
     packets = talk(client_start=2**32 - 2, broker_start=2**32 - 1).client_sends(b"one").client_sends(b"two")
     player = Player()
     player.feed(*reversed(packets.broker_sends(b"answer").packets))
-    assert player.patience_ends() == ">one >two <answer"
+    assert player.expires() == ">one >two <answer"
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -194,7 +193,7 @@ def test_one_direction_is_not_kept_waiting_by_the_other(side: int) -> None:
     packets = [packet for packet in conversation.packets if packet.data[34:36] == port]
     player = Player()
     assert player.feed(packets[0]) == ""
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     assert player.feed(*packets[1:]) == (">ask >ask >ask" if side == 0 else "<answer <answer <answer")
 
 
@@ -202,7 +201,7 @@ def test_the_other_direction_may_appear_late() -> None:
     conversation = talk().client_sends(b"ask").client_sends(b"ask")
     player = Player()
     player.feed(*conversation.packets)
-    player.patience_ends()
+    player.expires()
     more = conversation.broker_sends(b"answer").client_sends(b"more").broker_sends(b"again").packets[2:]
     assert player.feed(*more) == "<answer >more <again"
 
@@ -214,7 +213,7 @@ def test_keep_alive_probes_and_zero_windows_change_nothing() -> None:
     conversation.broker_acks().broker_acks().client_sends(b"two").broker_sends(b"answer")
     player = Player()
     assert player.feed(*conversation.packets) == ">one >two <answer"
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     assert player.counts == {"keep_alive_probes": 2}
 
 
@@ -256,7 +255,7 @@ def test_data_behind_a_fin_is_nobodys() -> None:
     conversation.client_sends(b"more").broker_sends(b"answer")
     player = Player()
     assert player.feed(*conversation.packets) == ">ask <answer"
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     assert player.counts == {"bytes_after_fin": 4}
 
 
@@ -273,11 +272,11 @@ def test_half_open_one_side_has_forgotten_the_other() -> None:
     conversation.put(1, RST, sequence=5001)
     player = Player()
     assert player.feed(*conversation.packets) == ">ask"
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     only_syn = talk().put(0, SYN, acknowledgment=0).put(0, SYN, acknowledgment=0, sequence=1000)
     player = Player()
     assert player.feed(*only_syn.packets) == ""
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
     assert player.counts == {"repeated_segments": 1}
 
 
@@ -286,18 +285,18 @@ def test_more_than_4_gib_on_one_connection() -> None:
     handshake = [Segments().feed(packet) for packet in talk().handshake().packets]
     assert segment is not None
     player, out = Player(), list[Event]()
-    duplex = Duplex(segment.ends, player.limits, player.counts)
+    duplex = Duplex(segment.ends, segment.time_ns, player.limits, player.counts)
     for each in handshake:
         assert each is not None
-        duplex.feed(int(each.ends != segment.ends), each, 0, out)
+        duplex.feed(int(each.ends != segment.ends), each, out)
     length, sequence, total = 15_000_000, 1001, 0
     numbers = list(range(600))  # 9 GB: twice around
     for number in range(0, 600, 3):  # each third comes early
         numbers[number : number + 2] = reversed(numbers[number : number + 2])
-    for arrival, number in enumerate(numbers):
+    for number in numbers:
         start = (sequence + number * length) % 2**32
         each = segment._replace(sequence=start, payload=b"%08d" % number, length=length)
-        duplex.feed(0, each, arrival, out)
+        duplex.feed(0, each, out)
     items = [item for _, _, item in out]
     assert [int(item.payload) for item in items if isinstance(item, Data)] == list(range(600))
     total = sum(len(item.payload) if isinstance(item, Data) else item.length for item in items)  # type: ignore[union-attr]
@@ -337,14 +336,14 @@ def test_both_sides_miss_something() -> None:
     conversation = talk().handshake().client_skips(2).client_sends(b"a").broker_skips(3).broker_sends(b"b")
     player = Player()
     assert player.feed(*conversation.client_sends(b"c").broker_acks().packets) == ""
-    assert player.patience_ends() == ">(2 lost) >a <(3 lost) <b >c"
+    assert player.expires() == ">(2 lost) >a <(3 lost) <b >c"
 
 
 def test_a_fin_that_was_missed_is_no_gap() -> None:
     conversation = talk().handshake().client_sends(b"ask").client_skips(1).broker_sends(b"answer")
     player = Player()
     assert player.feed(*conversation.packets) == ">ask"
-    assert player.patience_ends() == "<answer"
+    assert player.expires() == "<answer"
 
 
 def test_a_segment_of_an_earlier_connection_is_not_believed() -> None:
@@ -355,7 +354,7 @@ def test_a_segment_of_an_earlier_connection_is_not_believed() -> None:
     player = Player()
     assert player.feed(*conversation.packets) == ">ask <answer"
     assert player.counts["stray_segments"] == 1
-    assert player.patience_ends() == ""
+    assert player.expires() == ""
 
 
 def test_a_long_outage_of_the_capture_is_believed_at_the_second_segment() -> None:
@@ -363,7 +362,7 @@ def test_a_long_outage_of_the_capture_is_believed_at_the_second_segment() -> Non
     conversation.client_sends(b"lost").client_sends(b"two").broker_acks()
     player = Player()
     assert player.feed(*conversation.packets) == ">one"
-    assert player.patience_ends() == ">(500000004 lost) >two"
+    assert player.expires() == ">(500000004 lost) >two"
 
 
 def test_cut_segments() -> None:
@@ -387,9 +386,11 @@ def test_bounds_of_a_stream() -> None:
     old = talk(step_ns=1_000_000_000).handshake().client_skips(2)
     for letter in (b"a", b"b", b"c", b"d"):
         old.client_sends(letter)
-    player = Player(Limits(hole_age_ns=2_000_000_000, patience_segments=1))
-    assert player.feed(*old.packets[:-1]) == ""
-    assert player.feed(old.packets[-1]) == ">(2 lost) >a >b >c >d"
+    player = Player(Limits(hole_age_ns=2_000_000_000))
+    assert player.feed(*old.packets) == ""
+    held_ns = old.packets[3].time_ns - old.packets[0].time_ns
+    assert player.expires(held_ns + 1_999_999_999) == ""
+    assert player.expires(held_ns + 2_000_000_000) == ">(2 lost) >a >b >c >d"
 
 
 def test_a_long_beginning_is_bounded() -> None:

@@ -17,7 +17,7 @@ def piece(
     start: int, payload: bytes, *, wire: int | None = None, needs: int | None = None, packet: int = 1
 ) -> Piece:
     end = advance(start, len(payload) if wire is None else wire)
-    return Piece(start % 2**32, end, payload, needs, 0, packet, 0, ETHERNET)
+    return Piece(start % 2**32, end, payload, needs, packet, 0, ETHERNET)
 
 
 def text(items: list[Data | Gap]) -> str:

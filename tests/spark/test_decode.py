@@ -22,7 +22,7 @@ from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.spark.decode import decode
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
-from tests.shuffling import alone, counted, cut_up
+from tests.shuffling import alone, counted, cut_up, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +125,9 @@ class Workers:
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
         with next(self._around, nullcontext)():
-            self._rows = [(row,) for batch in work(iter([None])) for row in batch.column("told").to_pylist()]
+            self._rows = [
+                (row,) for batch in work(iter(numbers(0))) for row in batch.column("told").to_pylist()
+            ]
         return self
 
     def collect(self) -> list[tuple[bytes]]:

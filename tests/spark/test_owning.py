@@ -37,6 +37,16 @@ def test_a_look_back_that_is_long_enough_costs_nothing_but_what_was_told_before(
         assert rows(tmp_path, table, but, split=FILES) == rows(tmp_path, table, but, split="none"), table
 
 
+@pytest.mark.parametrize("files", [5, 37, 200])
+def test_what_a_deadline_brings_is_of_one_file(files: int, tmp_path: Path) -> None:
+    """Requests that a reset left unanswered: wherever files end, and whenever tasks notice it."""
+    pieces(packets_of(ROOT / "samples" / "kafka-4-transactions.pcap"), tmp_path, files)
+    but = OF_FILES | OF_STARTS
+    whole = rows(tmp_path, "exchanges", but, split="none", kind="unanswered")
+    assert whole
+    assert rows(tmp_path, "exchanges", but, split=FILES, lookback="1000", kind="unanswered") == whole
+
+
 def test_what_a_cut_costs_is_told(tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")
     pieces(packets, tmp_path, 20)
@@ -52,7 +62,7 @@ def test_what_a_cut_costs_is_told(tmp_path: Path) -> None:
 def test_what_is_held_back_for_lost_packets_is_told_by_the_file_that_has_it(
     files: int, tmp_path: Path
 ) -> None:
-    """Patience lasts longer than a file; nothing is lost but what is counted, and nothing is told twice."""
+    """Deadlines are longer than a file; nothing is lost but what is counted, and nothing is told twice."""
     packets = packets_of(ROOT / "samples" / "mock-librdkafka.pcap")
     left = DAMAGES["10 % lost, duplicated, shuffled"](packets, Random(1)).packets
     pieces(left, tmp_path, files)

@@ -17,7 +17,7 @@ from kdissect.spark import parts
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files
-from tests.shuffling import alone, counted, cut_up, decoded, job_of
+from tests.shuffling import alone, counted, cut_up, decoded, in_shards, job_of, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +36,17 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
-    """Both ways give the same rows, and tell the same."""
+    """All ways give the same rows, and report the same."""
     one = alone(names, folder / "one")
-    many = decoded(names, folder / "many", size=size, count=5)
-    assert counted(folder / "one") == counted(folder / "many")
-    assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
-    assert one.counts["exchanges"] == many.counts["exchanges"]
+    expected = counted(folder / "one")
+    for way in ("shuffle", "shards"):
+        if way == "shuffle":
+            many = decoded(names, folder / way, size=size, count=5)
+        else:
+            many = in_shards(names, folder / way, 3)
+        assert counted(folder / way) == expected
+        assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
+        assert one.counts["exchanges"] == many.counts["exchanges"]
 
 
 @pytest.mark.parametrize("name", SAMPLES if IS_DEEP else QUICK)
@@ -129,7 +134,7 @@ def test_a_task_that_fails_leaves_no_unfinished_files(
     job = job_of([str(SAMPLES["quickstart"])], tmp_path)
     monkeypatch.setattr(parts.TableFiles, "close", _fails)
     with pytest.raises(OSError, match="no space"):
-        list(parts.write_alone(job, {}, [None]))
+        list(parts.write_shard(job, {}, 1, None, numbers(0)))
     assert not list(tmp_path.rglob("*part-*"))
 
 

@@ -26,7 +26,7 @@ def ring(tmp_path: Path) -> list[str]:
 def test_what_is_small_is_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
     (part,) = plan(parse({"path": str(tmp_path)}), ["api"])
     assert part.paths == tuple(ring)
-    assert (part.own, part.share, part.taught) == ((), None, None)
+    assert (part.own, part.share, part.learned) == ((), None, None)
     assert part.first_ns == packets_of(SAMPLE)[0].time_ns
 
 
@@ -36,7 +36,7 @@ def test_what_is_large_is_shared_by_connections(
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
     parts = plan(parse({"path": str(tmp_path), "parts": "3"}), ["topics"])
     assert [part.share for part in parts] == [Share(0, 3), Share(1, 3), Share(2, 3)]
-    assert all(part.paths == tuple(ring) and part.taught for part in parts)
+    assert all(part.paths == tuple(ring) and part.learned for part in parts)
     assert len(plan(parse({"path": str(tmp_path), "table": "topic_ids"}), ["topic"])) == 1
     captures = plan(parse({"path": str(tmp_path), "table": "captures"}), ["capture"])
     assert [part.paths for part in captures] == [(path,) for path in ring]
@@ -59,9 +59,9 @@ def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
 def test_names_are_looked_for_only_where_they_make_a_difference(
     ring: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(planning, "taught_by")
+    monkeypatch.delattr(planning, "learned_from")
     parts = plan(parse({"path": ring[0], "split": "connections", "parts": "2"}), ["api", "latency_us"])
-    assert [part.taught for part in parts] == [{}, {}]
+    assert [part.learned and part.learned.topics for part in parts] == [{}, {}]
 
 
 def test_a_file_is_read_with_those_before_it() -> None:

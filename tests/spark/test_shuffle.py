@@ -1,25 +1,28 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
-from kdissect.net.tcp import Segments, endpoints, usual_ends
+from kdissect.model import Interface, Segment
+from kdissect.net.tcp import Segments, endpoints, reversed_ends
 from kdissect.spark import shuffle
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import HEAD, plain, read_ranges, shuffled
-from tests.disguises import NETWORKS
-from tests.segments import packet
+from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, Rows, bundled, read_ranges
+from tests.disguises import NETWORKS, in_two_files
+from tests.segments import ETHERNET
 from tests.shuffling import cut_up
 
 if TYPE_CHECKING:
-    from kdissect.model import Packet, Segment
-    from kdissect.spark.shuffle import RangeTold
+    from collections.abc import Iterable, Sequence
+
+    from kdissect.model import Packet
+    from kdissect.spark.shuffle import Key, RangeStats
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 PARTS = 4
@@ -30,130 +33,159 @@ def sample() -> list[Packet]:
         return list(capture)
 
 
-def rows_of(names: list[str], size: int = 5000) -> tuple[list[dict[str, Any]], list[RangeTold]]:
-    """Bundles of all ranges, and what was told of these."""
+def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
+    """Rows of all ranges."""
     found = find_ranges(names, size=size)
-    rows = [
-        row
+    return [
+        batch
         for place in range(len(found.ranges))
-        for batch in shuffled(place, found.ranges, found.paths, PARTS, DEFAULT, 1)
-        for row in batch.to_pylist()
+        for batch in bundled(place, found.ranges, found.paths, parts, DEFAULT)
     ]
-    told = [pickle.loads(row["data"]) for row in rows if not row["heads"]]
-    assert all((row["part"] == PARTS) == (not row["heads"]) for row in rows)
-    return [row for row in rows if row["heads"]], told
 
 
-def segments_in(rows: list[dict[str, Any]]) -> list[tuple[int, Segment]]:
-    """Part and segment of all packets in bundles."""
-    found = []
-    for row in rows:
-        begin = 0
-        for _, number, _, time_ns, length, captured in HEAD.iter_unpack(row["heads"]):
-            data = row["data"][begin : begin + captured]
-            segment = Segments().feed(packet(data, number=number, time_ns=time_ns, length=length))
-            assert segment is not None
-            found.append((row["part"], segment))
-            begin += captured
+def sorted_by_spark(batches: Iterable[Any]) -> list[Any]:
+    rows = pa.Table.from_batches(list(batches)).sort_by([(name, "ascending") for name in ORDER])
+    return list(rows.to_batches())
+
+
+def segments_of(batches: Iterable[Any], names: Sequence[str]) -> tuple[list[list[Segment]], list[RangeStats]]:
+    """The segments of each pair of ends, and what was counted in ranges."""
+    rows = Rows(sorted_by_spark(batches), find_ranges(names).paths)
+    return [list(segments) for segments in rows.connections()], rows.stats
+
+
+def essence(segment: Segment) -> Segment:
+    """All but the interface: of that only the file is kept."""
+    return segment._replace(interface=Interface(segment.interface.capture, 0, ETHERNET))
+
+
+def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
+    """The segments of each pair of ends, in the order of one capture."""
+    segments = Segments()
+    found: dict[bytes, list[Segment]] = {}
+    with open_capture(*names) as capture:
+        for packet in capture:
+            if (segment := segments.feed(packet)) is not None:
+                found.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(essence(segment))
     return found
 
 
-def essence(segment: Segment) -> tuple[Any, ...]:
-    """All but where it was captured."""
-    return segment._replace(interface=None)  # type: ignore[arg-type]
+def two_machines(folder: Path) -> list[str]:
+    """What two machines captured at the same time."""
+    names = []
+    for place, data in enumerate(in_two_files(sample())):
+        (folder / str(place)).write_bytes(data)
+        names.append(str(folder / str(place)))
+    return names
+
+
+@pytest.mark.parametrize("size", [2000, 1 << 20])
+@pytest.mark.parametrize("kind", ["one", "ring", "two machines"])
+def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
+    tmp_path: Path, kind: str, size: int
+) -> None:
+    names = {
+        "one": lambda: [str(SAMPLE)],
+        "ring": lambda: cut_up(sample(), tmp_path / "ring", 7),
+        "two machines": lambda: two_machines(tmp_path),
+    }[kind]()
+    found, _ = segments_of(batches_of(names, size), names)
+    assert [list(map(essence, segments)) for segments in found] == [
+        segments for _, segments in sorted(expected(names).items())
+    ]
 
 
 @pytest.mark.parametrize("network", ["padded", "VXLAN", "IPv6 for IPv4", "fragments", "fragments backwards"])
 def test_every_segment_comes_once_whatever_carries_it(tmp_path: Path, network: str) -> None:
     names = cut_up(NETWORKS[network](sample()), tmp_path / "ring", 3)
-    segments = Segments()
-    with open_capture(*names) as capture:
-        meant = [segment for each in capture if (segment := segments.feed(each)) is not None]
-    rows, told = rows_of(names)
-    assert sorted(map(essence, (segment for _, segment in segments_in(rows)))) == sorted(map(essence, meant))
-    assert sum(len(each.clocks_ns) for each in told) == sum(each.segments for each in told)
+    found, _ = segments_of(batches_of(names), names)
+    assert [list(map(essence, segments)) for segments in found] == [
+        segments for _, segments in sorted(expected(names).items())
+    ]
+
+
+def bundle(*keys: Key) -> Bundle:
+    heads = [
+        shuffle._HEAD.pack(clock_ns, number, clock_ns, 0, 0, 1, 1, False, 0) for clock_ns, _, number in keys
+    ]
+    return Bundle(bytes(12), keys[0], keys[-1][0], b"".join(heads), bytes(len(keys)))
+
+
+def test_bundles_of_the_same_time_are_woven() -> None:
+    bundles = [
+        bundle((1, 0, 1), (2, 0, 2), (9, 0, 3)),
+        bundle((2, 1, 1), (9, 1, 2)),
+        bundle((3, 2, 1)),
+        bundle((9, 0, 4)),
+        bundle((10, 0, 5), (11, 0, 6)),
+        bundle((11, 1, 1)),
+        bundle((11, 1, 1)),
+    ]
+    rows = Rows([], ["a", "b", "c"])
+    found = [
+        (segment.time_ns, "abc".index(segment.interface.capture), segment.packet)
+        for segment in rows._in_order(iter(bundles))
+    ]
+    interface = Interface("", 0, ETHERNET)
+    assert found == sorted(key for each in bundles for key, _ in each.segments(interface))
+    assert list(rows._in_order(iter([]))) == []
 
 
 def test_both_directions_of_a_connection_are_in_one_part() -> None:
-    rows, _ = rows_of([str(SAMPLE)])
+    rows = [row for batch in batches_of([str(SAMPLE)]) for row in batch.to_pylist()]
+    assert all((row["part"] == PARTS) == (not row["heads"]) for row in rows)
     parts: dict[frozenset[Any], set[int]] = {}
-    for part, segment in segments_in(rows):
-        parts.setdefault(frozenset(endpoints(segment.ends)), set()).add(part)
+    for row in rows:
+        if row["heads"]:
+            parts.setdefault(frozenset(endpoints(row["connection"])), set()).add(row["part"])
     assert all(len(found) == 1 for found in parts.values())
     assert set().union(*parts.values()) > {0, 1}
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_483, 65_515, 65_516, 200_000])
-@pytest.mark.parametrize("captured", [None, 100])
-@pytest.mark.parametrize("network", ["VLAN", "IPv6 for IPv4"])
-def test_a_plain_packet_carries_the_same_segment(size: int, captured: int | None, network: str) -> None:
-    (usual,) = NETWORKS["padded"]([sample()[10]])
-    segment = Segments().feed(NETWORKS[network]([sample()[10]])[0])
-    assert segment is not None
-    segment = segment._replace(
-        payload=b"x" * (size if captured is None else min(size, captured)), length=size
-    )
-    made = plain(segment, usual)
-    again = Segments().feed(made)
-    assert again is not None
-    assert essence(again) == essence(segment._replace(packet=usual.number, time_ns=usual.time_ns))
-
-
-def test_the_usual_packet_is_told_by_one_look() -> None:
+def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
     packets = sample()
-    assert all(usual_ends(each) is not None for each in packets)
-    for network in ("VLAN", "VXLAN", "raw IP", "fragments", "IPv6 for IPv4"):
-        assert all(usual_ends(each) is None for each in NETWORKS[network](packets) if len(each.data) > 150)
-    assert usual_ends(packets[0]._replace(data=packets[0].data[:50])) is None
-
-
-def test_what_was_told_of_ranges_adds_up(tmp_path: Path) -> None:
-    packets = sample()
-    _, told = rows_of(cut_up(packets, tmp_path / "ring", 2))
-    assert len(told) > 4
-    census = told[0].census
-    for each in told[1:]:
+    names = cut_up(packets, tmp_path / "ring", 2)
+    _, stats = segments_of(batches_of(names), names)
+    assert len(stats) > 4
+    census = stats[0].census
+    for each in stats[1:]:
         census.add(each.census)
     assert sum(file.packets for file in census.files.values()) == len(packets)
-    assert sum(each.segments for each in told) == len(packets)
-    assert [each.begin_ns for each in told] == sorted(each.begin_ns for each in told)
-    assert all(each.begin_ns <= each.end_ns for each in told)
+    assert sorted(each.place for each in stats) == list(range(len(stats)))
 
 
 def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sizes() -> list[int]:
+        rows = (row for batch in batches_of([str(SAMPLE)], size=1 << 20) for row in batch.to_pylist())
+        return [len(row["data"]) for row in rows if row["heads"]]
+
     monkeypatch.setattr(shuffle, "_BUNDLE_BYTES", 2000)
-    rows, _ = rows_of([str(SAMPLE)], size=1 << 20)
+    found = sizes()
     longest = max(len(each.data) for each in sample())
-    assert all(len(row["data"]) < 2000 + longest for row in rows)
+    assert max(found) < 2000 + longest
     monkeypatch.setattr(shuffle, "_BUNDLES_BYTES", 1000)
-    more, _ = rows_of([str(SAMPLE)], size=1 << 20)
-    assert len(more) > len(rows)
+    more = sizes()
+    assert len(more) > len(found)
     monkeypatch.setattr(shuffle, "_MOST_ENDS", 1)
-    again, _ = rows_of([str(SAMPLE)], size=1 << 20)
-    assert again == more
+    assert sizes() == more
 
 
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
-    import pyarrow as pa
-
     capture = tmp_path / "x.pcap"
     capture.write_bytes(SAMPLE.read_bytes())
     found = find_ranges([str(capture)], size=5000)
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
     asked = [pa.RecordBatch.from_pydict({"id": [0]})]
     with pytest.raises(CaptureError, match=r"^worker .* has another .*x.pcap \(6,000 bytes there, "):
-        list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, 1, asked))
+        list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
 
 
 def test_spark_asks_for_ranges_by_their_places() -> None:
-    import pyarrow as pa
-
     found = find_ranges([str(SAMPLE)], size=5000)
     asked = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
-    got = list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, 1, asked))
-    meant = [
-        batch for place in (1, 0) for batch in shuffled(place, found.ranges, found.paths, PARTS, DEFAULT, 1)
-    ]
-    assert [batch.slice(0) for batch in got if batch["heads"][0].as_py()] == [
+    got = list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
+    assert all(batch.schema == SCHEMA for batch in got)
+    meant = [batch for place in (1, 0) for batch in bundled(place, found.ranges, found.paths, PARTS, DEFAULT)]
+    assert [batch for batch in got if batch["heads"][0].as_py()] == [
         batch for batch in meant if batch["heads"][0].as_py()
     ]

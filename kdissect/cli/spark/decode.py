@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kdissect.spark.decode import Decoded
     from kdissect.spark.session import Place
 
-SPLITS = ("auto", "single", "shuffle")
+SPLITS = ("auto", "single", "shards", "shuffle")
 
 EXAMPLES = """\b
 Examples:
@@ -35,9 +35,9 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
   kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
 
-The rows are those of kdissect export, however captures are divided: packets are brought together by their
-connections. Captures and DIR are on storage that all machines mount under the same names, which is checked.
-kdissect itself is given to them; the packages that it needs are to be installed there.
+The rows are those of kdissect export, however the work is divided. Captures and DIR are on storage that all
+machines mount under the same names, which is checked. kdissect itself is given to them; the packages that it
+needs are to be installed there.
 """
 
 
@@ -50,8 +50,9 @@ kdissect itself is given to them; the packages that it needs are to be installed
     type=click.Choice(SPLITS),
     default="auto",
     show_default=True,
-    help="single: one task reads all; shuffle: many read pieces, and bring packets together by connection; "
-    "auto: shuffle what is large.",
+    help="How to divide the work. single: one task reads everything; shards: each task reads everything and "
+    "takes its share of the connections; shuffle: each task reads a piece, and segments are brought together "
+    "by connection; auto: single up to 256 MB, else shards below 16 tasks at a time, else shuffle.",
 )
 @places.place_options
 def decode(**options: Any) -> None:

@@ -92,7 +92,7 @@ def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path)
         ([], "no FILE was named"),
         (["nix-*.pcap"], "no file fits nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
-        (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shuffle'"),
+        (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
         (["x.pcap", "--api", "Fetsch"], "did you mean Fetch?"),
     ],
 )

@@ -1,0 +1,48 @@
+"""What one connection says about others: the only facts that cross connections, each with the packet time at
+which it was learned. Holds at most ``Limits.topic_names`` names of topic ids.
+
+Connections are islands (docs/decisions/connections-are-islands.md). So the parts of a capture can be
+dissected apart if what they learn is gathered from all of them first, and merged: in any order, because of
+two facts about the same thing the one that was learned earlier holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.limits import DEFAULT
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+
+
+class LearnedFacts:
+    """Facts that were learned from a capture, or a part of it.
+
+    Attributes:
+        topics: topic id -> name, and when it was learned: ``completed_ns`` of the exchange that says so.
+    """
+
+    __slots__ = ("_limits", "topics")
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self.topics: dict[str, tuple[str, int]] = {}
+
+    def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
+        """Take the name of a topic id."""
+        before = self.topics.get(topic_id)
+        if before is None and len(self.topics) >= self._limits.topic_names:
+            return
+        if before is None or time_ns < before[1]:
+            self.topics[topic_id] = name, time_ns
+
+    def merge(self, other: LearnedFacts) -> None:
+        """Take what was learned elsewhere."""
+        for topic_id, (name, time_ns) in other.topics.items():
+            self.learn_topic(topic_id, name, time_ns)
+
+    def topic_name(self, topic_id: str, until_ns: int) -> str | None:
+        """The name of a topic id that was learned before then, None where it was not."""
+        name, time_ns = self.topics.get(topic_id, (None, 0))
+        return name if time_ns < until_ns else None

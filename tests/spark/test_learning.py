@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.naming import teachings
+from kdissect.capture.reader import open_capture
+from kdissect.limits import DEFAULT, Limits
+from kdissect.net.share import Share
+from kdissect.pipeline import dissect
+from kdissect.spark.learning import learned_from
+from samples.golden import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLE = ROOT / "samples" / "kafka-4-basics.pcap"
+
+
+def test_the_names_are_those_that_a_dissection_meets() -> None:
+    expected: dict[str, tuple[str, int]] = {}
+    with open_capture(SAMPLE) as capture:
+        for exchange in dissect(capture):
+            for topic_id, name in teachings(exchange):
+                expected.setdefault(topic_id, (name, exchange.completed_ns))
+    assert expected
+    facts = learned_from([str(SAMPLE)], limits=DEFAULT)
+    assert facts.topics == expected
+
+
+def test_what_shards_learn_adds_up_in_any_order() -> None:
+    whole = learned_from([str(SAMPLE)], limits=DEFAULT)
+    shards = [learned_from([str(SAMPLE)], limits=DEFAULT, share=Share(number, 3)) for number in range(3)]
+    for order in (shards, shards[::-1]):
+        merged = learned_from([], limits=DEFAULT)
+        for each in order:
+            merged.merge(each)
+        assert merged.topics == whole.topics
+
+
+def test_what_is_no_capture_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("no capture")
+    assert learned_from([str(tmp_path / "x")], limits=DEFAULT).topics == {}
+
+
+def test_names_are_bounded() -> None:
+    assert len(learned_from([str(SAMPLE)], limits=Limits(topic_names=1)).topics) == 1
