@@ -161,8 +161,8 @@ DAMAGES: dict[str, Callable[[list[Packet], Random], Damaged]] = {
     "mid-frame start": mid_frame_start,
     "requests only": one_direction(towards_broker=True),
     "responses only": one_direction(towards_broker=False),
-    "shuffled": shuffled(5),
-    "shuffled far": shuffled(240),
+    "shuffled": shuffled(2),
+    "shuffled far": shuffled(5),  # less than the first retransmission, which would come first
     "duplicated": duplicated,
     "duplicated, shuffled": then(duplicated, shuffled(5)),
     "10 % lost, snaplen 200, mid-frame start": then(lossy(0.1), mid_frame_start, cut(200)),

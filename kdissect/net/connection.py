@@ -350,7 +350,7 @@ class Connections:
         if segment.time_ns < self._ticked_ns:
             self.counts["late_segments"] += 1
         if way is not None:
-            self._advance(way.duplex, segment.time_ns, out)
+            self._advance(way, segment, out)
             way = self._ways.get(segment.ends)
         begins = segment.flags & (SYN | RST) == SYN
         if self._came_again(segment, way):
@@ -375,14 +375,15 @@ class Connections:
         duplex.cause = None if duplex.plain or duplex.over else segment._replace(payload=b"")
         self._keep_bound(out)
 
-    def _advance(self, duplex: Duplex, time_ns: int, out: list[Event]) -> None:
+    def _advance(self, way: _Way, segment: Segment, out: list[Event]) -> None:
         """Bring a connection's own clock forward, past the deadlines that end before its next segment."""
+        duplex, time_ns = way.duplex, segment.time_ns
         while duplex.due_ns <= time_ns:
             if self._expire(duplex, out):
                 return
         if self._is_idle(duplex, time_ns):
             self._close_idle(duplex, out)
-        elif duplex.now_ns - time_ns > self._limits.patience_ns:
+        elif duplex.now_ns - time_ns > self._limits.patience_ns and way.stream.is_ahead(segment):
             # The clock was set back: it no longer tells how long something was waited for.
             while duplex.due_ns != NEVER_NS:
                 if self._expire(duplex, out):

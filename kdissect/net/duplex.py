@@ -238,7 +238,7 @@ class Duplex:
         self.now_ns, self.due_ns = max(self.now_ns, self.due_ns), NEVER_NS
         if self._due_begin:
             self.begin(out)
-        while late := [side for side, stream in enumerate(self.streams) if stream.late]:
+        while not self.over and (late := [side for side in (0, 1) if self.streams[side].late]):
             stuck = [side for side in late if self.streams[side].stuck]
             if stuck:
                 side = min(stuck, key=self._head_time)

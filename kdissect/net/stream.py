@@ -115,6 +115,11 @@ class Stream:
         """Sequence number behind the last byte that has come."""
         return self.pieces[-1].end if self.pieces else self.next
 
+    def is_ahead(self, segment: Segment) -> bool:
+        """Whether a segment has bytes behind all that have come: it is no copy, and fills no hole."""
+        end = advance(segment.sequence, segment.length)
+        return self.first is not None and segment.length > 0 and distance(self.top, end) > 0
+
     @property
     def holes(self) -> int:
         """How many holes stand before pieces."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 from functools import reduce
-from itertools import cycle
+from itertools import accumulate, cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -72,10 +72,14 @@ def whole(folder: Path, names: Iterable[str] = SAMPLES) -> None:
 
 
 def ring(packets: list[Packet], folder: Path, name: str) -> None:
-    """Three files that follow each other."""
-    size = -(-len(packets) // 3)
-    for number in range(3):
-        write(folder / f"{name}-{number}.pcapng", packets[number * size : (number + 1) * size])
+    """Three files that follow each other, none of which begins before another one has ended."""
+    latest = list(accumulate((packet.time_ns for packet in packets), max))
+    earliest = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
+    cuts = [place for place in range(1, len(packets)) if latest[place - 1] < earliest[place]]
+    third = len(packets) // 3
+    first, second = (next((cut for cut in cuts if cut >= third * n), len(packets)) for n in (1, 2))
+    for number, own in enumerate((packets[:first], packets[first:second], packets[second:])):
+        write(folder / f"{name}-{number}.pcapng", own)
 
 
 def harmed(folder: Path, samples: Iterable[str], damages: Iterable[str] = DAMAGES) -> None:
