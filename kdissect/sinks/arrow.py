@@ -166,8 +166,4 @@ def _date(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def _json(value: Any) -> str:
-    return json_bytes(value).decode()
-
-
-_CONVERSIONS: dict[Type, Callable[[Any], Any]] = {TIMESTAMP: _microseconds, DATE: _date, OBJECT: _json}
+_CONVERSIONS: dict[Type, Callable[[Any], Any]] = {TIMESTAMP: _microseconds, DATE: _date, OBJECT: json_bytes}
