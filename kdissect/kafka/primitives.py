@@ -10,9 +10,10 @@ from __future__ import annotations
 from struct import Struct, calcsize, error, pack
 from typing import TYPE_CHECKING, Any
 
-from kdissect.errors import Malformed, Truncated
+from kdissect.errors import Malformed, Oversized, Truncated
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_bytes
+from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,15 @@ _UINT16 = Struct(">H")
 _INT32 = Struct(">i")
 
 
+class DecodeBudget:
+    """What decoded messages may still take in memory, in bytes; shared by the messages of an exchange."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = DEFAULT.decoded_bytes) -> None:
+        self.left = left
+
+
 def size_of(codes: str) -> int:
     """Bytes of big-endian fields with these struct codes."""
     return calcsize(f">{codes}")
@@ -86,9 +96,12 @@ def null(length: int, pos: int) -> None:
         raise Malformed(f"a length of {length}", pos=pos)
 
 
-def too_many(count: int, pos: int, end: int) -> Truncated:
-    """More elements are announced than there are bytes."""
-    return Truncated(f"{count} elements announced, {max(end - pos, 0)} bytes left", pos=min(pos, end))
+def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
+    """More elements are announced than there are bytes, or than the budget allows."""
+    left = max(end - pos, 0)
+    if count > left:
+        return Truncated(f"{count} elements announced, {left} bytes left", pos=min(pos, end))
+    return Oversized(f"{count} elements would take more memory than decoded_bytes", pos=pos)
 
 
 def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
@@ -112,9 +125,7 @@ def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
 
 
 def unknown_tags(data: bytes, pos: int, tags: int, body: Body) -> int:
-    """Read a tag buffer none of whose tags is known into ``body["_tags"]``: the position behind it."""
-    if tags > 127:
-        tags, pos = uvarint(data, pos, tags)
+    """Read so many unknown tags into ``body["_tags"]``: the position behind them."""
     unknown: dict[int, bytes] = {}
     for _ in range(tags):
         tag, stop, pos = tag_head(data, pos)

@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 def columns() -> Columns:
     """No rows."""
-    return Columns(array("q"), array("q"), array("q"), array("q"))
+    return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
 
 
 class Worker:
@@ -150,6 +150,7 @@ class Worker:
         rows.completed_ns.append(completed_ns)
         rows.packets.append(packet)
         rows.held.append(held)
+        rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         self._bytes += held
 
