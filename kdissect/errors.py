@@ -1,12 +1,19 @@
 """Every exception that kdissect raises, as one small tree.
 
-``CaptureError``, ``SchemaError``, ``OutputError``, ``SparkError``, ``WorkerError`` and ``UsageError`` reach a
-person as one line on stderr.
+``CaptureError``, ``UnexpectedError``, ``SchemaError``, ``OutputError``, ``SparkError``, ``WorkerError`` and
+``UsageError`` reach a person as one line on stderr.
 ``DecodeError`` never leaves the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see
 anomalies.py).
 """
 
 from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+
+DEBUG = "KDISSECT_DEBUG"
+"""An environment variable: ``1`` shows the traceback of each ``UnexpectedError``. ``--debug`` sets it."""
 
 
 class KdissectError(Exception):
@@ -27,6 +34,30 @@ class CaptureError(KdissectError):
     """The input cannot be read as a capture, or not any further; the text says what is wrong and where (byte
     offset).
     """
+
+
+class UnexpectedError(CaptureError):
+    """A bug of ours: something failed that no code was prepared for. It costs the capture that was read.
+
+    Attributes:
+        capture: the file that was being read, None where that is not known.
+    """
+
+    def __init__(self, text: str, capture: str | None = None) -> None:
+        super().__init__(text)
+        self.capture = capture
+
+    @classmethod
+    def of(cls, error: Exception, capture: str | None = None) -> UnexpectedError:
+        """Describe an exception in one line; its traceback goes to stderr if KDISSECT_DEBUG is set."""
+        if os.environ.get(DEBUG, "0") not in ("", "0"):
+            traceback.print_exception(error)
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        # Not what the exception says: that can be payload, or a credential.
+        text = f"unexpected {type(error).__name__} at {where}, a bug in kdissect"
+        named = f"{capture}: {text}" if capture is not None else text
+        return cls(f"{named}; please report it with what --debug shows", capture)
 
 
 class SchemaError(KdissectError):

@@ -16,6 +16,9 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
 MINUTE_NS = 60 * SECOND_NS
 
+MOST_COUNT = (1 << 63) - 1
+"""What a column of tables holds; a pcapng file can claim more, and several files together even more."""
+
 
 def _bound(default: int, stage: str, reason: str) -> Any:
     """Declare a bound: whose it is, and why it is what it is."""
@@ -343,6 +346,13 @@ class Limits:
         "sinks, export",
         "Files of one table that its manifest names, the latest: ten weeks of a live export with five "
         "minutes a file. Of those before it tells how many, their rows and bytes.",
+    )
+
+    seen_files: int = _bound(
+        10_000,
+        "spark, streams",
+        "Captures that a stream remembers as read, 40 bytes each in every offset of its checkpoint: five "
+        "weeks of a file every five minutes. The oldest go first. A micro-batch has no more files than this.",
     )
 
     notices: int = _bound(1000, "everywhere", "Notices kept for the end of a run; the rest is counted.")

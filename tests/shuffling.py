@@ -90,7 +90,7 @@ def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **change
     """Write the tables by one task."""
     found = find_ranges(names, limits)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
-    told = _only(parts.write_alone(job, [None]))
+    told = _only(parts.write_alone(job, {}, [None]))
     return finished(job, "single", names, [told], told.read, found)
 
 

@@ -15,8 +15,9 @@ PIPELINE = "from kdissect import open_capture, dissect"
 HELP = "from kdissect.cli.main import main; main(['--help'])"
 VERSION = "from kdissect.cli.main import main; main(['--version'])"
 
-# Whatever else comes to use these, none is needed before somebody asks for live capture, Spark or Parquet.
-HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "confluent_kafka"}
+# Whatever else comes to use these, none is needed before somebody asks for live capture, Spark, Parquet or
+# --where with a regular expression.
+HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "re2", "confluent_kafka"}
 
 # What --help and --version have no use for: rooms where bytes are worked on, and what commands are made of.
 ROOMS = ("analysis", "capture", "kafka", "net", "sinks", "spark", "pipeline")

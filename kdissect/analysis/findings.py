@@ -99,8 +99,7 @@ def _losses(
     tcp: quality.TcpPart,
 ) -> Iterator[Finding]:
     interfaces = [interface for file in files for interface in file.interfaces]
-    dropped = sum((each.dropped_by_interface or 0) + (each.dropped_by_system or 0) for each in interfaces)
-    if dropped:
+    if dropped := quality.total(*(each.dropped for each in interfaces)):
         yield _finding(
             quality.LOSSY,
             f"The capturing program dropped {_many(dropped, 'packet')}, by its own count.",

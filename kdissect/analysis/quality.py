@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 
 from kdissect.analysis.summary.fields import told
+from kdissect.limits import MOST_COUNT
 
 # Verdicts, the worst first: of those that fit, the first is told.
 EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD = (
@@ -16,6 +17,12 @@ EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD = (
     "good",
 )
 VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD)
+
+
+def total(*counts: int | None) -> int | None:
+    """The sum of those that are known, at most ``MOST_COUNT``; None where none is."""
+    known = [count for count in counts if count is not None]
+    return min(sum(known), MOST_COUNT) if known else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +53,11 @@ class InterfacePart:
     accepted: int | None = told("Packets that passed the capture filter, likewise.")
     dropped_by_interface: int | None = told("Packets that the interface had no room for, likewise.")
     dropped_by_system: int | None = told("Packets that the capturing program was too slow for, likewise.")
+
+    @property
+    def dropped(self) -> int | None:
+        """Packets that were dropped for either reason; None where that is not known."""
+        return total(self.dropped_by_interface, self.dropped_by_system)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 from kdissect.model import Embedded
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Callable, Iterable
+
+    Search = Callable[[bytes], object | None]
+    """Looks for a pattern in UTF-8; None: it is not there."""
 
 MAX_MATCHED = 4096
 """Characters of a text that a regular expression is tried on; Kafka's own names end at 249."""
@@ -57,11 +59,16 @@ def flat(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def matches(value: Any, pattern: re.Pattern[str]) -> bool:
+def matches(value: Any, search: Search) -> bool:
     """``x =~ "pattern"``."""
     if type(value) is list:
-        return any(matches(element, pattern) for element in value)
-    return isinstance(value, str) and pattern.search(value[:MAX_MATCHED]) is not None
+        return any(matches(element, search) for element in value)
+    return isinstance(value, str) and search(utf8(value[:MAX_MATCHED])) is not None
+
+
+def utf8(text: str) -> bytes:
+    """Encode a text; lone surrogates, as in the name of a file that is no UTF-8, become escapes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def calculate(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:

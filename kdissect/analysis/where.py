@@ -16,6 +16,9 @@ A recursive descent parser turns each rule of the grammar into closures; no Pyth
     value   = number | string | true | false | null | name | name.path | len(or) | lower(or) | (or) | [or, or]
 
 How arrays, absent values and values of different types compare, and what counts as true: see truth.py.
+
+Regular expressions are RE2's: whatever the pattern, a search takes time in proportion to the text. Names in a
+capture are chosen by whoever sent them, and with Python's re one of 40 letters keeps "(a+)+$" busy for hours.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 4000
 MAX_DEPTH = 40
 MAX_PATTERN = 500
+MAX_PATTERN_MIB = 8  # what RE2 may hold of one; beyond, a search takes longer instead
 
 _SHOWN = 100  # characters of the expression that are shown around a mistake
 
@@ -125,6 +129,9 @@ _TOKEN = re.compile(
 )
 # Any other backslash stays, so that "\d+" is the pattern it looks like.
 _ESCAPE = re.compile(r"""\\([\\"'])""")
+
+_LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
+_BACKREFERENCE = re.compile(r"\\[1-9]\d*")
 
 # Other spellings: of C, of SQL, of tshark.
 _WORDS = {
@@ -266,7 +273,7 @@ class _Parser:
         tests: list[Getter] = []
         while True:
             if self._take("=~"):
-                tests.append(_matching(left.get, self._pattern()))
+                tests.append(_matching(left.get, self._search()))
                 break
             name = self._comparison_sign()
             if name is None:
@@ -311,19 +318,45 @@ class _Parser:
         value = self._sum()
         return _Operand(value, self._tokens[first] if self._next == first + 1 else None)
 
-    def _pattern(self) -> re.Pattern[str]:
+    def _search(self) -> truth.Search:
+        """Compile a regular expression."""
+        import re2  # which few expressions need
+
         token = self._token
         if token.kind != "string":
             raise self._mistake(f"=~ needs a regular expression in quotes, not {self._named()}")
         text = _unquoted(token.text)
         if len(text) > MAX_PATTERN:
             raise self._mistake(f"a regular expression of more than {MAX_PATTERN} characters")
+        options = re2.Options()
+        options.max_mem = MAX_PATTERN_MIB << 20
+        options.log_errors = False  # to stderr
+        options.never_capture = True
         try:
-            pattern = re.compile(text)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise self._mistake(f"not a regular expression: {error}") from None
+            pattern = re2.compile(truth.utf8(text), options)
+        except re2.error as error:
+            raise self._refused(error.args[0].decode("utf-8", "replace")) from None
         self._next += 1
-        return pattern
+        search: truth.Search = pattern.search
+        return search
+
+    def _refused(self, reason: str) -> UsageError:
+        """Show what RE2 does not take of the pattern, where that is a part of it."""
+        token, part = self._token, reason.partition(": ")[2]
+        if part == "(?P":
+            part = "(?P="  # (?P<name> is taken
+        if part.startswith(_LOOK_AROUND):
+            reason = "look-around is not supported in regular expressions (RE2)"
+        elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
+            reason = "backreferences are not supported in regular expressions (RE2)"
+        elif reason.startswith("pattern too large"):
+            reason = f"a regular expression that needs more than {MAX_PATTERN_MIB} MiB of memory"
+        else:
+            reason = f"not a regular expression (RE2): {reason}"
+        start = token.text.find(part, 1) if part else -1
+        if start < 0:
+            return self._mistake(reason)
+        return _mistake(reason, self._text, token.pos + start, token.pos + start + len(part))
 
     def _sum(self) -> Getter:
         first = self._product()
@@ -423,8 +456,8 @@ def _presence(value: Getter, *, wanted: bool) -> Getter:
     return lambda e: test(value(e))
 
 
-def _matching(value: Getter, pattern: re.Pattern[str]) -> Getter:
-    return lambda e: truth.matches(value(e), pattern)
+def _matching(value: Getter, search: truth.Search) -> Getter:
+    return lambda e: truth.matches(value(e), search)
 
 
 def _calculating(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:

@@ -1,13 +1,15 @@
 """Names of files, folders and patterns -> the names of captures. Holds nothing.
 
-A folder stands for all captures in it and in the folders below, told by their first bytes; hidden ones, and
-the folder that is written to, are passed over. A pattern that the shell did not expand (in quotes, or because
-arguments would be too many) is expanded here, ``**`` included.
+A folder stands for all captures in it and in the folders below, recognized by their first bytes, and for
+empty files, which whoever opens them reports. Hidden ones, and the folder that is written to, are skipped. A
+pattern that the shell did not expand (in quotes, or because arguments would be too many) is expanded here,
+``**`` included.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,22 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 _SIGNS = frozenset("*?[")
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
+
+
+def local(name: str) -> str:
+    """A path as it is; the path of a ``file:`` URL. To be called before the name becomes a ``Path``, which
+    takes ``s3a://bucket`` for a folder ``s3a:``.
+
+    Raises:
+        UsageError: it is any other URL.
+    """
+    url = _URL.fullmatch(name)
+    if url is None:
+        return name
+    if url["scheme"].lower() != "file":
+        raise UsageError(f"{name} is a URL, which is not supported; use a local or mounted path")
+    return re.sub("^/{2,}", "/", url["path"])
 
 
 def captures(names: Iterable[str], *, but: Path | None = None) -> tuple[str, ...]:
@@ -31,12 +49,12 @@ def captures(names: Iterable[str], *, but: Path | None = None) -> tuple[str, ...
         but: a folder to pass over.
 
     Raises:
-        UsageError: a pattern fits nothing.
+        UsageError: a pattern fits nothing, or a name is a URL.
         CaptureError: there is no capture in a folder, or it cannot be looked into.
     """
     found: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(_meant(name, but)))
+        found.update(dict.fromkeys(_meant(local(name), but)))
     return tuple(found)
 
 
@@ -86,8 +104,11 @@ def _in_folder(folder: Path, but: Path | None) -> list[str]:
 
 
 def _is_capture(path: Path) -> bool:
-    """Whether it begins like one; what cannot be read is for the one who opens it to tell."""
+    """Whether it begins like one, or has lost its beginning: an empty file, but for markers such as
+    ``_SUCCESS``. What cannot be read is for the one who opens it to report.
+    """
     try:
-        return path.is_file() and is_capture(path)
+        is_empty = path.stat().st_size == 0 and not path.name.startswith("_")
+        return path.is_file() and (is_empty or is_capture(path))
     except OSError:
         return True

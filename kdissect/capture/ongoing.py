@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from kdissect.capture.reader import packets_of
 from kdissect.capture.relay import REFUSAL
 from kdissect.capture.source import BLOCK_BYTES, Source
+from kdissect.children import python_environment
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, MIB, MILLISECOND_NS, Limits
 
@@ -136,6 +137,7 @@ class Listening(Piped):
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,
+                env=os.environ | python_environment(),
             )
         except OSError as error:
             raise CaptureError(f"cannot start {sys.executable}: {error.strerror}") from None
@@ -219,6 +221,7 @@ class Ongoing:
         self._current: Waiting | None = None
         self._warnings: list[str] = []
         self._bytes_before = 0
+        self._failed_before = False
         self._packets = self._read()
         self.stopped = False
         self.left: Callable[[Source], object] = lambda _: None
@@ -271,6 +274,11 @@ class Ongoing:
         return self._warnings + (self._current.warnings if self._current is not None else [])
 
     @property
+    def failed(self) -> bool:
+        """Whether a bug of ours kept us from reading all of them."""
+        return self._failed_before or (self._current is not None and self._current.failed)
+
+    @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
         """The last counters of each interface."""
         return self._current.statistics if self._current is not None else {}
@@ -292,6 +300,7 @@ class Ongoing:
     def _leave(self) -> None:
         if self._current is not None:
             self._bytes_before += self._current.bytes_read
+            self._failed_before |= self._current.failed
             for warning in self._current.warnings:
                 self._warn(warning)
             self.left(self._current)

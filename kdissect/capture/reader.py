@@ -15,7 +15,7 @@ from kdissect.capture.appearance import appearance
 from kdissect.capture.merge import Part, merged
 from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Capture:
         if origins.count("-") > 1:
             raise CaptureError("stdin as - can be named only once")
         self._named = len(origins)
-        self._faults: list[str] = []
+        self._faults: list[CaptureError] = []
         self._opened: list[Source] = []
         self._sources: list[Source] = []
         self._readers: list[Generator[Stretch, None, None]] = []
@@ -69,7 +69,9 @@ class Capture:
                 self._opened.append(source)
                 firsts_ns.append(None if source.size is None else _first_ns(origin, limits))
             except CaptureError as error:
-                self._faults.append(str(error))
+                self._faults.append(error)
+                if isinstance(error, UnexpectedError):
+                    self._opened[-1].failed = True
                 continue
             source.reopened = self._named > limits.open_files
             self._sources.append(source)
@@ -126,7 +128,13 @@ class Capture:
     @property
     def warnings(self) -> list[str]:
         """What was odd so far, a line each that begins with the file's name."""
-        return self._faults + [warning for source in self._sources for warning in source.warnings]
+        faults = [str(error) for error in self._faults]
+        return faults + [warning for source in self._sources for warning in source.warnings]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug of ours kept us from reading all of them."""
+        return any(source.failed for source in self._opened)
 
     @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
@@ -162,13 +170,13 @@ class Capture:
         except CaptureError as error:
             if self._named == 1:
                 raise
-            self._faults.append(str(error))
+            self._faults.append(error)
 
     def _nothing_read(self) -> CaptureError:
         first = self._faults[0]
-        return CaptureError(
-            first if self._named == 1 else f"none of {self._named} captures can be read; {first}"
-        )
+        if self._named == 1:
+            return first
+        return CaptureError(f"none of {self._named} captures can be read; {first}")
 
 
 def packets_of(source: Source) -> Generator[Packet | Lull, None, None]:
@@ -181,7 +189,8 @@ def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
     live source also lulls.
 
     Raises:
-        CaptureError: it is not a capture, or cannot be read any further; the text begins with its name.
+        CaptureError: it is not a capture, or cannot be read any further; the text begins with its name. An
+            ``UnexpectedError`` if that is a bug of ours.
     """
     try:
         window, method = _unpacked(source)
@@ -198,6 +207,9 @@ def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
         )
     except (OSError, CaptureError) as error:
         raise CaptureError(source.told(error)) from error
+    except Exception as error:
+        source.failed = True
+        raise UnexpectedError.of(error, source.name) from error
 
 
 def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import OutputError
+from kdissect.files import PRIVATE, create
 from kdissect.model import Lull
 
 if TYPE_CHECKING:
@@ -50,17 +51,20 @@ class Recording:
         ring: when to begin the next file; ``NEVER``: it is one file.
         stop: when there is enough.
         application: what is said to have written it.
+        mode: permissions of the files, see ``files.create``.
 
     Attributes:
         packets: that have passed.
         files: begun so far.
     """
 
-    def __init__(self, path: Path | None, ring: Enough, stop: Enough, application: str) -> None:
+    def __init__(
+        self, path: Path | None, ring: Enough, stop: Enough, application: str, mode: int = PRIVATE
+    ) -> None:
         self.packets = 0
         self.files = 0
         self._path, self._ring, self._stop = path, ring, stop
-        self._application = application
+        self._application, self._mode = application, mode
         self._measured: _Measured | None = None
         self._writer: PcapngWriter | None = None
         self._begun_ns = 0
@@ -127,7 +131,7 @@ class Recording:
             path = path.with_name(f"{path.stem}_{self.files:05}_{when:%Y%m%d%H%M%S}{path.suffix}")
         self._kept.append(path)
         try:
-            self._measured = _Measured(path.open("wb"))
+            self._measured = _Measured(create(path, self._mode))
             if self._ring.files is not None and len(self._kept) > self._ring.files:
                 self._kept.popleft().unlink(missing_ok=True)
         except OSError as error:

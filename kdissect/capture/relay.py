@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.capture.live import Listener, Wanted, WentDown, check_names, is_there, is_up
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import MIB
 
 if TYPE_CHECKING:
@@ -296,6 +296,9 @@ def main(arguments: list[str]) -> int:
         return 2
     except BrokenPipeError:
         return 0  # who started us has gone
+    except Exception as error:  # noqa: BLE001  # a person gets one line of this too
+        _say(f"{REFUSAL}{UnexpectedError.of(error)}")
+        return 2
     return 0
 
 

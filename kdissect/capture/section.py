@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.capture.source import BYTE_ORDERS, Form, InterfaceStatistics, Source
 from kdissect.errors import CaptureError
-from kdissect.limits import MIB
+from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import Interface
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Section:
             unpack = struct.Struct(self._order + "Q").unpack
             statistics[interface] = InterfaceStatistics(
                 *(
-                    unpack(counter)[0] if counter is not None and len(counter) == 8 else None
+                    min(unpack(counter)[0], MOST_COUNT) if counter is not None and len(counter) == 8 else None
                     for counter in counters
                 )
             )

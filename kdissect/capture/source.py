@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, overload
 
 from kdissect.errors import CaptureError
+from kdissect.limits import MOST_COUNT
 from kdissect.model import Stretch
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ BYTE_ORDERS = {"<": "little", ">": "big"}
 
 
 class InterfaceStatistics(NamedTuple):
-    """Counters that the capturing program left behind for an interface; None where it did not tell.
+    """Counters that the capturing program left behind for an interface, at most ``MOST_COUNT``; None where it
+    did not tell.
 
     Attributes:
         received: packets that the interface received (isb_ifrecv).
@@ -102,9 +104,10 @@ class Source:
         statistics: the last counters of each interface.
         form: what kind of file it is; None before its first bytes were read, and where it is none.
         compression: gzip, zstd or lz4; None where there is none.
-        interfaces: those described so far, each with the ticks of a second by its clock; at most
-            ``limits.interfaces``.
+        interfaces: those described so far, each with the ticks of a second by its clock, ``MOST_COUNT`` for
+            a clock that is finer; at most ``limits.interfaces``.
         reopened: whether the file is to be closed between blocks.
+        failed: whether a bug of ours kept us from reading all of it.
         silent_ns: for how long nothing had come when the last empty block was given: live sources only.
     """
 
@@ -120,6 +123,7 @@ class Source:
         self.compression: str | None = None
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False
+        self.failed = False
         self.silent_ns = 0
         self.size: int | None = None
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
@@ -158,7 +162,7 @@ class Source:
     def describe(self, interface: Interface, ticks_per_second: int) -> None:
         """Note what an interface's times are counted in."""
         if len(self.interfaces) < self.limits.interfaces:
-            self.interfaces[interface] = ticks_per_second
+            self.interfaces[interface] = min(ticks_per_second, MOST_COUNT)
 
     @property
     def rereads(self) -> bool:

@@ -76,9 +76,10 @@ def _appraised(run: Run, survey: Survey) -> Check:
 
 def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool) -> None:
     if as_json:
+        from kdissect.sinks.printable import json_writer
         from kdissect.sinks.values import json_document
 
-        run.out.buffer.write(json_document(document))
+        json_writer(run.out)(json_document(document))
         return
     from kdissect.sinks import checkpage, page
 

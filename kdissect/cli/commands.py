@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.cli.terminal import USAGE
+from kdissect.errors import DEBUG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
+    if is_set:
+        os.environ[DEBUG] = "1"  # which processes that are started have too
+
+
+_DEBUG = click.Option(
+    ["--debug"],
+    is_flag=True,
+    expose_value=False,
+    callback=_debug,
+    help=f"Show the traceback of a bug; {DEBUG}=1 does it too.",
+)
 
 
 class Commands(click.Group):
@@ -35,6 +51,8 @@ class Commands(click.Group):
         if cmd_name not in self._told:
             return None
         command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
+        if not isinstance(command, click.Group) and _DEBUG not in command.params:
+            command.params.append(_DEBUG)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

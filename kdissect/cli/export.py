@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -15,19 +16,22 @@ from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import filter_options, input_options
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.tables import Tables, export_options, filling, records_of, tell
-from kdissect.cli.terminal import warn
+from kdissect.cli.terminal import FAILED, warn
 from kdissect.cli.whole import Whole
+from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.sinks import manifest
 from kdissect.sinks.export import Export
 from kdissect.sinks.folderlock import locked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from kdissect.analysis.records import Records
     from kdissect.cli.running import Run
     from kdissect.cli.sharing import SharedRun
     from kdissect.parallel.tables import SharedExport
+    from kdissect.sinks.manifest import Job
     from kdissect.sinks.rowfiles import Format
 
 EXAMPLES = """\b
@@ -66,17 +70,60 @@ def export(jobs: int | None, **options: Any) -> None:
     overwrite = options.pop("overwrite")
     asked = Asked.take(options)
     asked = replace(asked, paths=captures(asked.paths, but=tables.folder))
-    form = tables.format(asked.limits)
     job = tables.job([_capture(path) for path in asked.paths], asked.limits)
+    is_pipe = any(each["bytes"] is None for each in job["captures"])
+    jobs = processes(asked, jobs, ever=tables.rotation.duration_ns is None)
+    lost: list[str] = []
+    while True:
+        try:
+            done = _write(asked, tables, job, jobs, lost, overwrite=overwrite)
+            break
+        except UnexpectedError as error:
+            if len(asked.paths) == 1 or is_pipe:  # which is read once
+                raise
+            fault = _alone(asked, tables, error)
+            if fault.capture is None:
+                raise
+            lost.append(str(fault))
+            warn(f"{fault}; the other captures are exported without it")
+            asked = replace(asked, paths=tuple(path for path in asked.paths if path != fault.capture))
+    if done is None:
+        warn(f"{tables.folder} holds this export already; --overwrite makes it again")
+        return
+    run, made, records = done
+    run.tell(run.shown)
+    tell(made, records, tables.folder)
+    if run.interrupted or run.failed or lost:
+        warn(f"the export is not complete; {'--overwrite' if is_pipe else 'the same command'} makes it again")
+    run.end("exchange")
+    if lost:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _write(
+    asked: Asked, tables: Tables, job: Job, jobs: int, lost: Sequence[str] = (), *, overwrite: bool = False
+) -> tuple[Run, Export, Records] | None:
+    """Write the tables of all captures that are asked for, and say so beside them; None: they are there.
+
+    Args:
+        asked: what is read.
+        tables: what is written.
+        job: the export, as its manifests tell it.
+        jobs: processes that make rows.
+        lost: what was wrong with captures of the job that are not asked for any more.
+        overwrite: remove another export.
+
+    Raises:
+        KdissectError: it could not be done.
+    """
+    form = tables.format(asked.limits)
     log = ConnectionLog(asked.limits)
     records = records_of(asked)
-    jobs = processes(asked, jobs, ever=tables.rotation.duration_ns is None)
     opened, make, written = _ways(asked, jobs, form, log)
-    with opened as run, locked(tables.folder):
+    with opened as run, locked(tables.folder, tables.mode):
         wanted = manifest.missing(tables.folder, tables.wanted, job, overwrite=overwrite)
         if not wanted:
-            warn(f"{tables.folder} holds this export already; --overwrite makes it again")
-            return
+            return None
         files = {name: tables.files(name, written, asked.limits) for name in wanted}
         made = make(
             tables.folder,
@@ -90,18 +137,36 @@ def export(jobs: int | None, **options: Any) -> None:
             rotate_ns=tables.rotation.duration_ns,
         )
         whole = Whole()
-        with filling(made, run, log):
+        with filling(made, run, log, lost):
             if jobs > 1:
                 _share(asked, cast("SharedRun", run), cast("SharedExport", made), jobs, form, records)
             else:
                 with whole.listening():
                     run.show(run.selected(whole(made.pass_over)), whole(made.feed))
-    run.tell(run.shown)
-    tell(made, records, tables.folder)
-    if run.interrupted:
-        is_pipe = any(each["bytes"] is None for each in job["captures"])
-        warn(f"the export is not complete; {'--overwrite' if is_pipe else 'the same command'} makes it again")
-    run.end("exchange")
+    return run, made, records
+
+
+def _alone(asked: Asked, tables: Tables, error: UnexpectedError) -> UnexpectedError:
+    """Find the capture that fails alone, to export the others without it: the one that was being read is
+    tried first, but it may be another one whose rows were written only then.
+
+    Returns:
+        What was wrong with it; ``error`` where each can be exported alone.
+    """
+    for path in sorted(asked.paths, key=lambda path: path != error.capture):
+        there = tables.folder if tables.folder.is_dir() else None
+        with TemporaryDirectory(prefix=".trial-", dir=there) as folder:
+            one = replace(asked, paths=(path,), no_progress=True)
+            trial = tables._replace(folder=Path(folder))
+            try:
+                done = _write(one, trial, trial.job([_capture(path)], asked.limits), 1)
+            except UnexpectedError as fault:
+                return fault
+            except KdissectError:  # it is damaged, which the others can do with
+                continue
+            if done is not None and done[0].interrupted:
+                raise click.Abort
+    return error
 
 
 def _ways(

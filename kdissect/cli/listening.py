@@ -34,12 +34,14 @@ from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.ending import Ending
 from kdissect.cli.losses import Losses
-from kdissect.cli.options import together
-from kdissect.cli.running import Run
-from kdissect.cli.terminal import check_stdin, output, warn
+from kdissect.cli.options import to_local, together
+from kdissect.cli.running import Run, faults_named
+from kdissect.cli.terminal import FAILED, check_stdin, output, warn
 from kdissect.errors import UsageError
+from kdissect.files import PRIVATE
 from kdissect.limits import KIB
 from kdissect.sinks.phrases import many
+from kdissect.sinks.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,6 +136,7 @@ keep_options = together(
     click.option(
         "-w",
         "target",
+        callback=to_local,
         metavar="FILE",
         help="Also write every packet that is captured to a pcapng file, whatever the filters below say. As "
         "with tcpdump, credentials that pass are in it.",
@@ -165,6 +168,7 @@ class Given:
     wanted: Wanted | None
     follow: str | None = None
     target: Path | None = None
+    mode: int = PRIVATE
     ring: Enough = NEVER
     stop: Enough = NEVER
 
@@ -191,7 +195,7 @@ class Given:
         if pipe is not None:
             check_stdin()
         wanted = take_wanted(options)
-        target = options.pop("target", None)
+        target, mode = options.pop("target", None), options.pop("mode", None)
         ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
             raise click.UsageError("-b, -a filesize: and -a files: go with -w FILE")
@@ -199,7 +203,7 @@ class Given:
             raise click.UsageError("-b needs filesize: or duration:, to know when to begin another file")
         if ring.packets is not None:
             raise click.UsageError("-b knows no packets:; -a packets: stops")
-        return cls(wanted, follow, None if target is None else Path(target), ring, stop)
+        return cls(wanted, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -250,7 +254,7 @@ def take_wanted(options: dict[str, Any]) -> Wanted | None:
 
 def list_interfaces() -> None:
     """Write the interfaces of this machine to stdout."""
-    found = listed()
+    found = [each._replace(name=printable(each.name)) for each in listed()]
     width = max((len(each.name) for each in found), default=0)
     for each in found:
         state = "up  " if each.is_up else "down"
@@ -278,7 +282,9 @@ class LiveRun(Run):
         self.ongoing = ongoing
         self.ending = ending
         self.losses = Losses(ongoing)
-        self.recording = Recording(given.target, given.ring, given.stop, f"kdissect {__version__}")
+        self.recording = Recording(
+            given.target, given.ring, given.stop, f"kdissect {__version__}", given.mode
+        )
         self._has_counters = given.wanted is not None
         packets = self.recording.watch(self.losses.watch(ongoing))
         self._is_closed = False
@@ -307,13 +313,15 @@ class LiveRun(Run):
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 
     def end(self, noun: str) -> None:  # noqa: ARG002  (tell has told)
-        """End the command as the signal wants it, if there was one.
+        """End the command as the signal wants it, if there was one, and say so if not all could be read.
 
         Raises:
-            Exit: there was.
+            Exit: with a status other than 0.
         """
         if self.ending.signal is not None:
             raise click.exceptions.Exit(SIGNALLED + self.ending.signal)
+        if self.failed:
+            raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager
@@ -328,6 +336,7 @@ def listening(
         with ending.waited_for(given.stop.duration_ns):
             run = LiveRun(asked, given, ongoing, ending, out, survey)
             try:
-                yield run
+                with faults_named(asked, run.readable):
+                    yield run
             finally:
                 run.close()

@@ -13,7 +13,7 @@ from kdissect.cli import recap
 from kdissect.cli.listening import Given, keep_options, list_interfaces, listening, source_options
 from kdissect.cli.liveexport import export_options, exporting, take_tables
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import filter_options, live_options
+from kdissect.cli.options import filter_options, live_options, mode_option
 from kdissect.cli.running import Asked
 from kdissect.cli.terminal import warn
 from kdissect.cli.watching import Watch, watch_options, watching
@@ -58,6 +58,7 @@ excepted, and says whether the run that wrote them has ended as it should.
 @source_options
 @keep_options
 @export_options
+@mode_option
 @live_options
 @filter_options
 @click.option(
@@ -84,6 +85,8 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         list_interfaces()
         return
     tables = take_tables(options)
+    if options["mode"] is not None and options["target"] is None and tables is None:
+        raise click.UsageError("--mode goes with -w FILE or --export DIR")
     is_shown = options.pop("lines") or tables is None
     asked = Asked.live(options)
     given = Given.take(options)
@@ -121,7 +124,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         story.write(given.names, run.dissection, look.colour)
     if run.shown and not look.quiet:
         tally.close()
-        warn(told.getvalue().rstrip())
+        warn(*told.getvalue().rstrip().split("\n"))
     if export is not None:
         export.tell()
     run.tell(run.shown)

@@ -11,13 +11,12 @@ A restart into the same folder adds files to those of the runs before. Holds wha
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.analysis.connectionlog import ConnectionLog
-from kdissect.cli.options import together
+from kdissect.cli.options import to_local, together
 from kdissect.cli.tables import LIVE_ROTATED_NS, Tables, filling, records_of, table_options, tell
 from kdissect.cli.terminal import warn
 from kdissect.cli.whole import Whole
@@ -38,7 +37,8 @@ export_options = together(
     click.option(
         "--export",
         "export",
-        type=click.Path(path_type=Path),
+        type=click.Path(),
+        callback=to_local,
         metavar="DIR",
         help="Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; files appear in "
         "DIR as they are complete. Exchanges are not shown then, unless -P, -V, --json or --csv say so. An "
@@ -92,7 +92,7 @@ def exporting(tables: Tables | None, asked: Asked, captures: Sequence[str]) -> I
         yield None
         return
     export = LiveExport(tables, asked, captures)
-    with locked(tables.folder):
+    with locked(tables.folder, tables.mode):
         export.look()
         yield export
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import colour_option, together
+from kdissect.cli.options import colour_option, csv_option, together
 from kdissect.cli.terminal import wants_colour, width
+from kdissect.sinks.printable import json_writer
 from kdissect.sinks.table import Table, is_narrow
 from kdissect.sinks.times import FORMATS, Times
 
@@ -49,7 +50,7 @@ look_options = together(
     click.option(
         "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
     ),
-    click.option("--csv", "as_csv", is_flag=True, help="The same columns as CSV."),
+    csv_option,
     click.option("-q", "--quiet", is_flag=True, help="Show no exchange, only count them."),
     click.option(
         "-t",
@@ -121,12 +122,15 @@ class Look(NamedTuple):
 
             return Tally(out)
         opener = _opener(asked) if self.with_records else None
-        if self.as_json or self.as_csv:
-            from kdissect.sinks.csvlines import CsvLines
+        if self.as_json:
             from kdissect.sinks.jsonlines import JsonLines
 
-            machine = JsonLines if self.as_json else CsvLines
-            return machine(out.buffer.write, columns=_columns(opener), flush_each=flush)
+            return JsonLines(json_writer(out), columns=_columns(opener), flush_each=flush)
+        if self.as_csv:
+            from kdissect.sinks.csvlines import CsvLines
+
+            columns = _columns(opener)
+            return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
         colour = wants_colour(out, self.colour)
         if self.tree or self.show_bytes:
             from kdissect.sinks.tree import Tree

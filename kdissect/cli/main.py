@@ -10,8 +10,8 @@ import click
 from kdissect import __version__
 from kdissect.cli import habits
 from kdissect.cli.commands import Commands
-from kdissect.cli.terminal import INTERRUPTED, OK, USAGE, output, warn
-from kdissect.errors import KdissectError
+from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
+from kdissect.errors import CaptureError, KdissectError, OutputError, UnexpectedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,8 @@ def kdissect() -> None:
     """Tell what really happened between Kafka clients and brokers, from captured packets alone.
 
     Data goes to stdout, everything else to stderr. Exit status: 0 fine (also when a capture ends in the
-    middle of a packet), 2 usage error or nothing could be read, 130 after Ctrl-C.
+    middle of a packet), 1 what --fail asks for was found, 2 usage error or nothing could be read, 3 a bug in
+    kdissect cost some of the output, 130 after Ctrl-C.
     """
 
 
@@ -68,14 +69,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        warn(habits.told(error))
+        warn(*habits.told(error).split("\n"))
         return USAGE
     except click.ClickException as error:
-        warn(error.format_message())
+        warn(*error.format_message().split("\n"))
+        return USAGE
+    except UnexpectedError as error:
+        warn(str(error))
+        return FAILED
+    except (CaptureError, OutputError) as error:  # names files, and what they are called is anybody's choice
+        warn(str(error))
         return USAGE
     except KdissectError as error:
-        warn(str(error))
+        warn(*str(error).split("\n"))
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  # of this too a person gets one line
+        warn(str(UnexpectedError.of(error)))
+        return FAILED
     return status if isinstance(status, int) else OK

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from kdissect.analysis.ports import parse_port_rule, parse_ports
+from kdissect.capture.inputs import local
 from kdissect.cli.limiting import limits_option
 from kdissect.errors import UsageError
+from kdissect.files import PRIVATE
 from kdissect.limits import LIVE
 from kdissect.model import KINDS
 
@@ -53,6 +56,18 @@ def _told(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
         return parse(text)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def to_local(_: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """The callback of an option that names what is written: a path as it is, of a ``file:`` URL its path.
+
+    Raises:
+        click.BadParameter: it is any other URL.
+    """
+    try:
+        return None if text is None else local(text)
+    except UsageError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
 
 
 def to_exchange_id(text: str) -> ExchangeId:
@@ -142,10 +157,32 @@ filter_options = together(
         "-Y",
         "where",
         metavar="EXPRESSION",
-        help="Over columns and fields; see the examples below.",
+        help="Over columns and fields; see the examples below. Regular expressions (=~) are in RE2 syntax.",
     ),
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
+
+
+def to_mode(text: str) -> int:
+    """Permissions of a file, as chmod has them in octal.
+
+    Raises:
+        click.BadParameter: it is none that its owner can read and write.
+    """
+    mode = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
+    if mode & ~0o066 != PRIVATE:
+        raise click.BadParameter(f'"{text}" is no mode for a file; write 600, 640, 644 ...')
+    return mode
+
+
+mode_option = click.option(
+    "--mode",
+    type=to_mode,
+    metavar="MODE",
+    help="Permissions of the files that are written, whatever the umask; whoever may read them may also open "
+    "new folders. Payload and credentials may be in them. [default: 600]",
+)
+"""Who else may read files of what was captured; None: nobody."""
 
 
 def exchange_option(text: str) -> Callable[[Command], Command]:
@@ -170,6 +207,13 @@ colour_option = click.option(
     help="auto: on a terminal, unless NO_COLOR is set.",
 )
 """Whether what a person reads is coloured."""
+
+CSV_TEXTS = (
+    "On a terminal, control characters and marks of reading direction are escaped; files and pipes get them "
+    "as they are."
+)
+csv_option = click.option("--csv", "as_csv", is_flag=True, help=f"The same columns as CSV. {CSV_TEXTS}")
+"""Rows as CSV."""
 
 CRITERIA = (
     *("api", "topic", "partition", "client", "group", "error", "kind"),

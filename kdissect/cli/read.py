@@ -9,8 +9,9 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import exchange_option, filter_options, input_options
+from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
 from kdissect.cli.running import Asked, Selection, running
+from kdissect.files import PRIVATE
 from kdissect.sinks.table import Table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ Examples:
   kdissect read --error '*' -t ad capture.pcap
   kdissect read --where 'api == "Fetch" and latency_us > 50000' capture.pcap
   kdissect read --where '"NOT_LEADER_OR_FOLLOWER" in errors' capture.pcap
+  kdissect read --where 'client_id =~ "(?i)^orders-[0-9]+$"' capture.pcap
   kdissect read --where 'request.topics.partitions.fetch_offset > 5' capture.pcap
   kdissect read --json capture.pcap | jq .latency_us
   kdissect read --error '*' -w failed.pcapng capture.pcap
@@ -49,12 +51,14 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
 @click.option(
     "-w",
     "target",
+    callback=to_local,
     metavar="FILE",
     help="Show nothing, but write the connections found, with all their packets, to a pcapng file, which is "
     "overwritten if it exists; - is stdout. What comes through a pipe is kept in a temporary file meanwhile. "
     "Connections on which credentials passed, or may have passed in bytes that could not be read, are left "
     "out, unless --show-secrets is given.",
 )
+@mode_option
 @click.option(
     "--check-crcs",
     is_flag=True,
@@ -65,7 +69,13 @@ A terminal too narrow for that shows less; a file or a pipe gets all of it.
     "-l", "flush", is_flag=True, help="Write each exchange at once, for a pipe that somebody watches."
 )
 def read(
-    count: int | None, target: str | None, check_crcs: bool, flush: bool, jobs: int | None, **options: Any
+    count: int | None,
+    target: str | None,
+    mode: int | None,
+    check_crcs: bool,
+    flush: bool,
+    jobs: int | None,
+    **options: Any,
 ) -> None:
     """Show what Kafka clients and brokers said in a capture.
 
@@ -77,8 +87,10 @@ def read(
     if target is not None:
         from kdissect.cli.writing import write
 
-        write(asked, target, count)
+        write(asked, target, mode or PRIVATE, count)
         return
+    if mode is not None:
+        raise click.UsageError("--mode goes with -w FILE")
     can_share = sys.stdout is not None and look.can_be_shared(sys.stdout)
     jobs = processes(asked, jobs, by_default=not (count or flush), ever=can_share)
     if jobs > 1:

@@ -70,4 +70,4 @@ class Recap:
             lines = [f"{row.severity}: {row.about}: {row.sentence}" for row in findings[:ROWS]]
             if len(findings) > ROWS:
                 lines.append(f"and {len(findings) - ROWS:,} more")
-            yield Section("Findings", note="\n".join(lines))
+            yield Section("Findings", notes=tuple(lines))

@@ -10,12 +10,22 @@ import click
 
 from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
-from kdissect.cli.options import colour_option, exchange_option, filter_options, input_options
+from kdissect.cli.options import (
+    colour_option,
+    csv_option,
+    exchange_option,
+    filter_options,
+    input_options,
+    mode_option,
+    to_local,
+)
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.sinks.csvlines import CsvLines
 from kdissect.sinks.phrases import many
+from kdissect.sinks.printable import json_writer
 from kdissect.sinks.recordcolumns import RECORD
 from kdissect.sinks.recordfiles import RecordFiles
 from kdissect.sinks.recordlines import RecordLines
@@ -118,14 +128,16 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
 )
-@click.option("--csv", "as_csv", is_flag=True, help="The same columns as CSV.")
+@csv_option
 @click.option(
     "-o",
     "folder",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
+    callback=to_local,
     metavar="DIR",
     help="Write values and keys to files of their own, as they are; see below.",
 )
+@mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no record, only count them.")
 @click.option(
     "-t",
@@ -240,7 +252,8 @@ class Look(NamedTuple):
     full: bool
     as_json: bool
     as_csv: bool
-    folder: Path | None
+    folder: str | None
+    mode: int | None
     quiet: bool
     times: str | None
     flush: bool
@@ -277,6 +290,8 @@ class Look(NamedTuple):
         chosen = [name for name, is_chosen in ways.items() if is_chosen]
         if len(chosen) > 1:
             raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        if self.mode is not None and self.folder is None:
+            raise click.UsageError("--mode goes with -o DIR")
 
 
 def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
@@ -290,11 +305,12 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
-        return RecordFiles(look.folder)
+        return RecordFiles(Path(look.folder), look.mode or PRIVATE)
     if look.as_json:
-        return RecordLines(out.buffer.write, flush_each=look.flush)
+        return RecordLines(json_writer(out), flush_each=look.flush)
     if look.as_csv:
-        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush)
+        is_terminal = out.isatty()
+        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush, is_terminal=is_terminal)
     colour = wants_colour(out, look.colour)
     if look.tree:
         from kdissect.sinks.recordtree import RecordTree

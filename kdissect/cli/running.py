@@ -25,7 +25,8 @@ from kdissect.capture.source import one_by_one
 from kdissect.cli import closing
 from kdissect.cli.options import CRITERIA, ExchangeId, all_ports
 from kdissect.cli.showing import show
-from kdissect.cli.terminal import INTERRUPTED, check_stdin, output, progress, warn
+from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, warn
+from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
 from kdissect.pipeline import Dissection, dissect
 from kdissect.sinks.phrases import many
@@ -141,6 +142,7 @@ class Run:
     Attributes:
         out: for the command's data.
         capture, dissection: what is read, and what becomes of it.
+        readable: its packets, as far as they can be read.
         first_ns: time of the first packet, None where there is none.
         shown: rows that the sink got.
         interrupted: whether Ctrl-C ended it.
@@ -164,12 +166,12 @@ class Run:
         self.complete = False
         self._asked = asked
         self._bar = bar
-        self._readable = Readable(packets)
-        first = next(self._readable, None)
+        self.readable = Readable(packets)
+        first = next(self.readable, None)
         self.first_ns = None if first is None else first.time_ns
         if first is not None:
             asked.wanted.begin(first.time_ns)
-        watched: Iterable[Any] = chain(() if first is None else (first,), self._readable)
+        watched: Iterable[Any] = chain(() if first is None else (first,), self.readable)
         if trail is not None:
             watched = trail.watch(one_by_one(watched))
         if survey is not None:
@@ -207,12 +209,17 @@ class Run:
     @property
     def fault(self) -> str | None:
         """What was wrong at the place that it could not be read beyond."""
-        return self._readable.fault
+        return self.readable.fault
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug of ours kept us from reading all of it."""
+        return self.capture.failed
 
     def tell(self, exchanges: int) -> None:
         """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
-        if self._readable.fault is not None:
-            warn(f"warning: {self._readable.fault}; what follows was not read")
+        if self.readable.fault is not None:
+            warn(f"warning: {self.readable.fault}; what follows was not read")
         closing.close(
             self.capture,
             self.dissection,
@@ -222,15 +229,37 @@ class Run:
         )
 
     def end(self, noun: str) -> None:
-        """End the command as Ctrl-C wants it, if it was pressed.
+        """End the command as Ctrl-C wants it, if it was pressed, and say so if not all could be read.
 
         Raises:
-            Exit: it was.
+            Exit: with a status other than 0.
         """
         if self.interrupted:
             packets = many(self.dissection.counts["packets"], "packet")
             warn(f"interrupted after {packets}, {many(self.shown, noun)} shown")
             raise click.exceptions.Exit(INTERRUPTED)
+        if self.failed:
+            raise click.exceptions.Exit(FAILED)
+
+
+@contextmanager
+def faults_named(asked: Asked, readable: Readable | None = None) -> Iterator[None]:
+    """Let what nobody was prepared for name the capture that was being read.
+
+    Args:
+        asked: has the names of all captures.
+        readable: knows which of several it was.
+
+    Raises:
+        UnexpectedError: it happened.
+    """
+    try:
+        yield
+    except (KdissectError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
+        raise  # which everybody is prepared for
+    except Exception as error:
+        capture = readable.capture if readable is not None else None
+        raise UnexpectedError.of(error, asked.paths[0] if len(asked.paths) == 1 else capture) from error
 
 
 @contextmanager
@@ -246,4 +275,6 @@ def running(
     """
     with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
         packets = stack.enter_context(progress(capture, wanted=not asked.no_progress and bar(out)))
-        yield Run(asked, capture, packets, out, stack, trail, survey)
+        run = Run(asked, capture, packets, out, stack, trail, survey)
+        with faults_named(asked, run.readable):
+            yield run

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
-from kdissect.cli.running import Run
+from kdissect.cli.running import Run, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.net.share import Share
 from kdissect.parallel.assembling import Assembly
@@ -119,6 +119,11 @@ class SharedRun(Run):
         """What was wrong at the place that it could not be read beyond."""
         return self._fault
 
+    @property
+    def failed(self) -> bool:
+        """Whether a bug of ours kept a worker from reading all of it."""
+        return any(source.failed for source in self.sources)
+
     def gather(
         self,
         jobs: int,
@@ -216,8 +221,8 @@ def work(
 ) -> None:
     """What a worker does."""
     with open_capture(*asked.paths, limits=asked.limits) as capture:
-        worker = Worker(made, asked.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
         readable = Readable(capture.stretches())
+        worker = Worker(made, asked.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
         packets: Iterable[Any] = readable
         if survey is not None and not share.number:
             packets = survey.watch(packets)
@@ -230,7 +235,7 @@ def work(
             survey=survey,
             share=share,
         )
-        with suppress(Stopped):
+        with faults_named(asked, readable), suppress(Stopped):
             worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
         send(
@@ -252,5 +257,10 @@ def sharing(asked: Asked, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRu
     """Open what was asked for, to see that it can be read; ``bar`` decides from stdout whether a progress bar
     can stand on stderr.
     """
-    with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
+    with (
+        open_capture(*asked.paths, limits=asked.limits) as capture,
+        output() as out,
+        ExitStack() as stack,
+        faults_named(asked),
+    ):
         yield SharedRun(asked, capture, out, stack, shows_bar=not asked.no_progress and bar(out))

@@ -167,10 +167,11 @@ def _closed(summarizer: Summarizer, asked: Asked, run: Run) -> Summary:
 def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_json: bool) -> None:
     from kdissect.analysis.summary.views import limited
     from kdissect.sinks import page, summarypage
+    from kdissect.sinks.printable import json_writer
     from kdissect.sinks.values import json_document
 
     if as_json:
-        run.out.buffer.write(json_document(limited(document, limit)))
+        json_writer(run.out)(json_document(limited(document, limit)))
         return
     columns = width(run.out)
     sections = summarypage.sections(

@@ -16,9 +16,10 @@ from kdissect.analysis.nearest import did_you_mean
 from kdissect.analysis.quantities import SECOND_NS, parse_duration, parse_size
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
-from kdissect.cli.options import CRITERIA, together
+from kdissect.cli.options import CRITERIA, mode_option, to_local, together
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
+from kdissect.files import PRIVATE
 from kdissect.sinks.phrases import facts, many, size
 from kdissect.sinks.rowfiles import COMPRESSIONS, NONE, ZST, JsonFormat
 from kdissect.sinks.tablefiles import TableFiles
@@ -44,7 +45,7 @@ LEAST_ROTATED_BYTES = 1000
 ROTATED_BYTES = 256_000_000
 LIVE_ROTATED_NS = 300 * SECOND_NS
 
-_NO_DIFFERENCE = frozenset({"folder", "tables", "with_records"})
+_NO_DIFFERENCE = frozenset({"folder", "tables", "with_records", "mode"})
 """Options that change nothing in what a table holds."""
 
 
@@ -174,7 +175,8 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             "-o",
             "folder",
             required=True,
-            type=click.Path(path_type=Path),
+            type=click.Path(),
+            callback=to_local,
             metavar="DIR",
             help="The folder of the tables; made where it does not exist.",
         ),
@@ -182,6 +184,7 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             "--records", "with_records", is_flag=True, help="The table records too: opens every batch."
         ),
         table_options(form=form),
+        mode_option,
         click.option(
             "--overwrite",
             is_flag=True,
@@ -201,6 +204,7 @@ class Tables(NamedTuple):
     bodies: str
     rotation: Rotation
     partition_by: tuple[str, ...]
+    mode: int
     filtered: bool
     told: dict[str, Any]
 
@@ -222,6 +226,7 @@ class Tables(NamedTuple):
             "bodies",
             "rotate",
             "partition_by",
+            "mode",
         )
         told = {name: options[name] for name in names if name not in _NO_DIFFERENCE and options[name]}
         own = {name: options.pop(name) for name in names}
@@ -235,6 +240,7 @@ class Tables(NamedTuple):
             own["bodies"] or BOTH,
             Rotation(**{"duration_ns": rotated_ns, **dict(own["rotate"])}),
             own["partition_by"] or (),
+            own["mode"] or PRIVATE,
             any(options.get(name) for name in (*CRITERIA, "where")),
             told | {name: options[name] for name in asked if options.get(name)},
         )
@@ -269,6 +275,7 @@ class Tables(NamedTuple):
             partition_by=self.partition_by,
             rotate_bytes=self.rotation.bytes,
             limits=limits,
+            mode=self.mode,
         )
 
     def job(self, captures: Sequence[Mapping[str, Any]], limits: Limits) -> Job:
@@ -290,14 +297,20 @@ def records_of(asked: Asked) -> Records:
 
 
 @contextmanager
-def filling(made: Export, run: Run, log: ConnectionLog) -> Iterator[None]:
+def filling(made: Export, run: Run, log: ConnectionLog, lost: Sequence[str] = ()) -> Iterator[None]:
     """Rows are written meanwhile; then all files are finished, or if something is wrong those that are not
     are removed.
+
+    Args:
+        made: writes them.
+        run: what is read.
+        log: of its connections.
+        lost: what was wrong with captures that are left out, so that the export is not complete.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         yield
-        warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
+        warnings = [*lost, *run.capture.warnings, *([run.fault] if run.fault is not None else [])]
         span = log.census.span_ns
         clock = {
             "started": started,
@@ -305,7 +318,8 @@ def filling(made: Export, run: Run, log: ConnectionLog) -> Iterator[None]:
             "last_packet": None if span is None else timestamp(span[1]),
         }
         end = {"clock": clock, "packets": run.dissection.counts["packets"], "warnings": warnings}
-        made.close(run.capture.sources, warnings, complete=not run.interrupted, end=end)
+        complete = not (run.interrupted or run.failed or lost)
+        made.close(run.capture.sources, warnings, complete=complete, end=end)
     except BaseException:
         made.abandon()
         raise

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
+FAILED = 3  # a bug of ours cost some of the output, or all of it
 INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
 
 LEAST_WIDTH = 60
@@ -47,9 +48,9 @@ def wants_colour(stream: TextIO, choice: str) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def warn(text: str) -> None:
-    """Write a line to stderr; of several, the others are shown below it."""
-    lines = [f"{printable(line)}\n" for line in f"kdissect: {text}".split("\n")]
+def warn(text: str, *below: str) -> None:
+    """Write a line to stderr, and others below it. A line break inside one is escaped: it may be a name's."""
+    lines = [f"{printable(line)}\n" for line in (f"kdissect: {text}", *below)]
     if sys.stderr is not None:  # closed by whoever started us
         with suppress(OSError):  # there is nowhere left to complain
             sys.stderr.writelines(lines)

@@ -24,6 +24,7 @@ from kdissect.capture.trail import Trail
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.running import running
 from kdissect.cli.terminal import progress, warn
+from kdissect.files import replacing
 from kdissect.sinks.phrases import many
 
 if TYPE_CHECKING:
@@ -58,12 +59,13 @@ class Ends(Survey):
             self._trail.bar(connection.ordinal)
 
 
-def write(asked: Asked, target: str, most: int | None) -> None:
+def write(asked: Asked, target: str, mode: int, most: int | None) -> None:
     """Find the connections and copy their packets; what was written is told on stderr.
 
     Args:
         asked: what to read, and which exchanges.
         target: path of the file, ``-`` for stdout.
+        mode: its permissions.
         most: the connections of so many exchanges, None: of all.
 
     Raises:
@@ -76,7 +78,7 @@ def write(asked: Asked, target: str, most: int | None) -> None:
         trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=asked.limits))
         ends = Ends(asked, trail)
         with running(asked, bar=lambda _: True, trail=trail, survey=ends) as run:
-            file = stack.enter_context(_opened(target, run))
+            file = stack.enter_context(_opened(target, mode, run))
             run.show(_found(run, trail, most, with_secrets=asked.show_secrets), lambda _: None)
             # What was waiting for its end may have been a credential.
             is_known = asked.show_secrets or not run.interrupted
@@ -125,17 +127,13 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _opened(target: str, run: Run) -> Iterator[BinaryIO]:
+def _opened(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
-    path = Path(target)
-    was_there = path.exists()
     try:
-        with path.open("ab") as file:  # what stands there goes only when something is written in its place
+        with replacing(Path(target), mode) as file:
             yield file
-        if not was_there and path.is_file() and not path.stat().st_size:
-            path.unlink()
     except OSError as error:
         raise _unwritable(target, error) from None
 
@@ -160,8 +158,6 @@ def _found(run: Run, trail: Trail, most: int | None, *, with_secrets: bool) -> I
 
 def _copy(asked: Asked, trail: Trail, file: BinaryIO, target: str) -> int:
     try:
-        if target != STDOUT and Path(target).is_file():
-            file.truncate(0)
         return _copied(asked, trail, file, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -17,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from kdissect.errors import KdissectError, WorkerError
+from kdissect.errors import KdissectError, UnexpectedError, WorkerError
 from kdissect.parallel.protocol import Failed, Stop
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class Crew:
                 except (EOFError, OSError):
                     raise WorkerError(self._fate(index)) from None
                 if isinstance(message, Failed):
-                    raise message.error or WorkerError(f"worker {index + 1} failed:\n{message.text}")
+                    raise message.error
                 if isinstance(message, over):
                     del left[pipe]
                 yield index, message
@@ -154,6 +153,6 @@ def _work(
     except BrokenPipeError:
         pass  # the parent is gone
     except KdissectError as error:
-        pipe.send(Failed(error, ""))
-    except Exception:  # noqa: BLE001  # the parent tells of it
-        pipe.send(Failed(None, traceback.format_exc()))
+        pipe.send(Failed(error))
+    except Exception as error:  # noqa: BLE001  # the parent tells of it
+        pipe.send(Failed(UnexpectedError.of(error)))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from kdissect.analysis.naming import Mentions
     from kdissect.capture.source import Source
+    from kdissect.errors import KdissectError
     from kdissect.model import Anomaly
 
 AHEAD = 24
@@ -112,7 +113,6 @@ class End(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A worker could not go on: the error, or a text where it was none of ours."""
+    """A worker could not go on."""
 
-    error: Exception | None
-    text: str
+    error: KdissectError

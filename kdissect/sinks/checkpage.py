@@ -19,19 +19,19 @@ _TICKS = {1: "s", 1000: "ms", 1_000_000: "us", 1_000_000_000: "ns"}
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
     """Yield the page; of each list at most ``limit`` rows."""
-    notes = [f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings]
-    yield Section(f"{check.verdict}: {check.sentence}", note="\n".join(notes))
+    notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
+    yield Section(f"{check.verdict}: {check.sentence}", notes=notes)
     for file in check.files[:limit]:
-        yield Section(file.file, note="\n".join(_file(file)))
+        yield Section(file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
         yield Section(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
-    yield Section("Packets", note="\n".join(_packets(check)))
+    yield Section("Packets", notes=tuple(_packets(check)))
     if check.connections.total or check.connections.silent:
-        yield Section("Connections", note="\n".join(_connections(check)))
+        yield Section("Connections", notes=tuple(_connections(check)))
     if check.connections.unread:
         yield _unread(check, limit)
     if check.exchanges.total:
-        yield Section("Exchanges", note="\n".join(_exchanges(check.exchanges)))
+        yield Section("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
         yield _anomalies(check, limit)
     if check.unknown:
@@ -64,7 +64,6 @@ def _interface(part: quality.InterfacePart) -> str:
     ticks = part.ticks_per_second
     clock = f"times in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
     share = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
-    dropped = (part.dropped_by_interface, part.dropped_by_system)
     return f"interface {part.interface}{name}: " + facts(
         part.link or f"link type {part.link_type}",
         clock,
@@ -74,7 +73,7 @@ def _interface(part: quality.InterfacePart) -> str:
         f"{part.cut:,} cut" if part.cut else None,
         f"{part.received:,} received" if part.received is not None else None,
         f"{part.accepted:,} passed the filter" if part.accepted is not None else None,
-        f"{sum(each or 0 for each in dropped):,} dropped" if dropped != (None, None) else None,
+        f"{part.dropped:,} dropped" if part.dropped is not None else None,
     )
 
 
@@ -138,8 +137,8 @@ def _anomalies(check: quality.Check, limit: int) -> Section:
         (each.anomaly, each.severity, f"{each.exchanges:,}", each.example) for each in check.anomalies[:limit]
     ]
     headings = (Heading("ANOMALY"), Heading("SEVERITY"), Heading("EXCHANGES", right=True), Heading("EXAMPLE"))
-    note = "read -V --exchange EXAMPLE shows one of them"
-    return Section("Anomalies", headings, rows, note, len(check.anomalies) - len(rows))
+    notes = ("read -V --exchange EXAMPLE shows one of them",)
+    return Section("Anomalies", headings, rows, notes, len(check.anomalies) - len(rows))
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -3,7 +3,8 @@ line.
 
 RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
 must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs are
-JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire.
+JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and so does
+whatever a terminal would obey, unless that is where the lines go.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from kdissect.sinks.columns import EXCHANGE, text_getter
+from kdissect.sinks.printable import printable
 from kdissect.sinks.types import OBJECT, STRING, Array
 from kdissect.sinks.values import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kdissect.analysis.carried import CarriedRecord
     from kdissect.model import Exchange
@@ -37,6 +39,7 @@ class CsvLines:
         write: takes bytes; what it raises (a closed pipe) is the caller's.
         columns: which, in which order.
         flush_each: write every line at once, for somebody who watches.
+        is_terminal: escape what is not printable.
     """
 
     def __init__(
@@ -45,8 +48,10 @@ class CsvLines:
         *,
         columns: Sequence[Column] = EXCHANGE,
         flush_each: bool = False,
+        is_terminal: bool = False,
     ) -> None:
         self._write = write
+        self._is_terminal = is_terminal
         self._cells = [_cell_of(column) for column in columns]
         self._most_characters = 0 if flush_each else _BUFFERED_CHARACTERS
         self._text = StringIO(newline="")
@@ -55,7 +60,8 @@ class CsvLines:
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one: what the columns are of."""
-        self._csv.writerow([cell(row) for cell in self._cells])
+        cells = [cell(row) for cell in self._cells]
+        self._csv.writerow(printable_cells(cells) if self._is_terminal else cells)
         if self._text.tell() > self._most_characters:
             self.close()
 
@@ -66,6 +72,11 @@ class CsvLines:
             self._text.seek(0)
             self._text.truncate()
             self._write(held.encode())
+
+
+def printable_cells(cells: Iterable[Any]) -> list[Any]:
+    """Make a row safe for a terminal: its texts are escaped, line breaks too."""
+    return [printable(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _cell_of(column: Column) -> Callable[[Any], Any]:

@@ -18,20 +18,20 @@ _RULES = (Heading("RULE"), Heading("SEVERITY"), Heading("LOOKS FOR", gives=True)
 def sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[Section]:
     """Yield how many there are, then each in some lines: they are sentences, and no table."""
     if not rows:
-        yield Section("Findings", note="none: no rule has anything to say (--list shows the rules)")
+        yield Section("Findings", notes=("none: no rule has anything to say (--list shows the rules)",))
         return
     shown = rows[:limit]
     severities = list(dict.fromkeys(row.severity for row in rows))
     counted = (many(sum(row.severity == each for row in rows), each) for each in severities)
-    yield Section("Findings", note=", ".join(counted))
+    yield Section("Findings", notes=(", ".join(counted),))
     for place, row in enumerate(shown, 1):
-        lines = [
+        notes = (
             f"{row.about}: {row.sentence}",
             f"advice: {row.advice}",
             f"{_when(row)}; see {' '.join(row.evidence)}",
-        ]
+        )
         left_out = len(rows) - len(shown) if place == len(shown) else 0
-        yield Section(f"{row.severity}: {row.rule}", note="\n".join(lines), left_out=left_out)
+        yield Section(f"{row.severity}: {row.rule}", notes=notes, left_out=left_out)
 
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[Section]:
@@ -39,7 +39,7 @@ def rules(rows: Sequence[RuleRow]) -> Iterator[Section]:
     cells = [[row.rule, row.severity, row.title] for row in rows]
     yield Section("Rules", _RULES, cells)
     for row in rows:
-        yield Section(row.rule, note=f"{row.title}\nwhen: {row.when}\nadvice: {row.advice}")
+        yield Section(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
 
 
 def _when(row: FindingRow) -> str:

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kdissect.errors import OutputError
-from kdissect.sinks.tablefiles import cannot_write, make_folder
+from kdissect.files import PRIVATE, make_folder
+from kdissect.sinks.tablefiles import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,12 @@ LOCK = ".kdissect.lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
     """Have a folder for oneself; it is made where it does not exist, and removed again if it stays empty.
+
+    Args:
+        folder: that is written to.
+        mode: permissions of the files that will be in it.
 
     Raises:
         OutputError: another program has it, or it cannot be written to.
@@ -31,8 +36,8 @@ def locked(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     is_new = not folder.exists()
     try:
-        make_folder(folder)
-        lock = _taken(path)
+        make_folder(folder, mode)
+        lock = _taken(path, mode)
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
@@ -45,10 +50,10 @@ def locked(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _taken(path: Path) -> int:
+def _taken(path: Path, mode: int) -> int:
     """The lock file, open and locked."""
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(lock).st_nlink:

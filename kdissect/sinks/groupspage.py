@@ -45,7 +45,7 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
         narrow: leave out columns that a terminal of 80 has no room for.
     """
     if not rows:
-        yield Section("Groups", note="no group was seen to be joined, left or committed for")
+        yield Section("Groups", notes=("no group was seen to be joined, left or committed for",))
         return
     shown = rows[:limit]
     yield _overview(shown, narrow)._replace(left_out=len(rows) - len(shown))
@@ -153,9 +153,8 @@ def _rebalances(story: GroupStory, rows: Sequence[RebalanceRow], narrow: bool) -
     lines = [_storm(storm) for storm in story.storms]
     if story.events_left_out:
         lines.append(f"{many(story.events_left_out, 'event')} left out for want of room (--limits)")
-    section = Section(
-        f"{story.group}: {many(len(story.rebalances), 'rebalance')}", headings, cells, note="\n".join(lines)
-    )
+    title = f"{story.group}: {many(len(story.rebalances), 'rebalance')}"
+    section = Section(title, headings, cells, tuple(lines))
     return narrowed(section, narrow, {"START", "TOOK", "GENERATION", "MEMBERS", "STARTED BY"})
 
 

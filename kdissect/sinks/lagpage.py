@@ -34,7 +34,7 @@ def sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False)
     """Yield one table, those that are furthest behind first."""
     shown = rows[:limit]
     behind = sum(1 for row in rows if row.lag)
-    note = f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end"
+    notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
     cells = [
         [
             f"{row.kind} {row.name}",
@@ -53,7 +53,7 @@ def sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False)
         ]
         for row in shown
     ]
-    yield narrowed(Section("Lag", _HEADINGS, cells, note, len(rows) - len(shown)), narrow, _KEPT)
+    yield narrowed(Section("Lag", _HEADINGS, cells, notes, len(rows) - len(shown)), narrow, _KEPT)
 
 
 def _count(records: int | None) -> str:

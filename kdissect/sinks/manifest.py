@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
 from kdissect.errors import OutputError
+from kdissect.files import create, make_folder, publish
 from kdissect.sinks import sparkschema
 from kdissect.sinks.phrases import many
 from kdissect.sinks.tablefiles import (
@@ -28,10 +29,8 @@ from kdissect.sinks.tablefiles import (
     Listing,
     Written,
     cannot_write,
-    make_folder,
     number_of,
     own_files,
-    publish,
     remove_own,
 )
 
@@ -160,10 +159,11 @@ def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
         ),
     }
     try:
-        make_folder(folder / FOLDER)
+        make_folder(folder / FOLDER, files.mode, below=folder.parent)
         write(folder, files, form, job, {"complete": False, **end})  # first: it tells whose the others are
         for name, text in texts.items():
-            (folder / FOLDER / name).write_text(text, encoding="utf-8")
+            with create(folder / FOLDER / name, files.mode) as file:
+                file.write(text.encode())
     except OSError as error:
         raise cannot_write(folder, error) from None
 
@@ -199,7 +199,7 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
     path = folder / FOLDER / MANIFEST
     unfinished = path.with_name(_UNFINISHED_MANIFEST)
     try:
-        with unfinished.open("wb") as file:
+        with create(unfinished, files.mode) as file:
             file.write(json.dumps(document, indent=2).encode() + b"\n")
             publish(file, unfinished, path)
     except OSError as error:

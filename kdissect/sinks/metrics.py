@@ -21,6 +21,7 @@ from kdissect import __version__
 from kdissect.analysis.pulse import OTHER
 from kdissect.analysis.pulsegroups import STATES
 from kdissect.errors import UsageError
+from kdissect.sinks.printable import printable
 
 try:
     from prometheus_client import (
@@ -50,7 +51,7 @@ _NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
 
 
 class Names:
-    """Names -> labels: the first so many as they are."""
+    """Names -> labels: the first so many under their own name, made printable."""
 
     def __init__(self, most: int) -> None:
         self._known: set[str] = set()
@@ -58,7 +59,7 @@ class Names:
 
     def __call__(self, name: str) -> str:
         """The label of a name."""
-        name = name[:_NAME_CHARACTERS]
+        name = printable(name[:_NAME_CHARACTERS])
         if name not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
@@ -180,7 +181,7 @@ class Metrics:
             client = self._clients(row.name)
             connections[client] += row.connections
             if row.software and client != OTHER:
-                info.add_metric([client, row.software[:_NAME_CHARACTERS]], 1)
+                info.add_metric([client, printable(row.software[:_NAME_CHARACTERS])], 1)
         yield _gauge(
             "client_connections", "Its connections heard of in the last minute.", "client", connections
         )

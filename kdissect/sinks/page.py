@@ -34,15 +34,15 @@ class Section(NamedTuple):
 
     Attributes:
         title: may be empty, where the table is all that was asked for.
-        rows: cells as text, one for each heading; no rows: the note stands alone.
-        note: lines below the heading.
+        rows: cells as text, one for each heading; no rows: the notes stand alone.
+        notes: lines below the heading.
         left_out: rows that were not passed on, for want of room.
     """
 
     title: str
     headings: Sequence[Heading] = ()
     rows: Sequence[Sequence[str]] = ()
-    note: str = ""
+    notes: tuple[str, ...] = ()
     left_out: int = 0
 
 
@@ -90,8 +90,8 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
             console.print()
         is_first = False
         if section.title:
-            console.print(Text(section.title, style="bold"), overflow="ellipsis")
-        for line in section.note.splitlines():
+            console.print(Text(printable(section.title), style="bold"), overflow="ellipsis")
+        for line in section.notes:
             console.print(Text(printable(line)), overflow="fold")
         if section.rows:
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.errors import OutputError
+from kdissect.files import PRIVATE, create, make_folder
 from kdissect.model import Embedded, Withheld
 from kdissect.sinks.phrases import facts, many
 
@@ -40,18 +41,19 @@ class RecordFiles:
 
     Args:
         folder: made where it does not exist, as are those above it.
+        mode: permissions of the files, see ``files.create``.
 
     Raises:
         OutputError: there is something in it, or it cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, mode: int = PRIVATE) -> None:
+        self._folder, self._mode = folder, mode
         self._known: set[Path] = set()
         self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
         self._again = self._withheld = 0
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, mode)
             is_empty = next(folder.iterdir(), None) is None
         except OSError as error:
             raise _cannot_write(folder, error) from None
@@ -114,7 +116,7 @@ class RecordFiles:
 
     def _make(self, folder: Path) -> None:
         if folder not in self._known:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, self._mode, below=self._folder)
             if len(self._known) >= _MOST_FOLDERS:
                 self._known.clear()
             self._known.add(folder)
@@ -122,12 +124,13 @@ class RecordFiles:
     def _write(self, folder: Path, stem: str, contents: Mapping[str, bytes]) -> None:
         for suffix, data in contents.items():
             path = folder / (stem + suffix)
-            try:
-                with path.open("xb") as file:
+            with create(path, self._mode) as file:
+                try:
                     file.write(data)
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
+                    file.flush()
+                except OSError:
+                    path.unlink(missing_ok=True)
+                    raise
             self._written[suffix] += 1
 
 

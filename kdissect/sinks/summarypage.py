@@ -67,7 +67,7 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield from findingspage.sections(summary.findings, limit=limit)
     if summary.folded:
         counted = ", ".join(f"{count:,} of {name}" for name, count in summary.folded.items())
-        yield Section("Not in these tables", note=f"exchanges that no row was left for: {counted}")
+        yield Section("Not in these tables", notes=(f"exchanges that no row was left for: {counted}",))
 
 
 def capture(row: document.CaptureRow) -> Section:
@@ -88,7 +88,7 @@ def capture(row: document.CaptureRow) -> Section:
         lines.append(
             "wrong or odd: " + ", ".join(f"{count:,} {kind}" for kind, count in row.anomalies.items())
         )
-    return Section("Capture", note="\n".join(lines))
+    return Section("Capture", notes=tuple(lines))
 
 
 def _load(row: document.LoadRow) -> list[str]:
@@ -293,7 +293,8 @@ def _slowest(rows: Sequence[document.SlowRow], narrow: bool) -> Section:
         ]
         for row in rows
     ]
-    section = Section("Slowest exchanges", headings, cells, note="read --exchange EXCHANGE shows one whole")
+    notes = ("read --exchange EXCHANGE shows one whole",)
+    section = Section("Slowest exchanges", headings, cells, notes)
     return narrowed(section, narrow, {"LATENCY", "API", "CLIENT", "EXCHANGE"})
 
 

@@ -11,7 +11,6 @@ the files. Of files that are finished the names are kept, of ``limits.export_lis
 
 from __future__ import annotations
 
-import os
 import re
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from kdissect.analysis.carried import OpenBatch
 from kdissect.errors import OutputError
+from kdissect.files import PRIVATE, create, make_folder, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -135,12 +135,11 @@ class _Open:
 
     __slots__ = ("counted", "name", "path", "rows", "writer")
 
-    def __init__(self, folder: Path, name: str, columns: Sequence[Any], form: Format) -> None:
-        self.name = name
-        make_folder(folder)
-        self.path = folder / f".{name}{UNFINISHED}"
+    def __init__(self, path: Path, mode: int, columns: Sequence[Any], form: Format) -> None:
+        self.name = path.name
+        self.path = path.with_name(f".{path.name}{UNFINISHED}")
         self.rows = 0
-        self.counted = _Counted(self.path.open("wb"))
+        self.counted = _Counted(create(self.path, mode))
         self.writer: RowFile = form.open(self.counted, columns)  # type: ignore[arg-type]  # as much as is needed
 
     def finish(self) -> Path:
@@ -171,9 +170,11 @@ class TableFiles:
         partition_by: columns that folders are named after, of which it takes those that the table has.
         rotate_bytes: begin another file when one has so many.
         limits: bounds.
+        mode: permissions of the files, see ``files.create``.
 
     Attributes:
         table: what is written.
+        mode: permissions of all files of the table.
         first: number of the first file.
         files: those that are finished.
         rows: written so far.
@@ -188,8 +189,10 @@ class TableFiles:
         partition_by: Sequence[str] = (),
         rotate_bytes: int,
         limits: Limits,
+        mode: int = PRIVATE,
     ) -> None:
         self.table = table
+        self.mode = mode
         self.first = 0
         self.files = Listing(limits.export_listed)
         self.rows = 0
@@ -294,7 +297,9 @@ class TableFiles:
             self._finish(next(iter(self._open)))
         name = f"part-{self._begun:05}{self._form.suffix}"
         self._begun += 1
-        target = _Open(self._folder.joinpath(*key), name, self._columns, self._form)
+        folder = self._folder.joinpath(*key)
+        make_folder(folder, self.mode, below=self._folder.parent)
+        target = _Open(folder / name, self.mode, self._columns, self._form)
         self._open[key] = target
         return target
 
@@ -310,40 +315,6 @@ class TableFiles:
         del self._open[key]
         relative = path.relative_to(self._folder).as_posix()
         self.files.add(Written(relative, target.rows, path.stat().st_size))
-
-
-def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
-    """Have all of an open file on disk, close it, and give it its name: on disk too, when this returns.
-
-    Raises:
-        OSError: it is not.
-    """
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-    unfinished.replace(path)
-    _sync(path.parent)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it where they do not exist, such that they stay.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in new:
-        _sync(each.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def number_of(path: Path) -> int:

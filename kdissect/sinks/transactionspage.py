@@ -87,7 +87,7 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
     begun = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = f"{many(len(part.producers), 'producer')}, {many(begun, 'transaction')}, {left_open:,} never ended"
-    yield narrowed(_producers(part.producers, limit), narrow, _KEPT_OF_PRODUCERS)._replace(note=note)
+    yield narrowed(_producers(part.producers, limit), narrow, _KEPT_OF_PRODUCERS)._replace(notes=(note,))
     if part.transactions:
         section = _transactions(part.transactions, limit)
         left_out = section.left_out + part.transactions_left_out
@@ -187,7 +187,7 @@ def _sequences(rows: Sequence[SequenceRow], limit: int | None) -> Section:
     ]
     missing = sum(1 for row in rows if row.missing)
     note = f"{many(len(rows), 'partition')} written with sequence numbers, {missing:,} with numbers missing"
-    return Section("Sequence numbers", _SEQUENCES, cells, note, len(rows) - len(shown))
+    return Section("Sequence numbers", _SEQUENCES, cells, (note,), len(rows) - len(shown))
 
 
 def _after(row: TransactionRow) -> str:

@@ -45,7 +45,7 @@ def sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> 
         if refused
         else "no client uses a version that a newer Kafka refuses"
     )
-    yield _used("Refused by a newer Kafka", refused, limit, narrow)._replace(note=verdict)
+    yield _used("Refused by a newer Kafka", refused, limit, narrow)._replace(notes=(verdict,))
     if taken:
         yield _used("Other versions in use", taken, limit, narrow)
     if part.offered:

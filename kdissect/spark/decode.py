@@ -20,19 +20,23 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from kdissect.analysis.census import Census
 from kdissect.capture import inputs
+from kdissect.errors import OutputError
+from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, MIB, Limits
 from kdissect.sinks import manifest
 from kdissect.sinks.folderlock import locked
-from kdissect.sinks.tablefiles import Listing, own_files
+from kdissect.sinks.tablefiles import Listing, cannot_write, own_files
 from kdissect.sinks.tables import others
 from kdissect.sinks.tables.catalogue import RECORDS, TABLES
 from kdissect.sinks.values import timestamp
 from kdissect.spark import parts, shuffle
 from kdissect.spark.arrival import Arrivals
 from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
+from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
 
 if TYPE_CHECKING:
@@ -51,11 +55,10 @@ AUTO, SINGLE, SHUFFLE = "auto", "single", "shuffle"
 SPLITS = (AUTO, SINGLE, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
 """Captures that one task reads sooner than several are started and their rows are sorted."""
-PART_BYTES = 128 * MIB
-"""Of captures, for each part: sorted on disk, dissected in a minute."""
 
 _EXACT_BYTES = 256 * MIB
 """Captures that are smaller than this are counted segment by segment: at most 60 MB of numbers."""
+_SHARE = "DIR must be on storage that the driver and all workers share"
 _BATCH_BYTES = 8 * MIB
 _BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -108,10 +111,12 @@ def decode(
     limits: Limits = DEFAULT,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
+    mode: int = PRIVATE,
 ) -> Decoded:
     """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
 
-    Captures and folder have to be where all workers see them, under the same names.
+    Captures and folder have to be where all workers see them, under the same names; that is checked before
+    anything is read, and of each file again when it was written.
 
     Args:
         session: of Spark, classic or Connect.
@@ -133,12 +138,15 @@ def decode(
         limits: bounds.
         range_bytes: captures are read by tasks in pieces of about so many bytes.
         tasks: that write tables; None: by the size of the captures.
+        mode: permissions of the files; those who may read them may open the folders that are made.
 
     Raises:
         UsageError: something that was asked for does not exist.
         CaptureError: no capture can be read.
-        OutputError: the tables cannot be written.
+        OutputError: the tables cannot be written, or workers write them to folders of their own.
+        SparkError: a worker does not see the captures that this process sees.
     """
+    folder = Path(inputs.local(str(folder)))
     names = inputs.captures(captures, but=folder)
     found = find_ranges(names, limits, range_bytes)
     size = sum(Path(name).stat().st_size for name in found.paths)
@@ -161,13 +169,15 @@ def decode(
         frozenset(kafka_ports),
         show_secrets,
         limits,
+        mode,
     )
     job.wanted()  # raises here what would be raised by every task
     described = _described(job, names)
-    with locked(job.folder):
+    with locked(job.folder, mode):
         left = manifest.missing(job.folder, wanted, described, overwrite=overwrite)
         if not left:
             return Decoded(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
+        cores = _cores(session, job.folder)
         job = replace(job, tables=tuple(left))
         files = {name: job.files(name) for name in left}
         for name, each in files.items():
@@ -175,16 +185,16 @@ def decode(
         started = datetime.now(UTC)
         with _settings(session):
             if split == SINGLE:
-                told, read = _single(session, job)
+                told, read = _single(session, job, found)
             else:
-                count = tasks or max(2 * _cores(session), -(-size // PART_BYTES))
+                count = tasks or max(2 * cores, -(-size // PART_BYTES))
                 told, read = _shuffled(session, job, found, count, 1 + size // _EXACT_BYTES)
         return _finished(job, described, split, files, told, _with_unread(read, found), started)
 
 
-def _single(session: SparkSession, job: Job) -> tuple[list[PartTold], Read]:
+def _single(session: SparkSession, job: Job, found: Found) -> tuple[list[PartTold], Read]:
     frame = session.range(0, 1, 1, 1)
-    (told,) = _told(frame, partial(parts.write_alone, job))
+    (told,) = _told(frame, partial(parts.write_alone, job, found.files))
     return [told], told.read
 
 
@@ -192,7 +202,7 @@ def _shuffled(
     session: SparkSession, job: Job, found: Found, count: int, every: int
 ) -> tuple[list[PartTold], Read]:
     ranges = found.ranges
-    read = partial(shuffle.read_ranges, ranges, job.paths, count, job.limits, every)
+    read = partial(shuffle.read_ranges, ranges, found.files, count, job.limits, every)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, shuffle.COLUMNS)
     rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER)
     rows = rows.persist(_disk())
@@ -255,6 +265,7 @@ def _finished(
 ) -> Decoded:
     """Write the tables that no part can write, and what stands beside all of them."""
     parts_told = sorted(told, key=lambda each: each.part)
+    _check_written(job, parts_told)
     for name, own in files.items():
         written = [file for each in parts_told for file in each.files.get(name, ())]
         own.go_on(len(written), Listing(job.limits.export_listed, written))
@@ -293,6 +304,20 @@ def _finished(
     )
 
 
+def _check_written(job: Job, told: Sequence[PartTold]) -> None:
+    """See whether the files that workers have written are in the folder.
+
+    Raises:
+        OutputError: one is not, or has another size.
+    """
+    for part in told:
+        for name, files in part.files.items():
+            for file in files:
+                path = job.folder / name / file.path
+                if not path.is_file() or path.stat().st_size != file.bytes:
+                    raise OutputError(f"worker {part.host} wrote {path}, which is not here; {_SHARE}")
+
+
 def _write_topics(files: TableFiles, told: Sequence[PartTold]) -> None:
     """The first row of each pair of id and name, in the order of all parts."""
     seen = set()
@@ -329,11 +354,27 @@ def _settings(session: SparkSession) -> Iterator[None]:
             session.conf.set(_BATCH_BOUND, before)
 
 
-def _cores(session: SparkSession) -> int:
-    """How many tasks run at a time: as many as Spark makes of what it can divide as it likes."""
-    from pyspark.sql.functions import spark_partition_id
+def _cores(session: SparkSession, folder: Path) -> int:
+    """How many tasks run at a time: as many as Spark makes of what it can divide as it likes. Each sees
+    whether it can find what this process writes to a folder.
 
-    return session.range(10_000).select(spark_partition_id()).distinct().count()
+    Raises:
+        OutputError: one does not.
+    """
+    token = folder / f".kdissect-{uuid4().hex}"  # a new name: no network file system has it cached as missing
+    try:
+        token.touch()
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    try:
+        seen = _told(session.range(10_000), partial(parts.see, token))
+    finally:
+        token.unlink(missing_ok=True)
+    blind = sorted({host for host, sees in seen if not sees})
+    if blind:
+        more = f" and {len(blind) - 3:,} more" if len(blind) > 3 else ""
+        raise OutputError(f"{folder}: not shared with {', '.join(blind[:3])}{more}; {_SHARE}")
+    return len(seen)
 
 
 def _disk() -> Any:

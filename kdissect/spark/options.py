@@ -16,10 +16,11 @@ from kdissect.analysis import filters
 from kdissect.analysis.bounds import parse_limits
 from kdissect.analysis.nearest import did_you_mean
 from kdissect.analysis.ports import parse_port_rule, parse_ports
-from kdissect.analysis.quantities import parse_size
+from kdissect.analysis.quantities import DAY_NS, parse_duration, parse_size
 from kdissect.analysis.recordfilters import RecordFilter, Wanted
 from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
+from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
 from kdissect.sinks import columns
@@ -79,8 +80,9 @@ OPTIONS = {
     "showSecrets": "Show credentials, which are withheld otherwise. [false]",
     "limits": "Bounds on what a task holds, as `--limits` takes them: `connections=50000`.",
     "split": "How tasks share the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
-    "[auto]",
-    "parts": "How many tasks of `connections`. [cores of the driver]",
+    "With `files` a connection that several files captured at the same time counts several times. [auto]",
+    "parts": "How many tasks of `connections`. [one for each 128 MB of captures, at most 64; the driver's "
+    "cores if they are more]",
     "lookback": "Of `files` and of streams: how many files a task reads before its own. [1]",
     "filesPerTask": "Of `files` and of streams: how many files are a task's own. [1]",
     "batchRows": "Rows handed to Spark at a time, at most. [5000]",
@@ -89,13 +91,20 @@ OPTIONS = {
     "names": "Of streams: whose names topic ids get: of all files that are there (`ring`), which the driver "
     "reads once for them, or of those that a task reads (`lookback`). [ring]",
     "maxFilesPerTrigger": "Of streams: files of a micro-batch, at most. [all that are there]",
-    "includeLast": "Of streams: take the newest file too, because nobody writes to it any more. [false]",
-    "failOnDataLoss": "Of streams: fail when a file is gone before it was read. [true]",
+    "ring": "Of streams: a regular expression; what it finds in a file's name (its first group, if it has "
+    "one) names the ring. The newest file of each ring waits until another one follows. [the name without "
+    "its number or time]",
+    "maxFileAge": "Of streams: how long files that were read are remembered, and how late a file may come: "
+    "how much earlier it may begin than the latest one that was read. [7d]",
+    "includeLast": "Of streams: take the newest file of each ring too, because nobody writes to it any more. "
+    "With the trigger `availableNow` it is the ring's end: what is unanswered then is reported, and files "
+    "that come later are read without looking back across it. [false]",
+    "failOnDataLoss": "Of streams: fail when a file is gone before it was read, comes too late to be read, "
+    "or grows after it was read; if false, the driver's log has a warning. [true]",
 }
 """Every option, and what it says."""
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)")
 _NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
 _FILTERS_BY_NAME = frozenset({"topic", "partition"})
 
@@ -128,6 +137,8 @@ class Asked:
     pushdown: bool = False
     names: str = RING
     max_files: int | None = None
+    ring: re.Pattern[str] | None = None
+    max_file_age_ns: int = 7 * DAY_NS
     include_last: bool = False
     fail_on_data_loss: bool = True
 
@@ -174,9 +185,9 @@ def parse(options: Mapping[str, str]) -> Asked:
             )
         try:
             if name == "path":
-                paths.append(_local(text))
+                paths.append(_absolute(text))
             elif name == "paths":
-                paths += map(_local, json.loads(text))
+                paths += map(_absolute, json.loads(text))
             elif name in CRITERIA:
                 criteria.setdefault(CRITERIA[name], []).extend(_texts(text))
             else:
@@ -200,16 +211,9 @@ def _texts(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _local(text: str) -> str:
+def _absolute(text: str) -> str:
     """A path, as all processes understand it."""
-    address = _ADDRESS.fullmatch(text)
-    if address is not None:
-        if address["scheme"].lower() != "file":
-            raise UsageError(
-                f"{text} is not a file that workers can open; mount it, or copy it to where they can"
-            )
-        text = re.sub("^/{2,}", "/", address["path"])
-    return os.path.abspath(text)  # noqa: PTH100  (a pattern, perhaps)
+    return os.path.abspath(local(text))  # noqa: PTH100  (a pattern, perhaps)
 
 
 def _flag(text: str) -> bool:
@@ -243,6 +247,13 @@ def _bytes(text: str) -> int:
     return size
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f'"{text}" is not a regular expression: {error}') from None
+
+
 def _limits(text: str) -> Limits:
     return parse_limits([text])
 
@@ -272,6 +283,8 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "pushdown": ("pushdown", _flag),
     "names": ("names", _choice(LOOKBACK, RING)),
     "maxFilesPerTrigger": ("max_files", _count(1)),
+    "ring": ("ring", _pattern),
+    "maxFileAge": ("max_file_age_ns", parse_duration),
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }

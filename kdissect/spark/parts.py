@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import itemgetter
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from kdissect.analysis.records import Records
 from kdissect.analysis.where import compile_where
 from kdissect.capture.readable import Readable
 from kdissect.capture.reader import open_capture
+from kdissect.files import PRIVATE
 from kdissect.sinks import columns
 from kdissect.sinks.parquet import ParquetFormat
 from kdissect.sinks.rowfiles import NONE, ZST, JsonFormat
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from kdissect.sinks.tables.form import Table
     from kdissect.sinks.tables.rows import Row
     from kdissect.spark.arrival import Arrivals
+    from kdissect.spark.ranges import Fingerprint
     from kdissect.spark.shuffle import RangeTold
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
@@ -87,6 +90,7 @@ class Job:
     kafka_ports: frozenset[int]
     show_secrets: bool
     limits: Limits
+    mode: int = PRIVATE
 
     def format(self) -> Format:
         """The format of the files."""
@@ -113,6 +117,7 @@ class Job:
             partition_by=self.partition_by,
             rotate_bytes=self.rotate_bytes,
             limits=self.limits,
+            mode=self.mode,
         )
 
     def wanted(self) -> filters.Filter:
@@ -147,6 +152,7 @@ class PartTold(NamedTuple):
 
     Attributes:
         part: which.
+        host: that wrote it.
         files: written, by table.
         topics: rows of ``topic_ids``: where they stand among those of all parts, id and name, and values.
         counts, notices: as ``Dissection`` has them.
@@ -155,6 +161,7 @@ class PartTold(NamedTuple):
     """
 
     part: int
+    host: str
     files: dict[str, list[Written]]
     topics: list[tuple[tuple[int, int, int], tuple[str, str], list[Any]]]
     counts: Counter[str]
@@ -177,6 +184,13 @@ class TeachingTold(NamedTuple):
 
     taught: dict[str, tuple[str, int]]
     ranges: list[RangeTold]
+
+
+def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
+    """Look for a file of the driver's; yield the name of this host, and whether it is there."""
+    for _ in batches:
+        pass
+    yield _told((gethostname(), token.exists()))
 
 
 def teach(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
@@ -205,9 +219,15 @@ def write(job: Job, arrivals: Arrivals, taught: Taught, batches: Iterable[Any]) 
     yield _told(_written(job, part, dissection, log))
 
 
-def write_alone(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
-    """Read all captures, and write their tables; yield a ``PartTold``."""
+def write_alone(job: Job, files: Mapping[str, Fingerprint], batches: Iterable[Any]) -> Iterator[Any]:
+    """Read all captures, and write their tables; yield a ``PartTold``.
+
+    Raises:
+        CaptureError: a file is not the one that the driver saw.
+    """
     for _ in batches:
+        for path, fingerprint in files.items():
+            fingerprint.check(path)
         log = ConnectionLog(job.limits)
         with open_capture(*job.paths, limits=job.limits) as capture:
             packets = Readable(capture)
@@ -270,8 +290,8 @@ def _written(job: Job, part: int, dissection: Noting, log: ConnectionLog) -> Par
         raise
     counts, notices = Counter(dissection.counts), dissection.notices
     written = {name: list(each.files) for name, each in files.items()}
-    return PartTold(part, written, topics, counts, notices, dissection.unresolved, None)
+    return PartTold(part, gethostname(), written, topics, counts, notices, dissection.unresolved, None)
 
 
-def _told(told: NamedTuple) -> Any:
+def _told(told: tuple[Any, ...]) -> Any:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(told)], pa.binary())], schema=_SCHEMA)

@@ -5,9 +5,10 @@ connections   every task reads all captures, and dissects its share of the conne
 files         a task reads a file, and those just before it in its folder for what began there. An exchange
               is of the task that owns the file which has the last of its bytes (owning.py)
 
-Rows are the same by each way, but that files of which the look-back does not reach a connection's beginning
-know it by another id and number, and not what it told at its start. A request whose answer comes after more
-files than the look-back is ``given_up`` (in ``anomalies``), its answer an orphan.
+Rows are the same by each way, but for ``files``: a connection that several of them captured at the same time
+counts several times; those of which the look-back does not reach a connection's beginning know it by another
+id and number, and not what it told at its start. A request whose answer comes after more files than the
+look-back is ``given_up`` (in ``anomalies``), its answer an orphan.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 
 ALONE_BYTES = 256 * MIB
 """Captures of together so many bytes are read by one task, unless it is said otherwise: tasks cost too."""
+
+PART_BYTES = 128 * MIB
+"""Of captures, for each part: dissected in a minute."""
+
+_MOST_PARTS = 64
+"""Tasks of ``connections``, unless it is said otherwise: each reads all captures."""
 
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "anomalies", "captures"})
 
@@ -82,14 +89,16 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
     paths = captures(asked.paths)
     timed = _in_order(paths, asked.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
-    split = _split(asked, paths)
+    size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
+    # The driver's cores are those of all tasks on one machine; of a cluster they tell nothing.
+    count = asked.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
+    split = _split(asked, size, count)
     if asked.table == "captures" and split != NONE:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
     taught = taught_by(paths, asked) if asked.needs_names(shown) else {}
     if split == CONNECTIONS:
-        count = asked.parts or cores()
         return [
             Part(paths, share=Share(number, count), first_ns=first_ns, taught=taught)
             for number in range(count)
@@ -108,6 +117,7 @@ def by_files(
     *,
     before: int = 0,
     gone: int = 0,
+    after: int = 0,
     ends: bool = True,
     first_ns: int | None = None,
     taught: Taught | None = None,
@@ -119,6 +129,7 @@ def by_files(
         asked: says how far parts look back.
         before: how many of them are there to be looked back at only.
         gone: how many more there were before them.
+        after: how many behind them were read already: nobody will look back from these.
         ends: whether the captures end with the last of them.
         first_ns: see ``Part``.
         taught: likewise.
@@ -132,16 +143,17 @@ def by_files(
         )
     parts = []
     starts = range(before, len(paths), asked.files_per_task)
-    all_begin = ends and gone == 0 and all(start <= asked.lookback for start in starts)
+    all_begin = ends and before == gone == 0 and all(start <= asked.lookback for start in starts)
     for start in starts:
         own = tuple(paths[start : start + asked.files_per_task])
         end = start + len(own)
         window = tuple(paths[max(0, start - asked.lookback) : end])
+        behind = after if end == len(paths) else 0
         parts.append(
             Part(
                 window,
                 own=own,
-                lost=frozenset(window[: max(0, len(window) - asked.lookback)]),
+                lost=frozenset(window[: max(0, len(window) - asked.lookback + behind)]),
                 begins=gone == 0 and start <= asked.lookback,
                 all_begin=all_begin,
                 is_last=ends and end == len(paths),
@@ -175,12 +187,10 @@ def _in_order(paths: Sequence[str], limits: Limits) -> list[tuple[int, str]]:
     return sorted(timed)
 
 
-def _split(asked: Asked, paths: Sequence[str]) -> str:
+def _split(asked: Asked, size: int, count: int) -> str:
     if asked.split != AUTO:
         # each id stands once in its table, whichever connections tell it
         return NONE if asked.split == CONNECTIONS and asked.table == "topic_ids" else asked.split
     if asked.table == "captures":
         return FILES
-    count = asked.parts or cores()
-    size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
     return NONE if count == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS

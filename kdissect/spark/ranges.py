@@ -12,8 +12,11 @@ Holds a window of the file, and while a range is read what the reader of a file 
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
+from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple, cast
+from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng
 from kdissect.capture.reader import packets_of
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from kdissect.model import Lull, Packet, Stretch
 
 RANGE_BYTES = 64 * MIB
+FIRST_BYTES = 4 * KIB
+"""Of a file, to tell it from others: the first packet is among it, behind what the writer says of itself."""
 MOST_HEAD_BYTES = 64 * KIB
 """Of the headers that go along with each range: a file with more interfaces than these tell is one range."""
 
@@ -58,22 +63,69 @@ class Range(NamedTuple):
     head: bytes = b""
 
 
+class Fingerprint(NamedTuple):
+    """What tells a file from another one of the same name.
+
+    Attributes:
+        bytes: its size.
+        crc: CRC-32 of its first ``FIRST_BYTES``.
+    """
+
+    bytes: int
+    crc: int
+
+    @classmethod
+    def of(cls, path: str, size: int | None = None) -> Fingerprint:
+        """That of a file, as it was when it had so many bytes; None: as it is.
+
+        Raises:
+            CaptureError: it cannot be read.
+        """
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123  (of a thousand names)
+                now = os.fstat(file.fileno()).st_size
+                first = file.read(min(FIRST_BYTES, now if size is None else size))
+        except OSError as error:
+            raise CaptureError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        return cls(now, crc32(first))
+
+    def check(self, path: str) -> None:
+        """See whether a file is the one that the driver saw; it may have grown since.
+
+        Raises:
+            CaptureError: it is not there, shorter, or another one.
+        """
+        remedy = "captures must be on storage that the driver and all workers share"
+        try:
+            here = Fingerprint.of(path, self.bytes)
+        except CaptureError as error:
+            raise CaptureError(f"worker {gethostname()} cannot read {error}; {remedy}") from None
+        if here.bytes < self.bytes or here.crc != self.crc:
+            sizes = f"{here.bytes:,} bytes there, {self.bytes:,} on the driver"
+            raise CaptureError(f"worker {gethostname()} has another {path} ({sizes}); {remedy}")
+
+
 class Found(NamedTuple):
     """What there is to read.
 
     Attributes:
-        paths: of the files, in the order in which they begin; those that begin together as they were named.
+        files: in the order in which they begin; those that begin together as they were named.
         first_ns: time of the first packet of all; None where there is none.
         ranges: of all files, in this order.
         faults: why some files are not among them.
         unread: those of them that are there.
     """
 
-    paths: list[str]
+    files: dict[str, Fingerprint]
     first_ns: int | None
     ranges: list[Range]
     faults: list[str]
     unread: list[Source]
+
+    @property
+    def paths(self) -> list[str]:
+        """Of the files."""
+        return list(self.files)
 
 
 def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> Found:
@@ -82,7 +134,7 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
     Raises:
         CaptureError: none of the files can be read, or one is none.
     """
-    begun: list[tuple[int, str]] = []
+    begun: list[tuple[int, str, Fingerprint]] = []
     faults: list[str] = []
     unread: list[Source] = []
     first_ns = None
@@ -91,20 +143,21 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
             source = Source(name, limits)
             unread.append(source)
             begins_ns = _first_ns(source)
+            fingerprint = Fingerprint.of(name)
         except CaptureError as error:
             faults.append(str(error))
             continue
         unread.remove(source)
-        begun.append((begins_ns or 0, name))
+        begun.append((begins_ns or 0, name, fingerprint))
         if begins_ns is not None:
             first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
     if not begun:
         said = faults[0] if faults else "no capture was named"
         raise CaptureError(said if len(faults) < 2 else f"none of {len(faults)} captures can be read; {said}")
     begun.sort(key=lambda each: each[0])
-    paths = [name for _, name in begun]
-    ranges = [each for rank, name in enumerate(paths) for each in _divided(rank, name, limits, size)]
-    return Found(paths, first_ns, ranges, faults, unread)
+    files = {name: fingerprint for _, name, fingerprint in begun}
+    ranges = [each for rank, name in enumerate(files) for each in _divided(rank, name, limits, size)]
+    return Found(files, first_ns, ranges, faults, unread)
 
 
 def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | Lull]]:

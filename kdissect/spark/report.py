@@ -141,11 +141,12 @@ def write_page(
     page.write(out, sections, width=width, colour=colour)
 
 
-def write_json(out: TextIO, found: Iterable[Found]) -> None:
+def write_json(write: Callable[[bytes], object], found: Iterable[Found]) -> None:
     """Write JSON lines: the columns of a row, and which ``job`` says it. Times are UTC, sketches base64."""
     for name, frame in found:
         job = f'{{"job":{json.dumps(name)},'
-        out.writelines(f"{job}{text[1:]}\n" for text in _json(frame))
+        for text in _json(frame):
+            write(f"{job}{text[1:]}\n".encode())
 
 
 def write_parquet(found: Iterable[Found], folder: str, *, overwrite: bool = False) -> None:
@@ -196,10 +197,9 @@ def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> Sectio
     looks = [(column, _look(column, kind)) for column, kind in frame.dtypes if not narrow or column in kept]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
     cells = [[_cell(row[column], look.write) for column, look in looks] for row in rows[:limit]]
-    more = f"the first {many(limit, 'row')}; --limit shows more" if len(rows) > limit else ""
-    return Section(
-        _TITLES[name], [look.heading for _, look in looks], cells, more if cells else "nothing of it here"
-    )
+    more = (f"the first {many(limit, 'row')}; --limit shows more",) if len(rows) > limit else ()
+    notes = more if cells else ("nothing of it here",)
+    return Section(_TITLES[name], [look.heading for _, look in looks], cells, notes)
 
 
 def _cell(value: Any, write: Callable[[Any], str]) -> str:

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kdissect.children import python_environment
 from kdissect.errors import SparkError
 from kdissect.sinks.tablefiles import cannot_write
 from kdissect.spark import package
@@ -158,7 +159,7 @@ def _started(place: Place, folder: Path, log: Path | None) -> Iterator[SparkSess
     else:
         _choose_python(place)
         os.environ.pop("SPARK_REMOTE", None)  # a master was asked for
-        with _streams_to(log), _own_interrupt():
+        with _streams_to(log), _own_interrupt(), _workers_environment(place):
             spark = builder.appName("kdissect").master(place.master or EMBEDDED).getOrCreate()
     try:
         if not place.is_embedded:
@@ -189,6 +190,28 @@ def _choose_python(place: Place) -> None:
         os.environ["PYSPARK_PYTHON"] = place.conf[WORKERS_PYTHON]
     elif place.is_here:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+@contextmanager
+def _workers_environment(place: Place) -> Iterator[None]:
+    """Let the workers of this machine, whose Java inherits what is set now, import nothing from the current
+    folder, and the same kdissect as this process if they run the same Python.
+    """
+    if not place.is_here:
+        yield
+        return
+    variables = python_environment()
+    if os.environ["PYSPARK_PYTHON"] != sys.executable:
+        del variables["PYTHONPATH"]
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def _ship(spark: SparkSession, place: Place, folder: Path) -> None:

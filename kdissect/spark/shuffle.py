@@ -47,10 +47,10 @@ from kdissect.net.tcp import IPV4_WITHOUT_OPTIONS, Segments, reversed_ends, usua
 from kdissect.spark.ranges import open_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.model import Packet, Segment
-    from kdissect.spark.ranges import Range
+    from kdissect.spark.ranges import Fingerprint, Range
 
 COLUMNS = (
     "part int, clock_ns bigint, end_ns bigint, rank int, number bigint, range int, heads binary, data binary"
@@ -120,16 +120,22 @@ class RangeTold(NamedTuple):
 
 def read_ranges(
     ranges: Sequence[Range],
-    paths: Sequence[str],
+    files: Mapping[str, Fingerprint],
     parts: int,
     limits: Limits,
     every: int,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Read the ranges whose places stand in the column ``id``; see ``shuffled``."""
+    """Read the ranges whose places stand in the column ``id``; see ``shuffled``.
+
+    Raises:
+        CaptureError: a file is not the one that the driver saw.
+    """
     for batch in batches:
         for place in batch.column("id").to_pylist():
-            yield from shuffled(place, ranges, paths, parts, limits, every)
+            path = ranges[place].path
+            files[path].check(path)
+            yield from shuffled(place, ranges, list(files), parts, limits, every)
 
 
 def shuffled(

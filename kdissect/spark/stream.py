@@ -1,29 +1,34 @@
-"""``spark.readStream.format("kdissect")``: a folder that is written into -> micro-batches; each exchange is
+"""``spark.readStream.format("kdissect")``: folders that are written into -> micro-batches; each exchange is
 in one.
 
-How far a stream has come is the last file that was read whole: its first packet's time and name, and how many
-files there were until then. From two such offsets the parts of a micro-batch follow, whichever process asks
-for them and how often: that makes a stream exactly once. The newest file is left alone while somebody may be
-writing it. Each file is read with the ones before it (``lookback``); what is unfinished at the end of the
-newest file that is complete is told with the file that completes it.
+How far a stream has come is which files it has read: their hashes, as far as they are not older than
+``maxFileAge``. From two such offsets the parts of a micro-batch follow, whichever process asks for them and
+how often: that makes a stream exactly once, and lets a file come late. Of each ring (ring.py) the newest file
+is left alone while somebody may be writing it. Each file is read with the ones before it in its ring
+(``lookback``); what is unfinished at the end of the newest file that is complete is reported with the file
+that completes it, or where a ring ends (``includeLast``).
 
-Holds, on the driver, the time of the first packet of each file that is there, and where it is asked for the
-names of topic ids that each teaches.
+Holds, on the driver, the files that are there, and where it is asked for the names of topic ids that each
+teaches.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from kdissect.errors import CaptureError, UsageError
+from kdissect.sinks.phrases import many
 from kdissect.spark.options import RING
 from kdissect.spark.planning import by_files, first_time_ns
 from kdissect.spark.reading import read
-from kdissect.spark.ring import Ring
+from kdissect.spark.ring import Ring, being_written, by_ring
 from kdissect.spark.teaching import taught_by
 
 if TYPE_CHECKING:
@@ -37,9 +42,26 @@ if TYPE_CHECKING:
     from kdissect.spark.ring import RingFile
 
 Offset = dict[str, Any]
+"""How far a stream has come, as its checkpoint has it:
 
-_CURE = "make the ring larger, or set the option failOnDataLoss to false"
-_BEGINNING: Offset = {"files": 0, "first_ns": -(1 << 63), "name": ""}
+files       captures read so far
+name        the latest of them
+seen        of these the ones that are remembered: ``RingFile.id`` -> time of the first packet
+since       a file that began before this time comes too late, unless it is remembered
+forgotten   how many that are there are not remembered, because there are too many
+late        how many that are there came too late
+ended       ring -> time of the first packet of the file that was its end
+"""
+
+_ALONE = 2
+"""Rings of a single file, as there are when writers begin; more of them are names of another kind."""
+_SEE_RING = "see the options ring and includeLast"
+_KEEP = "make the ring larger"
+_READ_APART = "read them in a batch and remove them"
+_NAME_APART = "set the option ring, so that each writer has a ring of its own"
+_BEGINNING: Offset = {
+    "files": 0, "name": "", "seen": {}, "since": -(1 << 63), "forgotten": 0, "late": 0, "ended": {},
+}  # fmt: skip
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,10 +77,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         by_files((), asked)
         self._asked = asked
         self._columns = columns
-        self._ring = Ring(asked.paths, asked.limits)
-        self._target: Offset | None = None
-        self._seen: frozenset[tuple[int, str]] = frozenset()
-        self._names: dict[tuple[int, str], Taught] = {}
+        self._ring = Ring(asked.paths, asked.limits, asked.ring)
+        self._target: set[str] | None = None
+        self._before: Sequence[RingFile] = ()  # the files of the look before
+        self._names: dict[str, Taught] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Before the first file."""
@@ -70,30 +92,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """The last file of the next micro-batch; ``start`` where there is none.
+        """Behind the files of the next micro-batch; ``start`` where there are none.
 
         Raises:
-            CaptureError: a file is gone that was there, and was not read yet.
+            CaptureError: a file was not read, or not to its end, and never will be.
         """
-        new = [file for file in self._complete() if _key(start) < file[:2]]
-        before, self._seen = self._seen, frozenset(file[:2] for file in new)
-        missing = sorted(key for key in before - self._seen if key > _key(start))
-        if missing and self._asked.fail_on_data_loss:
-            names = ", ".join(name for _, name in missing)
-            raise CaptureError(f"gone before they were read: {names}; {_CURE}")
+        files = self._ring.files()
+        known = _known(start, files)
+        unread = [file for file in files if file.id not in known["seen"]]
+        pending = [file for file in unread if file.first_ns >= known["since"]]
+        old = len(unread) - len(pending)
+        late = max(0, old - known["forgotten"])
+        self._report(known, files, late)
+        new = self._complete(pending, files)
         if self._target is not None:
-            new = [file for file in new if file[:2] <= _key(self._target)]
-        if isinstance(limit, ReadMaxFiles):
-            new = new[: limit.max_files]
-        return _offset(start, new)
+            new = [file for file in new if file.id in self._target]
+        most = self._asked.limits.seen_files
+        new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
+        if not new:
+            if len(by_ring(files)) == len(files) > _ALONE:
+                warnings.warn(
+                    f"{len(files)} captures wait: each is alone in its ring; {_SEE_RING}", stacklevel=1
+                )
+            return start
+        return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing new is looked at."""
-        self._target = _offset(_BEGINNING, self._complete())
+        files = self._ring.files()
+        self._target = {file.id for file in self._complete(files, files)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """How far there are files, for who watches the stream."""
-        return _offset(_BEGINNING, self._complete())
+        files = self._ring.files()
+        complete = self._complete(files, files)
+        return {"files": len(complete), "name": complete[-1].name if complete else ""}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """What each task of a micro-batch reads.
@@ -101,16 +134,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             CaptureError: a file is gone that was not read yet.
         """
-        files = [file for file in self._ring.files() if file[:2] <= _key(end)]
-        before = sum(file[:2] <= _key(start) for file in files)
-        missing = end["files"] - start["files"] - (len(files) - before)
-        if missing > 0 and self._asked.fail_on_data_loss:
-            raise CaptureError(
-                f"{missing} of {end['files'] - start['files']} captures up to {end['name']} were gone before "
-                f"they were read; {_CURE}"
+        files = self._ring.files()
+        start, end = _known(start, files), _known(end, files)
+        files = [file for file in files if file.id in end["seen"]]
+        new = {file.id for file in files if file.id not in start["seen"]}
+        count = end["files"] - start["files"]
+        if len(new) < count:
+            self._lose(
+                f"{count - len(new)} of {count} captures up to {end['name']} were gone before they were read",
+                _KEEP,
             )
         gone = max(0, end["files"] - len(files))
-        return [InputPartition(part) for part in self._parts(files, before, gone)]
+        taught = self._taught(files) if new else None
+        parts: list[Part] = []
+        for ring, own in by_ring(files).items():
+            ended_ns = start["ended"].get(ring)
+            if ended_ns is not None:
+                own = [file for file in own if file.id in new or file.first_ns > ended_ns]
+            ends = end["ended"].get(ring) != ended_ns
+            parts += self._parts(own, new, gone, taught, ends=ends)
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task.
@@ -123,8 +166,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         for path, first_ns in zip(part.own, part.firsts_ns, strict=True):
             if first_time_ns(path, self._asked.limits) != first_ns:
-                if self._asked.fail_on_data_loss:
-                    raise CaptureError(f"{path}: gone, or written anew, before it was read; {_CURE}")
+                self._lose(f"{path}: gone, or written anew, before it was read", _KEEP)
                 part = replace(
                     part,
                     own=tuple(each for each in part.own if each != path),
@@ -133,17 +175,98 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if part.own:
             yield from read(part, self._asked, self._columns)
 
-    def _complete(self) -> list[RingFile]:
-        files = self._ring.files()
-        return files if self._asked.include_last else files[:-1]
+    def _complete(self, files: Sequence[RingFile], among: Sequence[RingFile]) -> list[RingFile]:
+        """Those that nobody writes to any more."""
+        waiting = set() if self._asked.include_last else being_written(among)
+        return [file for file in files if file not in waiting]
 
-    def _parts(self, files: Sequence[RingFile], before: int, gone: int) -> Iterator[Part]:
+    def _report(self, known: Offset, files: Sequence[RingFile], late: int) -> None:
+        """Say what is lost since the look before.
+
+        Raises:
+            CaptureError: something is.
+        """
+        before, self._before = self._before, files
+        now = {file.id: file for file in files}
+        gone = [
+            file.name
+            for file in self._complete(before, before)
+            if file.id not in now and file.id not in known["seen"] and file.first_ns >= known["since"]
+        ]
+        if gone:
+            self._lose(f"gone before they were read: {', '.join(gone)}", _KEEP)
+        grown = [
+            file.name
+            for file in before
+            if file.id in known["seen"]
+            and file.id in now
+            and now[file.id].path == file.path
+            and now[file.id].bytes > file.bytes
+        ]
+        if grown:
+            self._lose(f"written to after they were read: {', '.join(grown)}", _NAME_APART)
+        if late > known["late"]:
+            said = f"{many(late, 'capture')} came too late: more than maxFileAge before {known['name']}"
+            self._lose(said, _READ_APART)
+
+    def _lose(self, what: str, remedy: str) -> None:
+        if self._asked.fail_on_data_loss:
+            raise CaptureError(f"{what}; {remedy}, or set the option failOnDataLoss to false")
+        warnings.warn(what, stacklevel=2)
+
+    def _behind(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
+        """The offset behind a micro-batch of new files."""
+        asked, most = self._asked, self._asked.limits.seen_files
+        own, there = {file.id for file in new}, {file.id for file in files}
+        seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
+        # What waits, because its ring is a quiet one, does not come late.
+        waiting = [file.first_ns for file in files if file.id not in seen and file.first_ns >= known["since"]]
+        since = max(known["since"], min([max(seen.values()) - asked.max_file_age_ns, *waiting]))
+        seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in there}
+        surplus = sorted((first_ns, each) for each, first_ns in seen.items() if each not in own)
+        surplus = surplus[: max(0, len(seen) - most)]
+        for first_ns, each in surplus:
+            del seen[each]
+            since = max(since, first_ns + 1)
+        ended = known["ended"]
+        if asked.include_last and self._target is not None:
+            last = {file.ring: file for file in files}
+            ended = {ring: ended_ns for ring, ended_ns in ended.items() if ring in last}
+            ended |= {ring: file.first_ns for ring, file in last.items() if file.id in own}
+            ended = dict(sorted(ended.items(), key=itemgetter(1))[-most:])
+        return {
+            "files": known["files"] + len(new),
+            "name": new[-1].name,
+            "seen": seen,
+            "since": since,
+            "forgotten": known["forgotten"] + sum(each in there for _, each in surplus),
+            "late": known["late"],
+            "ended": ended,
+        }
+
+    def _parts(
+        self, files: Sequence[RingFile], new: set[str], gone: int, taught: Taught | None, *, ends: bool
+    ) -> Iterator[Part]:
+        """Parts for the new files of a ring, among those that were read before."""
         firsts_ns = {file.path: file.first_ns for file in files}
-        paths = [file.path for file in files]
-        taught = self._taught(files) if len(files) > before else None
-        for part in by_files(paths, self._asked, before=before, gone=gone, ends=False, taught=taught):
-            own_ns = tuple(firsts_ns[path] for path in part.own)
-            yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
+        paths = list(firsts_ns)
+        runs = [(is_new, len(list(run))) for is_new, run in groupby(files, lambda file: file.id in new)]
+        done = 0
+        for (is_new, length), (_, after) in pairwise([*runs, (False, 0)]):
+            before, done = done, done + length
+            if not is_new:
+                continue
+            for part in by_files(
+                paths[:done],
+                self._asked,
+                before=before,
+                gone=gone,
+                after=after,
+                ends=ends and not after,
+                taught=taught,
+            ):
+                own_ns = tuple(firsts_ns[path] for path in part.own)
+                yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
 
     def _taught(self, files: Sequence[RingFile]) -> Taught | None:
         """The names that all these files teach; None where each task is to find its own."""
@@ -153,17 +276,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, self._names = self._names, {}
         merged: dict[str, tuple[str, int]] = {}
         for file in files:
-            key = file[:2]
-            self._names[key] = before[key] if key in before else taught_by((file.path,), asked)
-            merged = {**self._names[key], **merged}  # what was taught first
+            self._names[file.id] = before[file.id] if file.id in before else taught_by((file.path,), asked)
+            merged = {**self._names[file.id], **merged}  # what was taught first
         return merged
 
 
-def _key(offset: Offset) -> tuple[int, str]:
-    return offset["first_ns"], offset["name"]
-
-
-def _offset(start: Offset, new: Sequence[RingFile]) -> Offset:
-    if not new:
-        return start
-    return {"files": start["files"] + len(new), "first_ns": new[-1].first_ns, "name": new[-1].name}
+def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
+    """An offset; one of an older kdissect, which named the last file alone, as if all before it were read."""
+    if "seen" in offset:
+        return offset
+    last = offset["first_ns"], offset["name"]
+    seen = {file.id: file.first_ns for file in files if file[:2] <= last}
+    return {**_BEGINNING, "files": offset["files"], "name": offset["name"], "seen": seen}

@@ -240,11 +240,76 @@ def test_mistakes_are_shown_where_they_are(text: str, reason: str, carets: str) 
     assert str(caught.value).split("\n") == [f"--where: {reason}", f"  {text}", f"  {carets}"]
 
 
-def test_a_pattern_that_is_none() -> None:
-    with pytest.raises(UsageError, match="not a regular expression: missing \\)"):
-        compile_where('api =~ "(a"', resolve)
+LOOK_AROUND = "look-around is not supported in regular expressions (RE2)"
+BACKREFERENCE = "backreferences are not supported in regular expressions (RE2)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "marked"),
+    [
+        ("a(?=b)", LOOK_AROUND, "(?="),
+        ("a(?!b)", LOOK_AROUND, "(?!"),
+        ("(?<=a)b", LOOK_AROUND, "(?<="),
+        ("(?<!a)b", LOOK_AROUND, "(?<!"),
+        (r"(a)\1", BACKREFERENCE, r"\1"),
+        ("(?P<n>a)(?P=n)", BACKREFERENCE, "(?P="),
+        ("a**", "not a regular expression (RE2): bad repetition operator: **", "**"),
+        ("(a: b", "not a regular expression (RE2): missing ): (a: b", "(a: b"),
+        (r"a\Z", r"not a regular expression (RE2): invalid escape sequence: \Z", r"\Z"),
+        ("a\udc80", r"not a regular expression (RE2): invalid escape sequence: \u", '"a "'),
+        (r"\pL{1000}", "a regular expression that needs more than 8 MiB of memory", r'"\pL{1000}"'),
+    ],
+)
+def test_a_pattern_that_is_refused(
+    pattern: str, reason: str, marked: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_where(f'flag and api =~ "{pattern}"', resolve)
+    said, shown, carets = str(caught.value).split("\n")
+    assert said == f"--where: {reason}"
+    assert shown[carets.index("^") : len(carets)] == marked
+    assert capfd.readouterr() == ("", "")  # RE2 writes to stderr unless told otherwise
+
+
+def test_a_pattern_that_is_too_long() -> None:
     with pytest.raises(UsageError, match="more than 500 characters"):
         compile_where(f'api =~ "{"a" * 501}"', resolve)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|aa)+$", "^(((a*)*)*)*$", "(.*a){40}$", "^(a?b?c?){900}$"], ids=str
+)
+def test_no_text_keeps_a_pattern_busy(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    """Python's own engine would not return from most of these. Nor does RE2 complain of too little memory."""
+    monkeypatch.setitem(VALUES, "client_id", "a" * 4000 + "!")
+    assert not holds(f'client_id =~ "{pattern}"')
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "pattern", "is_found"),
+    [
+        ("Orders", "(?i)^oRDERS$", True),
+        ("Orders", "(?i:o)rders", True),
+        ("Orders", "orders", False),
+        ("ÉTÉ 中", "(?i)^été .$", True),
+        ("a\nb", "a.b", False),
+        ("a\nb", "(?s)a.b", True),
+        ("a\nb", "^b", False),
+        ("a\nb", "(?m)^b$", True),
+        ("x" * 4096 + "y", "y", False),
+        ("\udcff.pcap", r"^\\\\udcff", True),  # a file's name that is no UTF-8
+        ("a", "(?P<name>a)", True),
+        ("", "", True),
+    ],
+)
+def test_flags_and_texts(
+    monkeypatch: pytest.MonkeyPatch, value: str, pattern: str, *, is_found: bool
+) -> None:
+    monkeypatch.setitem(VALUES, "client_id", value)
+    assert holds(f"client_id =~ '{pattern}'") is is_found
 
 
 def test_a_long_expression_is_shown_around_the_mistake() -> None:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.inputs import captures
+from kdissect.capture.inputs import captures, local
+from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
 from tests.cli.running import capture_bytes, talk
 
@@ -63,3 +64,24 @@ def test_a_folder_without_captures(folder: Path) -> None:
     empty.mkdir()
     with pytest.raises(CaptureError, match="no capture in this folder or below"):
         captures([str(empty)])
+
+
+def test_an_empty_file_in_a_folder_is_reported(folder: Path) -> None:
+    (folder / "b" / "lost.pcap").touch()
+    for name in (".hidden", "_SUCCESS"):
+        (folder / "b" / name).touch()
+    names = captures([str(folder / "b")])
+    assert names == (str(folder / "b" / "3.pcap.gz"), str(folder / "b" / "lost.pcap"))
+    with open_capture(*names) as capture:
+        assert list(capture)
+        assert capture.warnings == [f"{names[1]}: neither pcap nor pcapng; it is empty"]
+
+
+def test_a_url_is_no_path() -> None:
+    for name in ("captures/", "/data/x", "-", "C:x", "a:b/c", "file:x"):
+        assert local(name) == name
+    for name in ("file:/data/x", "file:///data/x", "FILE://///data/x"):
+        assert local(name) == "/data/x"
+    for name in ("s3a://bucket/tables", "hdfs://host/x", "dbfs:/x", "odd://"):
+        with pytest.raises(UsageError, match=f"{name} is a URL, which is not supported; use a local or "):
+            captures([name])

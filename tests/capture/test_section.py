@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kdissect.capture.source import Form, InterfaceStatistics
-from kdissect.limits import Limits
+from kdissect.limits import MOST_COUNT, Limits
 from tests.capture.reading import read
 from tests.captures import SECOND_NS, block, counters, enhanced, interface, option, section
 
@@ -109,3 +109,11 @@ def test_the_program_that_wrote_the_file_and_what_passed_its_filter() -> None:
     seen = read(block(0x0A0D0D0A, head) + interface() + enhanced(0, b"") + passed + second)
     assert seen.source.form == Form("pcapng", "little", "dumpcap")
     assert list(seen.source.statistics.values()) == [InterfaceStatistics(None, None, None, 7)]
+
+
+def test_numbers_beyond_64_bits_are_clamped() -> None:
+    """Tables and JSON have no more."""
+    data = section() + interface(resolution=0x7F)  # 10**127 ticks a second
+    seen = read(data + counters(received=(1 << 64) - 1, dropped=1 << 63) + enhanced(1, b""))
+    assert list(seen.source.statistics.values()) == [InterfaceStatistics(MOST_COUNT, MOST_COUNT, 0)]
+    assert list(seen.source.interfaces.values()) == [MOST_COUNT]

@@ -11,7 +11,7 @@ import pytest
 from kdissect.analysis.quality import VERDICTS, Check
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.sinks.jsonschema import schema
-from tests.captures import gzipped, pcap
+from tests.captures import counters, gzipped, interface, pcap, section
 from tests.cli.running import capture_bytes, run, spawn, talk, write
 from tests.segments import Talk
 
@@ -41,6 +41,20 @@ ended by: 1 end
 Exchanges
 4 exchanges, 3 answered, 1 unanswered
 """
+
+
+def test_drop_counters_beyond_64_bits(tmp_path: Path, capsys: Capsys) -> None:
+    """Each alone, and added up; two files more than one."""
+    most = (1 << 64) - 1
+    data = section() + (interface(resolution=0x7F) + counters(dropped=most, dropped_by_system=most))
+    paths = [tmp_path / "one.pcapng", tmp_path / "two.pcapng"]
+    for path in paths:
+        path.write_bytes(data)
+    done = run(capsys, "check", "--json", *map(str, paths))
+    assert (done.status, done.err) == (OK, "")
+    files = json.loads(done.out)["files"]
+    assert [file["interfaces"][0]["dropped_by_system"] for file in files] == [(1 << 63) - 1] * 2
+    assert "9,223,372,036,854,775,807 dropped" in run(capsys, "check", str(paths[0])).out
 
 
 def verdict(capsys: Capsys, *arguments: str) -> str:

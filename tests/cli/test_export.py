@@ -14,6 +14,7 @@ import pytest
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.sinks.manifest import FOLDER, MANIFEST
 from kdissect.sinks.tables.catalogue import TABLES
+from tests.captures import counters, interface, section
 from tests.cli.running import Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.exports import json_rows, parquet_rows, part
 
@@ -56,6 +57,19 @@ def export(capsys: pytest.CaptureFixture[str]) -> Exporting:
     return lambda *options: run(capsys, "export", *map(str, options))
 
 
+@pytest.mark.parametrize("options", [[], ["--format", "parquet"], ["-j", "2"]], ids=" ".join)
+def test_drop_counters_beyond_64_bits(
+    options: list[str], export: Exporting, capture: str, out: Path, tmp_path: Path
+) -> None:
+    """Each alone, and added up."""
+    path = tmp_path / "dropped.pcapng"
+    path.write_bytes(section() + interface() + counters(dropped=1 << 63, dropped_by_system=(1 << 64) - 1))
+    assert export(capture, path, "-o", out, *options).status == OK
+    is_parquet = "parquet" in options
+    rows = parquet_rows(out / "captures", TABLES["captures"]) if is_parquet else json_rows(out / "captures")
+    assert [row["packets_dropped"] for row in rows] == [None, (1 << 63) - 1]
+
+
 def names(folder: Path) -> list[str]:
     """All files of rows below a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*part-*"))
@@ -76,6 +90,15 @@ def test_what_is_written(export: Exporting, capture: str, out: Path) -> None:
     assert sorted(path.name for path in (out / "exchanges" / FOLDER).iterdir()) == [
         "create_table.sql", "manifest.json", "schema.ddl", "schema.json",
     ]  # fmt: skip
+
+
+def test_an_empty_file_in_a_folder_is_reported(export: Exporting, capture: str, out: Path) -> None:
+    empty = Path(capture).with_name("lost.pcap")
+    empty.touch()
+    done = export(empty.parent, "-o", out)
+    assert done.status == OK
+    assert f"{empty}: neither pcap nor pcapng; it is empty" in done.err
+    assert {row["capture"]: row["packets"] for row in json_rows(out / "captures")}[str(empty)] == 0
 
 
 def test_rows_are_those_of_read(

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.capture.live import Listed
 from kdissect.capture.reader import open_capture
+from kdissect.cli import listening
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import pcapng
 from tests.cli.living import COUNTED, Live, live, on_loopback
@@ -204,6 +206,13 @@ def test_interfaces_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.status == OK
     assert any(re.match(r"lo +(up  |down)  127\.0\.0\.1", line) for line in done.lines)
     assert re.fullmatch(r"any +all of them", done.lines[-1])
+
+
+def test_interfaces_have_printable_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(listening, "listed", lambda: [Listed("e\x1b[2J", is_up=True, addresses=())])
+    assert run(capsys, "live", "-D").lines[0] == r"e\x1b[2J  up"
 
 
 # Pipes and files, for which nobody needs a right

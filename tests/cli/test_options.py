@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -14,6 +15,11 @@ from kdissect.cli.options import (
     to_kafka_ports,
     to_ports,
 )
+from kdissect.cli.terminal import OK, USAGE
+from tests.cli.running import run, talk, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -75,3 +81,34 @@ def test_repeated_options_add_up() -> None:
 
 def test_every_criterion_is_an_option() -> None:
     assert {*CRITERIA, "where"} == set(inspect.signature(filters.build).parameters)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("export", "x.pcap", "-o"),
+        ("live", "-", "--export"),
+        ("live", "-", "-w"),
+        ("records", "x.pcap", "-o"),
+        ("read", "x.pcap", "-w"),
+        ("spark", "decode", "x.pcap", "-o"),
+    ],
+)
+def test_nothing_is_written_to_a_url(
+    command: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(capsys, *command, "s3a://bucket/tables")
+    assert done.status == USAGE
+    assert "s3a://bucket/tables is a URL, which is not supported; use a local or mounted path" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_the_path_in_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    capture = write(tmp_path / "talk.pcap", talk())
+    out = tmp_path / "tables"
+    assert run(capsys, "export", capture, "-o", f"file://{out}").status == OK
+    assert (out / "exchanges").is_dir()

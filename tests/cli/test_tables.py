@@ -7,7 +7,7 @@ from kdissect.cli.tables import LIVE_ROTATED_NS, ROTATED_BYTES, Rotation, Tables
 
 NOTHING = {
     "folder": "x", "form": None, "compression": None, "tables": None, "with_records": False, "bodies": None,
-    "rotate": (), "partition_by": None,
+    "rotate": (), "partition_by": None, "mode": None,
 }  # fmt: skip
 
 

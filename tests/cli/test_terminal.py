@@ -59,8 +59,8 @@ def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_warnings_are_safe_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.warn("\x1b[31m\nbelow")
-    assert capsys.readouterr().err == "kdissect: \\x1b[31m\nbelow\n"
+    terminal.warn("\x1b[31m\nforged", "below\x9b")
+    assert capsys.readouterr().err == "kdissect: \\x1b[31m\\nforged\nbelow\\x9b\n"
 
 
 def test_warnings_that_nobody_can_see_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import pickle
 from collections import Counter
 
 from kdissect.analysis.naming import Mentions
+from kdissect.errors import UnexpectedError
 from kdissect.model import Anomaly
 from kdissect.parallel.protocol import Batch, End, Failed, Late, Stop, Told, Verdict
 from kdissect.parallel.worker import columns
@@ -19,6 +20,7 @@ def test_what_is_said_arrives_as_it_was_sent() -> None:
         Late([(1, (1, b"text"))], None),
         Stop(),
         End(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
-        Failed(None, "text"),
     ):
         assert pickle.loads(pickle.dumps(message)) == message
+    failed = pickle.loads(pickle.dumps(Failed(UnexpectedError("what", "x.pcap"))))
+    assert (str(failed.error), failed.error.capture) == ("what", "x.pcap")

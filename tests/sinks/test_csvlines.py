@@ -62,6 +62,16 @@ def test_a_formula_stays_as_it_was() -> None:
     assert written(exchange(client_id="=1+1"))[1][0]["client_id"] == "=1+1"
 
 
+def test_on_a_terminal_texts_are_escaped() -> None:
+    chunks: list[bytes] = []
+    sink = CsvLines(chunks.append, is_terminal=True)
+    sink.feed(exchange(client_id="a\x9b\r\nb\u202e"))
+    sink.close()
+    lines = b"".join(chunks).decode().split("\r\n")
+    assert len(lines) == 3
+    assert r",a\x9b\r\nb\u202e," in lines[1]
+
+
 def test_buffered_unless_each_line_is_wanted() -> None:
     chunks: list[bytes] = []
     sink = CsvLines(chunks.append)

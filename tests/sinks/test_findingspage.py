@@ -11,10 +11,10 @@ def test_each_finding_in_some_lines() -> None:
     for each in (metadata(0, replicas=2), produce(1, acks=0), produce(2, acks=0), produce(3, error=10)):
         made.feed(each)
     first, *page = sections(made.rows(), limit=1)
-    assert first.note == "1 error, 1 warning"
+    assert first.notes == ("1 error, 1 warning",)
     (section,) = page
     assert (section.title, section.left_out) == ("error: oversized-messages", 1)
-    sentence, advice, when = section.note.splitlines()
+    sentence, advice, when = section.notes
     assert sentence.startswith("client payments, topic orders: 1 batch refused")
     assert advice.startswith("advice: ")
     assert when.endswith("; see payments-Produce/3000")
@@ -22,10 +22,10 @@ def test_each_finding_in_some_lines() -> None:
 
 def test_no_findings() -> None:
     (section,) = sections([], limit=1)
-    assert section.note.startswith("none")
+    assert section.notes[0].startswith("none")
 
 
 def test_the_rules() -> None:
     table, *each = rules([rule.row() for rule in RULES])
     assert len(table.rows) == len(each) == len(RULES)
-    assert "\nwhen: " in each[0].note
+    assert each[0].notes[1].startswith("when: ")

@@ -41,7 +41,9 @@ def test_sections() -> None:
         "first member (reader-1)",
     ]
     assert rebalances.rows[1][-1] == 'leader joined again: topics changed (reader-1), "enforced"'
-    assert rebalances.note.startswith("storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, started by ")
+    assert rebalances.notes[0].startswith(
+        "storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, started by "
+    )
     assert committed.rows[0] == [
         *("t:0", "2", "-", "1,000", "14:13:24.123", "2,000", "14:13:34.123", "100.0"),
     ]
@@ -51,12 +53,12 @@ def test_what_was_left_out() -> None:
     _, _, rebalances, committed = told(limit=1)
     assert rebalances.left_out == 7
     assert committed.left_out == 1
-    assert "left out for want of room" in told(summary_group_events=3)[2].note
+    assert "left out for want of room" in told(summary_group_events=3)[2].notes[-1]
 
 
 def test_no_groups() -> None:
     (section,) = sections([], limit=None)
-    assert "no group" in section.note
+    assert "no group" in section.notes[0]
 
 
 @pytest.mark.parametrize(("width", "narrow"), [(80, True), (200, False)])

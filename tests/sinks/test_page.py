@@ -10,7 +10,7 @@ TABLE = Section(
     "Topics",
     [Heading("TOPIC", gives=True), Heading("BYTES", right=True)],
     [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
-    note="first line\nsecond line",
+    notes=("first line", "second line"),
     left_out=1200,
 )
 
@@ -41,7 +41,7 @@ def test_a_narrow_terminal_cuts_what_may_be_cut() -> None:
 
 
 def test_sections_stand_apart() -> None:
-    assert page(Section("A", note="x"), Section("B")).splitlines() == ["A", "x", "", "B"]
+    assert page(Section("A", notes=("x",)), Section("B")).splitlines() == ["A", "x", "", "B"]
 
 
 def test_colour_only_when_wanted() -> None:
@@ -50,10 +50,11 @@ def test_colour_only_when_wanted() -> None:
 
 
 def test_what_a_terminal_would_obey_is_shown() -> None:
-    rows = [["evil\x1b[2J[bold]topic", "1"]]
-    text = page(TABLE._replace(rows=rows), width=80, colour=True)
-    assert "\x1b[2J" not in text
-    assert "[bold]topic" in text
+    evil = "evil\x1b[2J\n\u2028[bold]name"
+    section = Section(evil, [Heading(evil)], [[evil]], (evil,))
+    lines = page(section, width=80, colour=True).splitlines()
+    assert len(lines) == 4  # title, note, heading, row
+    assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)
 
 
 def test_a_closed_pipe_is_the_callers() -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from kdissect.sinks.printable import columns_of, cut, cut_start, printable, quoted
+from kdissect.sinks.printable import columns_of, cut, cut_start, printable, printable_json, quoted
+from kdissect.sinks.values import json_bytes
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,16 @@ from kdissect.sinks.printable import columns_of, cut, cut_start, printable, quot
 def test_nothing_reaches_the_terminal_raw(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable(text).isprintable()
+
+
+def test_json_stays_the_same_json() -> None:
+    text = json_bytes(
+        {"ESC \x1b DEL \x7f": ["CSI \x9b", "bidi \u202e", "line \u2028", "tag \U000e0041", "zażółć 中"]}
+    )
+    shown = printable_json(text + b"\n" + text)
+    assert all(line.isprintable() for line in shown.decode().split("\n"))
+    assert [json.loads(line) for line in shown.split(b"\n")] == [json.loads(text)] * 2
+    assert "zażółć 中" in shown.decode()
 
 
 def test_quotes_tell_where_text_ends() -> None:

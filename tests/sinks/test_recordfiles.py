@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from tests.carried_records import fetch, opened, produce
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kdissect.model import Exchange
 
 
@@ -127,7 +128,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     sink = RecordFiles(tmp_path)
     (record,) = opened(fetch(batch([Item()])))
-    monkeypatch.setattr(Path, "open", lambda self, _: Full(self))
+    monkeypatch.setattr(recordfiles, "create", lambda path, _: Full(path))
     with pytest.raises(OutputError, match=r"cannot write to .*orders/3: No space left on device"):
         sink.feed(record)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -44,15 +44,15 @@ def test_loss_anomalies_and_folding_are_said() -> None:
     made = summary()
     lossy = replace(made.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
     page = list(sections(replace(made, capture=lossy, folded={"topics": 12}), limit=1))
-    assert "2.9 KB lost in 2 gaps" in page[0].note
-    assert "3 gap" in page[0].note
-    assert "12 of topics" in page[-1].note
+    assert "2.9 KB lost in 2 gaps" in page[0].notes[-2]
+    assert "3 gap" in page[0].notes[-1]
+    assert "12 of topics" in page[-1].notes[0]
 
 
 def test_an_empty_summary_is_a_page() -> None:
     (only,) = sections(summarize([]), limit=10)
     assert only.title == "Capture"
-    assert "0 exchanges" in only.note
+    assert "0 exchanges" in only.notes[1]
 
 
 def test_words() -> None:

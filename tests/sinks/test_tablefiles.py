@@ -118,7 +118,7 @@ def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
     def sync(number: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{number}").readlink()).removeprefix(f"{tmp_path}/"))
 
-    monkeypatch.setattr("kdissect.sinks.tablefiles.os.fsync", sync)
+    monkeypatch.setattr("kdissect.files.os.fsync", sync)
     made = files(tmp_path / "new", partition_by=("api",))
     made.feed({"n": 1, "api": "a"})
     assert sorted(synced) == sorted([str(tmp_path), "new"])  # where the two new folders stand

@@ -28,11 +28,11 @@ def test_old_clients(narrow: bool) -> None:
         "Other versions in use",
         "What brokers offer",
     ]
-    assert page[0].note == "4 clients with versions that Kafka 4.0.0 refuse"
+    assert page[0].notes == ("4 clients with versions that Kafka 4.0.0 refuse",)
     assert all(len(row) == len(section.headings) for section in page for row in section.rows)
     assert page[0].left_out == part("mock-old-versions").refused - 2
 
 
 def test_new_clients() -> None:
     first = next(sections(part("kafka-4-basics"), limit=5))
-    assert (first.note, first.rows) == ("no client uses a version that a newer Kafka refuses", [])
+    assert (first.notes, first.rows) == (("no client uses a version that a newer Kafka refuses",), [])

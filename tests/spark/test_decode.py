@@ -4,10 +4,13 @@ without it in test_parts.py; that all ways to tables have the same rows in test_
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from socket import gethostname
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import DataFrame
@@ -22,6 +25,9 @@ from tests.damage import DAMAGES
 from tests.shuffling import alone, counted, cut_up
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from kdissect.model import Packet
@@ -94,6 +100,134 @@ def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
         decode(unused, [name], tmp_path, criteria={"api": ["Fetsch"]})
     with pytest.raises(CaptureError, match="no such file"):
         decode(unused, [str(tmp_path / "missing")], tmp_path)
+
+
+class Workers:
+    """What ``decode`` needs of a session, with tasks that run here, one after another.
+
+    Args:
+        around: of each task, by the number of its stage.
+    """
+
+    def __init__(self, *around: Callable[[], AbstractContextManager[None]]) -> None:
+        self._around = iter(around)
+        self.conf = self
+
+    def get(self, _: str, default: Any) -> Any:
+        return default
+
+    def set(self, *_: str) -> None: ...
+
+    def unset(self, _: str) -> None: ...
+
+    def range(self, *_: int) -> Workers:
+        return self
+
+    def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
+        with next(self._around, nullcontext)():
+            self._rows = [(row,) for batch in work(iter([None])) for row in batch.column("told").to_pylist()]
+        return self
+
+    def collect(self) -> list[tuple[bytes]]:
+        return self._rows
+
+
+def elsewhere(place: Path, other: Path) -> Callable[[], AbstractContextManager[None]]:
+    """Workers to whom something else has a name, as on a machine with a disk of its own."""
+
+    @contextmanager
+    def swapped() -> Iterator[None]:
+        aside = place.with_name("aside")
+        place.rename(aside)
+        other.rename(place)
+        try:
+            yield
+        finally:
+            place.rename(other)
+            aside.rename(place)
+
+    return swapped
+
+
+def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_path: Path) -> None:
+    out, theirs = tmp_path / "out", tmp_path / "theirs"
+    out.mkdir()
+    theirs.mkdir()
+    workers: Any = Workers(elsewhere(out, theirs))
+    with pytest.raises(
+        OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage that the driver"
+    ):
+        decode(workers, [str(SAMPLES["quickstart"])], out)
+    assert [*out.iterdir(), *theirs.iterdir()] == []
+    decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], out)
+    assert sorted(path.name for path in out.iterdir()) == sorted(TABLES)
+
+
+@pytest.mark.parametrize("lost", ["all", "one file", "the end of one"])
+def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lost: str) -> None:
+    """A worker that came later has no such folder, or a file was lost."""
+    out, theirs = tmp_path / "out", tmp_path / "theirs"
+    theirs.mkdir()
+
+    @contextmanager
+    def losing() -> Iterator[None]:
+        yield
+        path = next((out / "partitions").rglob("part-*"))
+        if lost == "one file":
+            path.unlink()
+        else:
+            os.truncate(path, 10)
+
+    workers: Any = Workers(nullcontext, elsewhere(out, theirs) if lost == "all" else losing)
+    name = str(SAMPLES["kafka-4-basics"])
+    with pytest.raises(
+        OutputError,
+        match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, which is not here; DIR",
+    ):
+        decode(workers, [name], out)
+    manifests = [json.loads(path.read_text()) for path in out.glob("*/_kdissect/manifest.json")]
+    assert [each["complete"] for each in manifests] == [False] * len(TABLES)
+    done = decode(cast("Any", Workers()), [name], out)
+    assert done.rows["exchanges"] > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data[:-1], "has another .* bytes there"),
+        (lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:], "has another .* bytes there"),
+        (None, "cannot read .*: no such file or directory"),
+    ],
+)
+def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, told: str) -> None:
+    capture, theirs = tmp_path / "here" / "x.pcap", tmp_path / "theirs"
+    for folder in (capture.parent, theirs):
+        folder.mkdir()
+    data = SAMPLES["quickstart"].read_bytes()
+    capture.write_bytes(data)
+    if change is not None:
+        (theirs / "x.pcap").write_bytes(change(data))
+    workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
+    with pytest.raises(CaptureError, match=rf"^worker {gethostname()} {told}.*; captures must be on storage"):
+        decode(workers, [str(capture)], tmp_path / "out")
+
+
+def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
+    capture, theirs = tmp_path / "here" / "x.pcap", tmp_path / "theirs"
+    for folder in (capture.parent, theirs):
+        folder.mkdir()
+    data = SAMPLES["quickstart"].read_bytes()
+    capture.write_bytes(data[:2000])
+    (theirs / "x.pcap").write_bytes(data)
+    workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
+    assert decode(workers, [str(capture)], tmp_path / "out").packets == len(packets_of("quickstart"))
+
+
+def test_a_url_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    unused: Any = None
+    with pytest.raises(UsageError, match="is a URL"):
+        decode(unused, [str(SAMPLES["quickstart"])], Path("s3a://bucket/tables"))
 
 
 @pytest.mark.deep

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kdissect.analysis.quantities import DAY_NS
 from kdissect.errors import UsageError
 from kdissect.spark.options import OPTIONS, parse
 
@@ -31,7 +32,7 @@ def test_every_option_takes_a_value() -> None:
         "ports": "9092,9192", "decodeAs": "9093", "showSecrets": "True", "limits": "connections=5,notices=7",
         "split": "files", "parts": "3", "lookback": "0", "filesPerTask": "2", "batchRows": "10",
         "batchBytes": "1MiB", "pushdown": "true", "names": "ring", "maxFilesPerTrigger": "4",
-        "includeLast": "true", "failOnDataLoss": "false",
+        "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
     asked = parse(values)
@@ -45,6 +46,8 @@ def test_every_option_takes_a_value() -> None:
     assert (asked.table, asked.split, asked.parts, asked.lookback, asked.max_files) == (
         "partitions", "files", 3, 0, 4,
     )  # fmt: skip
+    assert asked.ring is not None
+    assert (asked.ring.pattern, asked.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
     assert (asked.show_secrets, asked.pushdown, asked.include_last, asked.fail_on_data_loss) == (
         True, True, True, False,
     )  # fmt: skip
@@ -64,9 +67,11 @@ def test_every_option_takes_a_value() -> None:
         ({"batchBytes": "many"}, 'option batchBytes: "many" is no size'),
         ({"ports": "kafka"}, 'option ports: "kafka" is no port'),
         ({"limits": "conections=5"}, 'option limits: no bound is called "conections"'),
-        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is not a file"),
+        ({"path": "s3a://bucket/captures"}, "option path: s3a://bucket/captures is a URL"),
         ({"paths": "no json"}, "option paths: "),
         ({"start": "tomorrow"}, '"tomorrow"'),
+        ({"ring": "("}, 'option ring: "(" is not a regular expression: missing )'),
+        ({"maxFileAge": "7"}, 'option maxFileAge: "7" is no duration'),
     ],
 )
 def test_what_is_none_is_said_in_one_line(options: dict[str, str], told: str) -> None:

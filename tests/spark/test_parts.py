@@ -129,7 +129,7 @@ def test_a_task_that_fails_leaves_no_unfinished_files(
     job = job_of([str(SAMPLES["quickstart"])], tmp_path)
     monkeypatch.setattr(parts.TableFiles, "close", _fails)
     with pytest.raises(OSError, match="no space"):
-        list(parts.write_alone(job, [None]))
+        list(parts.write_alone(job, {}, [None]))
     assert not list(tmp_path.rglob("*part-*"))
 
 

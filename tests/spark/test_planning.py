@@ -42,6 +42,20 @@ def test_what_is_large_is_shared_by_connections(
     assert [part.paths for part in captures] == [(path,) for path in ring]
 
 
+def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
+    ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    asked = parse({"path": str(tmp_path)})
+    monkeypatch.setattr(planning, "ALONE_BYTES", 100)
+    monkeypatch.setattr(planning, "cores", lambda: 1)
+    for part_bytes, count in ((size, 1), (size // 3 + 1, 3), (1, 64)):
+        monkeypatch.setattr(planning, "PART_BYTES", part_bytes)
+        assert len(plan(asked, ["api"])) == count
+    monkeypatch.setattr(planning, "cores", lambda: 100)
+    assert len(plan(asked, ["api"])) == 100
+
+
 def test_names_are_looked_for_only_where_they_make_a_difference(
     ring: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +78,13 @@ def test_a_file_is_read_with_those_before_it() -> None:
         (("a", "b", "c"), ("b", "c"), {"a", "b"}, False),
         (("c", "d"), ("d",), {"c"}, False),
     ]
+
+
+def test_parts_of_files_of_which_later_ones_were_read_before() -> None:
+    (part,) = by_files(["a", "b", "c"], parse({"lookback": "2"}), before=2, after=1, ends=False)
+    assert (part.paths, part.own, sorted(part.lost)) == (("a", "b", "c"), ("c",), ["a", "b"])
+    first, second = by_files(["a", "b", "c"], parse({}), before=1, after=5, ends=False)
+    assert (sorted(first.lost), sorted(second.lost)) == (["a"], ["b", "c"])
 
 
 def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_path: Path) -> None:

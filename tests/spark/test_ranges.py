@@ -10,7 +10,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 from kdissect.model import Packet
-from kdissect.spark.ranges import MOST_HEAD_BYTES, Found, find_ranges, open_range
+from kdissect.spark.ranges import MOST_HEAD_BYTES, Fingerprint, Found, find_ranges, open_range
 from tests.captures import (
     MODIFIED,
     NANOSECONDS,
@@ -176,3 +176,23 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         find_ranges([text, missing])
     with pytest.raises(CaptureError, match="tasks cannot read it"):
         find_ranges(["-"], DEFAULT)
+
+
+def test_a_fingerprint_tells_files_of_one_name_apart(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    data = (SAMPLES / "quickstart.pcap").read_bytes()
+    path.write_bytes(data[:3000])
+    small = Fingerprint.of(str(path))
+    path.write_bytes(data)
+    small.check(str(path))  # it has grown
+    whole = Fingerprint.of(str(path))
+    assert (small.bytes, whole.bytes) == (3000, len(data))
+    for other in (data[:-1], data[1:] + b"x", data[:3999] + b"?" + data[4000:]):
+        path.write_bytes(other)
+        with pytest.raises(CaptureError, match=r"has another .*x.pcap"):
+            whole.check(str(path))
+    path.unlink()
+    with pytest.raises(
+        CaptureError, match=r"^worker .* cannot read .*x.pcap: no such file or directory; captures"
+    ):
+        whole.check(str(path))

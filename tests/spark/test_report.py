@@ -79,9 +79,9 @@ def test_a_narrow_page_has_fewer_columns(spark: SparkSession, folder: str) -> No
 
 
 def test_json_lines(spark: SparkSession, folder: str) -> None:
-    out = StringIO()
-    write_json(out, report(spark, folder, ["latency", "rebalances"], window="1h", by=["broker"]))
-    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    out: list[bytes] = []
+    write_json(out.append, report(spark, folder, ["latency", "rebalances"], window="1h", by=["broker"]))
+    rows = [json.loads(line) for line in out]
     assert {row["job"] for row in rows} == {"latency", "rebalances"}
     assert {row["start"] for row in rows} == {"2026-11-21T14:00:00.000000Z"}
     busy = rows[0]

@@ -187,3 +187,23 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     while java_processes() - before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert java_processes() <= before
+
+
+def test_workers_import_nothing_from_the_current_folder(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark starts them by ``python -m``."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "json.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    code = "import sys; from kdissect.cli.main import main; sys.exit(main())"
+    capture = str(ROOT / "samples" / "quickstart.pcap")
+    arguments = ["decode", "--master", "local[1]", "--tables", "captures", "-o", str(tmp_path / "tables")]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "spark", *arguments, capture],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path / "here",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MOST_WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.capture.reader import open_capture
+from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Segments, endpoints, usual_ends
 from kdissect.spark import shuffle
@@ -132,12 +133,24 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again == more
 
 
+def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    capture = tmp_path / "x.pcap"
+    capture.write_bytes(SAMPLE.read_bytes())
+    found = find_ranges([str(capture)], size=5000)
+    capture.write_bytes(SAMPLE.read_bytes()[:6000])
+    asked = [pa.RecordBatch.from_pydict({"id": [0]})]
+    with pytest.raises(CaptureError, match=r"^worker .* has another .*x.pcap \(6,000 bytes there, "):
+        list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, 1, asked))
+
+
 def test_spark_asks_for_ranges_by_their_places() -> None:
     import pyarrow as pa
 
     found = find_ranges([str(SAMPLE)], size=5000)
     asked = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
-    got = list(read_ranges(found.ranges, found.paths, PARTS, DEFAULT, 1, asked))
+    got = list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, 1, asked))
     meant = [
         batch for place in (1, 0) for batch in shuffled(place, found.ranges, found.paths, PARTS, DEFAULT, 1)
     ]

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import json
+import os
+from ast import literal_eval
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
+from kdissect.analysis.quantities import DAY_NS, SECOND_NS
 from kdissect.errors import CaptureError, UsageError
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.stream import StreamReader
 from samples.golden import ROOT
-from tests.rings import packets_of, pieces
+from tests.rings import packets_of, pieces, write
 from tests.sources import OF_STARTS, rows
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 PACKETS = packets_of(ROOT / "samples" / "mock-rebalance.pcapng")
@@ -96,7 +99,8 @@ def test_a_file_that_is_gone_is_missed_but_for_looking_back(tmp_path: Path) -> N
     assert paths(made, middle, end) == [[["2"], ["0", "2"]], [["3"], ["2", "3"]]]
     with pytest.raises(CaptureError, match=r"1 of 2 captures up to ring-001.pcapng were gone before they"):
         made.partitions(start, middle)
-    assert paths(reader(tmp_path, failOnDataLoss="false"), start, middle) == [[["0"], ["0"]]]
+    with pytest.warns(match="1 of 2 captures up to ring-001.pcapng were gone"):
+        assert paths(reader(tmp_path, failOnDataLoss="false"), start, middle) == [[["0"], ["0"]]]
 
 
 def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> None:
@@ -110,7 +114,8 @@ def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> No
         CaptureError, match=r"gone before they were read: ring-002.pcapng; make the ring larger"
     ):
         made.latestOffset(offsets[0], ReadMaxFiles(1))
-    assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
+    with pytest.warns(match=r"gone before they were read: ring-002.pcapng"):
+        assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
 
 
 def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) -> None:
@@ -126,7 +131,8 @@ def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) 
     with pytest.raises(CaptureError, match=r"ring-001.pcapng: gone"):
         list(made.read(second))
     assert sum(batch.num_rows for batch in made.read(first)) > 0
-    assert list(reader(tmp_path, failOnDataLoss="false").read(second)) == []
+    with pytest.warns(match=r"ring-001.pcapng: gone"):
+        assert list(reader(tmp_path, failOnDataLoss="false").read(second)) == []
 
 
 @pytest.mark.parametrize("name", ["quickstart.pcap", "mock-rebalance.pcapng"])
@@ -150,6 +156,260 @@ def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path
             for batch in made.read(part):
                 found.update(map(repr, batch.to_pylist()))
     assert found == rows(tmp_path, "exchanges", OF_STARTS | {"anomalies"}, kind="answered")
+
+
+# --- files that come late, several writers, the end ---------------------------------------------------------
+
+
+def kinds(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[tuple[str, str]]:
+    """The exchanges of a micro-batch: how many of each api and kind."""
+    found: Counter[tuple[str, str]] = Counter()
+    for part in made.partitions(start, json.loads(json.dumps(end))):
+        for batch in made.read(part):
+            found.update((row["api"], row["kind"]) for row in batch.to_pylist())
+    return found
+
+
+def exchanges(folder: Path, **options: str) -> StreamReader:
+    return StreamReader(parse({"path": str(folder), **options}), ["api", "kind"])
+
+
+def of_batch(folder: Path) -> Counter[tuple[str, str]]:
+    names = {column.name for column in columns_of("exchanges")} - {"api", "kind"}
+    return Counter(
+        {(row["api"], row["kind"]): count
+         for text, count in rows(folder, "exchanges", names).items() for row in [literal_eval(text)]}
+    )  # fmt: skip
+
+
+def hold_back(*files: Path) -> dict[Path, bytes]:
+    held_back = {path: path.read_bytes() for path in files}
+    for path in held_back:
+        path.unlink()
+    return held_back
+
+
+def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
+    """A file of the ring whose packets are of another time."""
+    start = number * 20
+    packets = [packet._replace(time_ns=packet.time_ns + by_ns) for packet in PACKETS[start : start + 20]]
+    return write(folder / f"{name}-{number:03}.pcapng", packets)
+
+
+def test_a_file_that_comes_late_is_read(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 8)
+    held_back = hold_back(files[3], *files[6:])
+    made = exchanges(tmp_path, lookback="1")
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ALL)
+    assert names(middle) == (4, "ring-004.pcapng")
+    for path, data in held_back.items():
+        path.write_bytes(data)
+    end = made.latestOffset(middle, ALL)
+    assert names(end) == (7, "ring-006.pcapng")
+    parts = [each.value for each in made.partitions(middle, end)]
+    read = [[[path[-8:-7] for path in found] for found in (part.own, sorted(part.lost))] for part in parts]
+    # 4 was read without 3, so nobody else will say that a request in 3 is unanswered
+    assert read == [[["3"], ["2", "3"]], [["5"], ["4"]], [["6"], ["5"]]]
+    found = kinds(made, start, middle) + kinds(made, middle, end)
+    in_time = kinds(made, start, made.latestOffset(start, ALL))
+    assert found.total() >= in_time.total()
+    assert (in_time - found).total() < 5  # what begins in 3 and ends in 4
+    assert made.latestOffset(end, ALL) == end
+
+
+def test_a_file_of_an_older_clock_is_read(tmp_path: Path) -> None:
+    for number in range(3):
+        later(tmp_path, number, 0)
+    made = reader(tmp_path)
+    middle = made.latestOffset(made.initialOffset(), ALL)
+    assert names(middle) == (2, "ring-001.pcapng")
+    later(tmp_path, 3, -3600 * SECOND_NS)  # while it is written, 2 may be the newest or this
+    assert made.latestOffset(middle, ALL) == middle
+    later(tmp_path, 4, -3500 * SECOND_NS)
+    assert names(end := made.latestOffset(middle, ALL)) == (3, "ring-003.pcapng")
+    assert paths(made, middle, end) == [[["3"], ["3"]]]
+
+
+def test_what_comes_late_changes_no_micro_batch_that_was_planned(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 7)
+    held_back = hold_back(files[1], files[3])
+    made = reader(tmp_path, lookback="2")
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ReadMaxFiles(1))
+    end = made.latestOffset(middle, ReadMaxFiles(2))
+    planned = [[["2"], ["0", "2"]], [["4"], ["0", "2", "4"]]]
+    assert paths(made, middle, end) == planned
+    for path, data in held_back.items():
+        path.write_bytes(data)
+    os.utime(files[-1])  # it is being written
+    restarted = json.loads(json.dumps([middle, end]))
+    assert paths(reader(tmp_path, lookback="2"), *restarted) == planned
+    last = made.latestOffset(end, ALL)
+    assert paths(made, end, last) == [
+        [["1"], ["0", "1"]], [["3"], ["1", "2", "3"]], [["5"], ["3", "4", "5"]],
+    ]  # fmt: skip
+
+
+def test_of_two_writers_in_a_folder_each_has_a_newest_file(tmp_path: Path) -> None:
+    for host, packets in (("hostA", PACKETS[::2]), ("hostB", PACKETS[1::2])):
+        for number, file in enumerate(pieces(packets, tmp_path, 3)):
+            file.rename(tmp_path / f"{host}-{number}.pcapng")
+    made, together = reader(tmp_path), reader(tmp_path, ring="^host")
+    start = made.initialOffset()
+    parts = [each.value for each in made.partitions(start, made.latestOffset(start, ALL))]
+    assert [[Path(path).stem for path in part.paths] for part in parts] == [
+        ["hostA-0"], ["hostA-0", "hostA-1"], ["hostB-0"], ["hostB-0", "hostB-1"],
+    ]  # fmt: skip
+    assert together.latestOffset(start, ALL)["files"] == 5
+
+
+def test_files_whose_names_have_nothing_in_common_wait_with_a_warning(tmp_path: Path) -> None:
+    for name, file in zip(("a7f-x", "b1c-y", "c0d-z"), pieces(PACKETS, tmp_path, 3), strict=True):
+        file.rename(tmp_path / name)
+    start = reader(tmp_path).initialOffset()
+    with pytest.warns(
+        match="3 captures wait: each is alone in its ring; see the options ring and includeLast"
+    ):
+        assert reader(tmp_path).latestOffset(start, ALL) == start
+    assert reader(tmp_path, ring="-").latestOffset(start, ALL)["files"] == 2
+
+
+def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
+    for number in (1, 2):
+        later(tmp_path, number, 8 * DAY_NS)
+    made, careless = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
+    middle = made.latestOffset(made.initialOffset(), ALL)
+    later(tmp_path, 0, 0)
+    later(tmp_path, 3, 8 * DAY_NS)
+    for each in (made, reader(tmp_path)):
+        with pytest.raises(
+            CaptureError,
+            match=r"1 capture came too late: more than maxFileAge before ring-001.pcapng; read them in",
+        ):
+            each.latestOffset(middle, ALL)
+    with pytest.warns(match="1 capture came too late"):
+        end = careless.latestOffset(middle, ALL)
+    assert (*names(end), end["late"]) == (2, "ring-002.pcapng", 1)
+    assert careless.latestOffset(end, ALL) == end  # said once
+    patient = reader(tmp_path, maxFileAge="9d")
+    (tmp_path / "ring-000.pcapng").rename(tmp_path / "out-of-the-way")
+    middle = patient.latestOffset(patient.initialOffset(), ReadMaxFiles(1))
+    (tmp_path / "out-of-the-way").rename(tmp_path / "ring-000.pcapng")
+    os.utime(tmp_path / "ring-003.pcapng")
+    assert names(patient.latestOffset(middle, ReadMaxFiles(1))) == (2, "ring-000.pcapng")
+
+
+def test_a_file_that_waits_is_not_late(tmp_path: Path) -> None:
+    """A quiet interface begins a file once a month."""
+    later(tmp_path, 0, 0, "quiet")
+    for number in (1, 2, 3):
+        later(tmp_path, number, number * 8 * DAY_NS)
+    made = reader(tmp_path)
+    offset = made.initialOffset()
+    for expected in (1, 2):
+        offset = made.latestOffset(offset, ReadMaxFiles(1))
+        assert names(offset) == (expected, f"ring-{expected:03}.pcapng")
+    later(tmp_path, 4, 30 * DAY_NS, "quiet")
+    assert names(made.latestOffset(offset, ALL)) == (3, "quiet-000.pcapng")
+
+
+def test_files_that_are_gone_are_forgotten_with_time(tmp_path: Path) -> None:
+    made = reader(tmp_path)
+    offset = made.initialOffset()
+    for number in range(6):
+        later(tmp_path, number, number * 3 * DAY_NS)
+        offset = made.latestOffset(offset, ALL)
+        if number > 1:
+            (tmp_path / f"ring-{number - 2:03}.pcapng").unlink()
+    assert offset["files"] == 5
+    assert len(offset["seen"]) == 3  # of 7 days, with a file for 3 days
+
+
+def test_only_so_many_files_are_remembered(tmp_path: Path) -> None:
+    for number in range(7):
+        later(tmp_path, number, 0)
+    made = reader(tmp_path, limits="seen_files=3")
+    offset, steps = made.initialOffset(), []
+    while (following := made.latestOffset(offset, ALL)) != offset:
+        assert len(paths(made, offset, following)) == following["files"] - offset["files"]
+        offset = following
+        steps.append((offset["files"], len(offset["seen"]), offset["forgotten"]))
+    assert steps == [(3, 3, 0), (6, 3, 3)]
+    later(tmp_path, 7, 0)
+    assert names(made.latestOffset(offset, ALL)) == (7, "ring-006.pcapng")  # and none of them again, or late
+
+
+def test_a_file_that_grows_after_it_was_read_is_missed(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 3)
+    data = files[1].read_bytes()
+    files[1].write_bytes(data[: len(data) // 2])
+    made, careless = (
+        reader(tmp_path, includeLast="true", failOnDataLoss=fails) for fails in ("true", "false")
+    )
+    offset = made.latestOffset(made.initialOffset(), ALL)
+    careless.latestOffset(made.initialOffset(), ALL)
+    files[1].write_bytes(data)
+    with pytest.raises(
+        CaptureError, match=r"written to after they were read: ring-001.pcapng; set the option ring"
+    ):
+        made.latestOffset(offset, ALL)
+    with pytest.warns(match=r"written to after they were read: ring-001.pcapng"):
+        assert careless.latestOffset(offset, ALL) == offset
+
+
+def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
+    files = pieces(PACKETS, tmp_path, 6)
+    made = reader(tmp_path)
+    old = [
+        {
+            "files": count,
+            "first_ns": PACKETS[(count - 1) * -(-len(PACKETS) // 6)].time_ns,
+            "name": files[count - 1].name,
+        }
+        for count in (2, 4)
+    ]
+    assert paths(made, {"files": 0, "first_ns": -(1 << 63), "name": ""}, old[0]) == [
+        [["0"], ["0"]], [["1"], ["0", "1"]],
+    ]  # fmt: skip
+    assert paths(made, *old) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
+    end = made.latestOffset(old[1], ALL)
+    assert names(end) == (5, "ring-004.pcapng")
+    assert paths(made, old[1], end) == [[["4"], ["3", "4"]]]
+
+
+def test_what_comes_behind_the_end_is_not_paired_with_what_was_before(tmp_path: Path) -> None:
+    held_back = hold_back(*pieces(PACKETS, tmp_path, 4)[2:])
+    made = reader(tmp_path, includeLast="true", lookback="9")
+    made.prepareForTriggerAvailableNow()
+    end = made.latestOffset(made.initialOffset(), ALL)
+    going_on, offsets = reader(tmp_path, includeLast="true", lookback="9"), [end]
+    for path, data in held_back.items():
+        path.write_bytes(data)
+        offsets.append(going_on.latestOffset(offsets[-1], ALL))
+    assert [part.value.is_last for part in made.partitions(made.initialOffset(), end)] == [False, True]
+    assert paths(made, end, offsets[1]) == [[["2"], ["2"]]]
+    assert paths(made, offsets[1], offsets[2]) == [[["3"], ["2", "3"]]]
+    assert not any(part.value.is_last for part in made.partitions(end, offsets[2]))
+
+
+@pytest.mark.parametrize("most", ["1", "9"])
+def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most: str) -> None:
+    """What is unanswered is reported then."""
+    for host, packets in (
+        ("a", PACKETS[:400]),
+        ("b", packets_of(ROOT / "samples" / "quickstart.pcap")[:-40]),
+    ):
+        for number, file in enumerate(pieces(packets, tmp_path, 2)):
+            file.rename(tmp_path / f"{host}-{number}.pcapng")
+    made = exchanges(tmp_path, includeLast="true", maxFilesPerTrigger=most, lookback="9")
+    made.prepareForTriggerAvailableNow()
+    offset, found = made.initialOffset(), Counter[tuple[str, str]]()
+    while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
+        found += kinds(made, offset, following)
+        offset = following
+    assert found == of_batch(tmp_path)
+    assert any(kind == "unanswered" for _, kind in found)
 
 
 def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kdissect.analysis import content
 from kdissect.analysis.polls import is_long_poll, replica_id
 from kdissect.analysis.touched import Touched, touched
+from kdissect.model import ORPHAN
 
 if TYPE_CHECKING:
     from kdissect.model import Endpoint, Exchange
@@ -19,7 +20,8 @@ class Facts:
     """An exchange, and what its bodies say.
 
     Attributes:
-        api: its name, or ``api 99`` where the key is not known, or ``SASL token`` for what has none.
+        api: its name; ``api 99`` for a key that is not known, ``SASL token`` for a token outside Kafka's
+            framing, ``unknown`` for a response whose request was not captured.
         client: the client id, or the address of a client that told none.
         broker: address and port.
         time_ns: as of the exchange.
@@ -38,7 +40,7 @@ class Facts:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.api = exchange.api or _unknown(exchange.api_key)
+        self.api = exchange.api or _unnamed(exchange)
         self.client = exchange.client_id or exchange.connection.client.ip
         self.broker = _end(exchange.connection.broker)
         asked, answer, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
@@ -72,5 +74,9 @@ def _end(endpoint: Endpoint) -> str:
     return str(endpoint)
 
 
-def _unknown(api_key: int | None) -> str:
-    return "SASL token" if api_key is None else f"api {api_key}"
+def _unnamed(exchange: Exchange) -> str:
+    if exchange.api_key is not None:
+        return f"api {exchange.api_key}"
+    # A response carries no API key. One with a correlation id is framed as Kafka's, so it is no bare token.
+    is_response = exchange.kind == ORPHAN and exchange.correlation_id is not None
+    return "unknown" if is_response else "SASL token"

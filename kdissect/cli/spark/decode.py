@@ -12,7 +12,6 @@ from kdissect.cli.closing import close
 from kdissect.cli.options import filter_options, input_options
 from kdissect.cli.running import Asked
 from kdissect.cli.spark import places
-from kdissect.cli.spark.folders import address
 from kdissect.cli.spark.progress import progress
 from kdissect.cli.tables import PARQUET, Tables, export_options
 from kdissect.cli.terminal import warn
@@ -37,8 +36,8 @@ Examples:
   kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
 
 The rows are those of kdissect export, however captures are divided: packets are brought together by their
-connections. All machines see the captures, and DIR, under the same names. kdissect itself is given to them;
-the packages that it needs are to be installed there.
+connections. Captures and DIR are on storage that all machines mount under the same names, which is checked.
+kdissect itself is given to them; the packages that it needs are to be installed there.
 """
 
 
@@ -77,7 +76,7 @@ def decode(**options: Any) -> None:
         done = decoded(
             spark,
             paths,
-            Path(address(str(tables.folder))),
+            tables.folder,
             form=tables.form,
             compression=tables.compression,
             tables=tables.wanted,
@@ -92,6 +91,7 @@ def decode(**options: Any) -> None:
             kafka_ports=asked.kafka_ports,
             show_secrets=asked.show_secrets,
             limits=asked.limits,
+            mode=tables.mode,
         )
     _tell(done, tables.folder)
 

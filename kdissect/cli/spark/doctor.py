@@ -11,6 +11,7 @@ from kdissect.cli.spark import places
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.sinks import page
 from kdissect.sinks.page import Heading, Section
+from kdissect.sinks.printable import json_writer
 from kdissect.sinks.values import json_document
 from kdissect.spark.needs import needs
 from kdissect.spark.trial import trial
@@ -49,7 +50,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
         found += trial(place, log)
     with output() as out:
         if as_json:
-            out.buffer.write(json_document([need._asdict() for need in found]))
+            json_writer(out)(json_document([need._asdict() for need in found]))
         else:
             page.write(out, [_section(found)], width=width(out), colour=wants_colour(out, colour))
     if any(need.remedy is not None for need in found):

@@ -6,6 +6,7 @@ What this machine can see is looked at before Spark is started, which takes seco
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from kdissect.sinks.manifest import FOLDER, MANIFEST
 if TYPE_CHECKING:
     from kdissect.spark.session import Place
 
-_URL = "://"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def address(folder: str, place: Place | None = None) -> str:
@@ -30,7 +31,7 @@ def address(folder: str, place: Place | None = None) -> str:
         UsageError: there are no tables.
     """
     path = Path(folder)
-    if _URL in folder:
+    if _URL.match(folder):
         return folder
     if place is not None:
         found = [json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))]

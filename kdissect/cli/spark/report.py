@@ -13,6 +13,7 @@ from kdissect.cli.spark import places
 from kdissect.cli.spark.folders import address
 from kdissect.cli.terminal import output, wants_colour, warn, width
 from kdissect.sinks.phrases import listed
+from kdissect.sinks.printable import json_writer
 from kdissect.spark import report as reporting
 from kdissect.spark.needs import demand, packages
 from kdissect.spark.report import JOBS, ROWS
@@ -118,7 +119,7 @@ def report(folder: str, **options: Any) -> None:
             reporting.write_parquet(found, address(target), overwrite=replaces)
             warn(f"{listed(jobs, 'report')} written to {target}")
         elif as_json:
-            reporting.write_json(out, found)
+            reporting.write_json(json_writer(out), found)
         else:
             colour = wants_colour(out, options["colour"])
             reporting.write_page(out, found, limit=options["limit"], width=width(out), colour=colour)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import colour_option
+from kdissect.cli.options import CSV_TEXTS, colour_option
 from kdissect.cli.spark import places
 from kdissect.cli.spark.folders import address
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.sinks import page
+from kdissect.sinks.csvlines import printable_cells
 from kdissect.sinks.page import Heading, Section
 from kdissect.sinks.phrases import absent, many
+from kdissect.sinks.printable import json_writer
 from kdissect.sinks.values import json_bytes
 from kdissect.spark.answers import is_number, rows
 from kdissect.spark.session import session
@@ -42,7 +44,7 @@ Examples:
 @click.argument("folder", metavar="DIR")
 @click.argument("statement", metavar="STATEMENT")
 @click.option("--json", "form", flag_value="json", help="JSON lines.")
-@click.option("--csv", "form", flag_value="csv", help="CSV with a header line.")
+@click.option("--csv", "form", flag_value="csv", help=f"CSV with a header line. {CSV_TEXTS}")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -75,14 +77,15 @@ def _json(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise click.UsageError(f"two columns are called {twice}; name one of them: {twice} as NAME")
+    write = json_writer(out)
     for row in found:
-        out.buffer.write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
+        write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
 
 
 def _csv(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
     lines = csv.writer(out)
-    lines.writerow(names)
-    lines.writerows([None if value is None else _text(value) for value in row] for row in found)
+    texts = ([None if value is None else _text(value) for value in row] for row in found)
+    lines.writerows(map(printable_cells, chain([names], texts)) if out.isatty() else chain([names], texts))
 
 
 def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
@@ -99,8 +102,8 @@ def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> Sec
     cells = [
         [absent(None if value is None else _text(value)) for value in row] for row in islice(found, most)
     ]
-    more = f"the first {many(most, 'row')}; --limit shows more" if len(found) > most else ""
-    return Section("", headings, cells, more if cells else "no rows")
+    more = (f"the first {many(most, 'row')}; --limit shows more",) if len(found) > most else ()
+    return Section("", headings, cells, more if cells else ("no rows",))
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
 from kdissect.analysis.appraisal import interfaces
+from kdissect.analysis.quality import total
 from kdissect.anomalies import CATALOGUE
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.sinks.columns import Column, file_name
@@ -231,13 +232,7 @@ def _interfaces(row: CaptureRow) -> list[dict[str, Any]]:
 
 
 def _dropped(row: CaptureRow) -> int | None:
-    counts = [
-        count
-        for each in row.interfaces
-        for count in (each.dropped_by_interface, each.dropped_by_system)
-        if count is not None
-    ]
-    return sum(counts) if counts else None
+    return total(*(each.dropped for each in row.interfaces))
 
 
 INTERFACE = Struct(

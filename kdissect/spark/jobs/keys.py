@@ -32,7 +32,8 @@ OF_CONNECTION = {
     "principal": "principal",
 }
 OF_EXCHANGE = {
-    "api": "coalesce(api, if(api_key is null, 'SASL token', concat('api ', api_key)))",
+    "api": """coalesce(api, concat('api ', api_key),
+        if(kind = 'orphan' and correlation_id is not null, 'unknown', 'SASL token'))""",
     **OF_CONNECTION,
     "topic": "explode_outer(topics)",
     "group": "group_id",

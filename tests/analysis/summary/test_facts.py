@@ -49,6 +49,12 @@ def test_what_has_no_name_is_called_something() -> None:
     assert Facts(exchange(None, request={"sasl_token": b""}, response={})).api == "SASL token"
 
 
+def test_a_response_without_its_request_is_of_an_unknown_api() -> None:
+    assert Facts(exchange(None, response={})).api == "unknown"
+    assert Facts(exchange("Produce", response={})).api == "Produce"  # as told by a request with acks 0
+    assert Facts(exchange(None, response={}, correlation_id=None)).api == "SASL token"
+
+
 def test_a_client_without_id_is_its_address() -> None:
     assert Facts(exchange(client_id="shop", request={})).client == "shop"
     assert Facts(exchange(client_id="", request={})).client == "10.0.0.5"

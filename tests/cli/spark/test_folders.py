@@ -24,7 +24,8 @@ def test_a_folder_is_looked_for_from_anywhere(tmp_path: Path, monkeypatch: pytes
     manifest(tmp_path / "tables", "groups", complete=True)
     assert address("tables", Place()) == str(tmp_path / "tables")
     assert address("reports") == str(tmp_path / "reports")
-    assert address("hdfs://host/tables", Place()) == "hdfs://host/tables"
+    for url in ("hdfs://host/tables", "file:/tables"):
+        assert address(url, Place()) == url
 
 
 def test_no_tables(tmp_path: Path) -> None:

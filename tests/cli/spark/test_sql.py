@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
-from tests.cli.running import Run, run
+from tests.cli.running import Run, Screen, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +49,16 @@ def test_json_lines(ask: Asking) -> None:
 def test_csv(ask: Asking) -> None:
     done = ask("--csv", "select 'a,b' text, null nothing, array(1, 2) numbers, 1.5D half")
     assert done.out == 'text,nothing,numbers,half\r\n"a,b",,"[1,2]",1.5\r\n'
+
+
+def test_on_a_terminal_texts_are_escaped(
+    spark: object, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for form, shown in (("--json", '{"text":"a\\u009b"}\n'), ("--csv", "text\r\na\\x9b\r\n")):
+        screen = Screen()
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert main(["spark", "sql", form, str(tables), "select concat('a', chr(155)) text"]) == OK
+        assert screen.shown() == shown
 
 
 def test_columns_of_one_name(ask: Asking) -> None:

@@ -13,12 +13,22 @@ if TYPE_CHECKING:
 
 def test_keys_are_what_the_summary_calls_rows(spark: SparkSession) -> None:
     frame = spark.sql(
-        "select cast(null as string) api, 99S api_key, '' client_id, '::1' client_ip, '::1' broker_ip, "
-        "9092 broker_port, 'librdkafka' client_software_name, cast(null as string) client_software_version"
+        "select cast(null as string) api, 99S api_key, 'answered' kind, 1 correlation_id, '' client_id, "
+        "'::1' client_ip, '::1' broker_ip, 9092 broker_port, 'librdkafka' client_software_name, "
+        "cast(null as string) client_software_version"
     )
     made, names = keys.keyed(frame, ["api", "client", "broker", "software"], None, keys.OF_EXCHANGE)
     (row,) = made.select(*names).collect()
     assert tuple(row) == ("api 99", "::1", "[::1]:9092", "librdkafka")
+
+
+def test_what_has_no_api_key_is_called_as_the_summary_calls_it(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "select cast(null as string) api, cast(null as smallint) api_key, kind, id correlation_id "
+        "from values ('orphan', 7), ('orphan', null), ('answered', null) as t(kind, id)"
+    )
+    made, names = keys.keyed(frame, ["api"], None, keys.OF_EXCHANGE)
+    assert [row.api for row in made.select(*names).collect()] == ["unknown", "SASL token", "SASL token"]
 
 
 def test_a_window_begins_at_a_multiple_of_its_length(spark: SparkSession) -> None:

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.files import create, make_folder, replacing
+from tests.cli.running import run, spawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+CAPTURE = str(ROOT / "samples" / "quickstart.pcap")
+
+
+@pytest.fixture(autouse=True, params=[0o022, 0o077])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def modes(folder: Path) -> tuple[set[int], set[int]]:
+    """Of all files in a folder, and of all folders."""
+    below = [folder, *folder.rglob("*")]
+    return {mode(path) for path in below if path.is_file()}, {mode(path) for path in below if path.is_dir()}
+
+
+def write(path: Path, data: bytes = b"new") -> None:
+    with create(path) as file:
+        file.write(data)
+
+
+def replace(path: Path, data: bytes = b"new") -> None:
+    with replacing(path) as file:
+        file.write(data)
+
+
+BOTH = pytest.mark.parametrize("writes", [write, replace])
+
+
+@BOTH
+def test_a_file_is_its_owners_and_new(writes: Callable[[Path], None], tmp_path: Path) -> None:
+    """Who has the old one open, or may read it, gets nothing."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o666)
+    with path.open("rb") as old:
+        writes(path)
+        assert old.read() == b"old"
+    assert (path.read_bytes(), mode(path), list(tmp_path.iterdir())) == (b"new", 0o600, [path])
+
+
+@BOTH
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_is_not_followed(writes: Callable[[Path], None], is_there: bool, tmp_path: Path) -> None:
+    target, path = tmp_path / "target", tmp_path / "link"
+    if is_there:
+        target.write_bytes(b"precious")
+    path.symlink_to(target)
+    with pytest.raises(OSError, match="link is a symbolic link, which is not followed"):
+        writes(path)
+    assert path.is_symlink()
+    assert (target.read_bytes() if is_there else target.exists()) == (b"precious" if is_there else False)
+
+
+@BOTH
+def test_what_is_no_file_is_written_to(writes: Callable[[Path], None], tmp_path: Path) -> None:
+    """Named pipes, and the links that a shell makes of ``>(command)``."""
+    os.mkfifo(tmp_path / "pipe")
+    came: list[bytes] = []
+    reader = threading.Thread(target=lambda: came.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    writes(tmp_path / "pipe")
+    reader.join()
+    out, into = os.pipe()
+    writes(Path(f"/dev/fd/{into}"))
+    assert (came, os.read(out, 10)) == ([b"new"], b"new")
+    os.close(out)
+    os.close(into)
+    with pytest.raises(IsADirectoryError):
+        writes(tmp_path)
+
+
+def test_what_stands_there_stays_unless_something_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with replacing(path):
+        pass
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
+
+
+@pytest.mark.parametrize(
+    ("files", "folders"), [(0o600, 0o700), (0o640, 0o750), (0o644, 0o755), (0o664, 0o775)]
+)
+def test_who_may_read_the_files_may_open_the_folders(files: int, folders: int, tmp_path: Path) -> None:
+    make_folder(tmp_path / "a" / "b", files)
+    make_folder(tmp_path / "a" / "b", 0o666)  # which is there, and stays as it is
+    assert [mode(tmp_path / "a"), mode(tmp_path / "a" / "b")] == [folders, folders]
+
+
+def test_folders_are_not_reached_by_links(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "named").symlink_to(tmp_path / "elsewhere")
+    make_folder(tmp_path / "named" / "a", below=tmp_path / "named")
+    (tmp_path / "elsewhere" / "planted").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="planted is a symbolic link, which is not followed"):
+        make_folder(tmp_path / "named" / "planted" / "b", below=tmp_path / "named")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "named"]
+
+
+# --- the commands -------------------------------------------------------------------------------------------
+
+
+def live(*arguments: str) -> tuple[int, str]:
+    """Read the capture as what comes live."""
+    with Path(CAPTURE).open("rb") as file, spawn("live", "-", "-q", *arguments, stdin=file) as process:
+        _, said = process.communicate(timeout=60)
+        return process.returncode, said.decode()
+
+
+WRITING = [
+    ["read", CAPTURE, "-w", "{}/capture.pcapng"],
+    ["records", CAPTURE, "-o", "{}/records"],
+    ["export", CAPTURE, "--records", "--partition-by", "date", "-o", "{}/tables"],
+    ["export", CAPTURE, "-j", "2", "-o", "{}/tables"],
+    ["live", "-w", "{}/capture.pcapng", "-b", "filesize:10kB"],
+    ["live", "--export", "{}/tables"],
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "files", "folders"), [([], 0o600, 0o700), (["--mode", "0640"], 0o640, 0o750)]
+)
+@pytest.mark.parametrize("command", WRITING, ids=lambda command: "-".join(command[:1] + command[2:3]))
+def test_nobody_else_reads_what_is_written(
+    command: list[str],
+    said: list[str],
+    files: int,
+    folders: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "new"
+    if command[-1] != "{}/tables" and "-o" not in command:
+        make_folder(folder, files)
+    arguments = [each.format(folder) for each in (*command, *said)]
+    status = live(*arguments[1:])[0] if command[0] == "live" else run(capsys, *arguments).status
+    assert status == 0
+    assert modes(folder) == ({files}, {folders})
+
+
+@pytest.mark.parametrize(
+    ("command", "link"),
+    [
+        (["read", CAPTURE, "-w", "{}/x.pcapng"], "x.pcapng"),
+        (["live", "-w", "{}/x.pcapng"], "x.pcapng"),
+        (["export", CAPTURE, "-o", "{}"], "exchanges"),
+        (["export", CAPTURE, "-o", "{}"], "exchanges/_kdissect"),
+        (["export", CAPTURE, "-o", "{}"], ".kdissect.lock"),
+        (["live", "--export", "{}"], "anomalies"),
+    ],
+)
+def test_planted_links_are_not_followed(
+    command: list[str], link: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, target = tmp_path / "out", tmp_path / "target"
+    (folder / link).parent.mkdir(parents=True)
+    if "." in Path(link).name:
+        target.write_text("precious")
+    else:
+        target.mkdir()
+    (folder / link).symlink_to(target)
+    arguments = [each.format(folder) for each in command]
+    if command[0] == "live":
+        status, said = live(*arguments[1:])
+    else:
+        status, _, said = run(capsys, *arguments)
+    assert (status, "symbolic link" in said, len(said.splitlines())) == (2, True, 1), said
+    assert (target.read_text() if target.is_file() else list(target.iterdir())) in ("precious", [])
+
+
+def test_a_mode_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for command, goes_with in (
+        (["read", CAPTURE], "-w FILE"),
+        (["records", CAPTURE], "-o DIR"),
+        (["live", "-i", "lo"], "-w FILE or --export DIR"),
+    ):
+        done = run(capsys, *command, "--mode", "640")
+        assert (done.status, done.err.split(" (")[0]) == (2, f"kdissect: --mode goes with {goes_with}")
+    for wrong in ("0", "400", "755", "1644", "6400", "rw", ""):
+        done = run(capsys, "read", CAPTURE, "-w", str(tmp_path / "x"), "--mode", wrong)
+        assert (done.status, f'"{wrong}" is no mode for a file' in done.err) == (2, True)
