@@ -55,9 +55,9 @@ class UnexpectedError(CaptureError):
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
         # Not what the exception says: that can be payload, or a credential.
-        text = f"unexpected {type(error).__name__} at {where}, a bug in kdissect"
+        text = f"unexpected {type(error).__name__} at {where}: a bug in kdissect"
         named = f"{capture}: {text}" if capture is not None else text
-        return cls(f"{named}; please report it with what --debug shows", capture)
+        return cls(f"{named}; please report it with the output of --debug", capture)
 
 
 class SchemaError(KdissectError):

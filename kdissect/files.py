@@ -33,8 +33,8 @@ def create(path: Path, mode: int = PRIVATE) -> BinaryIO:
     Raises:
         OSError: it cannot be made, or a symbolic link stands there.
     """
-    if _is_special(path):
-        return path.open("wb")
+    if (special := _special(path)) is not None:
+        return special
     path.unlink(missing_ok=True)
     file = os.fdopen(os.open(path, _WRITE | os.O_EXCL | os.O_NOFOLLOW, mode), "wb")
     _permit(file, mode)
@@ -49,9 +49,9 @@ def replacing(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be made, or a symbolic link stands there.
     """
-    if _is_special(path):
-        with path.open("wb") as file:
-            yield file
+    if (special := _special(path)) is not None:
+        with special:
+            yield special
         return
     number, name = mkstemp(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent)
     try:
@@ -99,22 +99,25 @@ def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None)
         _sync(each.parent)
 
 
-def _is_special(path: Path) -> bool:
-    """Whether something stands there that is no file, and is there to be written to.
+def _special(path: Path) -> BinaryIO | None:
+    """Open what stands there to be written to and is no file; None: it is a file, or nothing.
 
     Raises:
-        OSError: a symbolic link.
+        OSError: it is a symbolic link, or cannot be written to.
     """
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
-        return False
-    if stat.S_ISLNK(kind):
-        # /dev/stdout, and /dev/fd/63 of a shell's >(command)
-        folder = path.parent.resolve()
-        if folder != Path("/dev") and not folder.is_relative_to("/proc"):
-            raise _is_link(path)
-    return not stat.S_ISREG(kind)
+        return None
+    if stat.S_ISREG(kind):
+        return None
+    if not stat.S_ISLNK(kind):
+        return os.fdopen(os.open(path, _WRITE | os.O_NOFOLLOW, PRIVATE), "wb")
+    # The system's own links are followed: /dev/stdout, and /dev/fd/63, a shell's >(command).
+    folder = path.parent.resolve()
+    if folder != Path("/dev") and not folder.is_relative_to("/proc"):
+        raise _is_link(path)
+    return path.open("wb")
 
 
 def _is_link(path: Path) -> OSError:

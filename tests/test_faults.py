@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Capsys = pytest.CaptureFixture[str]
     Patch = pytest.MonkeyPatch
 
-REPORT = "a bug in kdissect; please report it with what --debug shows"
+REPORT = "a bug in kdissect; please report it with the output of --debug"
 SECRET = "hunter2"
 
 

@@ -20,7 +20,6 @@ class Readable:
 
     Attributes:
         fault: what was wrong there, None where nothing was.
-        capture: the file of the latest packet, None before the first.
     """
 
     def __init__(self, packets: Iterable[Stretch | Packet | Lull]) -> None:
@@ -36,7 +35,7 @@ class Readable:
 
     @property
     def capture(self) -> str | None:
-        """See above."""
+        """The file of the latest packet, None before the first."""
         return None if self._latest is None else self._latest.interface.capture
 
     def _until_fault(self, packets: Iterable[Stretch | Packet | Lull]) -> Iterator[Stretch | Packet | Lull]:

@@ -223,6 +223,10 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
         window, _ = _unpacked(source)
     except CaptureError:  # what looks compressed, and is not
         return False
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001  # a bug of ours, of which ``stretches_of`` will tell
+        return True
     return any(file_format.recognised(window.data) for file_format in (pcap, pcapng))
 
 

@@ -171,7 +171,7 @@ def to_mode(text: str) -> int:
     """
     mode = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
     if mode & ~0o066 != PRIVATE:
-        raise click.BadParameter(f'"{text}" is no mode for a file; write 600, 640, 644 ...')
+        raise click.BadParameter(f'invalid mode "{text}": write 600, 640, 660 or 644')
     return mode
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.capture.reader import is_capture, open_capture
-from kdissect.errors import CaptureError
+from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import Limits
 from tests.capture.reading import read
 from tests.captures import (
@@ -343,3 +343,17 @@ def test_is_capture_looks_behind_compression(tmp_path: Path) -> None:
     }
     (tmp_path / "broken").write_bytes(b"\x1f\x8b\x08no gzip")
     assert not is_capture(tmp_path / "broken")
+
+
+def test_a_bug_in_looking_is_told_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a folder's other captures are found, and this one is not passed over in silence."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    path = tmp_path / "capture.gz"
+    path.write_bytes(gzipped(pcap([(1, b"packet")])))
+    monkeypatch.setattr("kdissect.capture.compression.recognised", fail)
+    assert is_capture(path)
+    with pytest.raises(UnexpectedError, match=r"capture\.gz: unexpected ZeroDivisionError at "):
+        open_capture(path)
