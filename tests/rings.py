@@ -36,3 +36,11 @@ def pieces(packets: Sequence[Packet], folder: Path, count: int) -> list[Path]:
         write(folder / f"ring-{number:03}.pcapng", packets[start : start + size])
         for number, start in enumerate(range(0, len(packets), size))
     ]
+
+
+def hold_back(*files: Path) -> dict[Path, bytes]:
+    """Remove files, to be written later."""
+    held_back = {path: path.read_bytes() for path in files}
+    for path in held_back:
+        path.unlink()
+    return held_back

@@ -55,7 +55,6 @@ ended       ring -> time of the first packet of the file that was its end
 
 _ALONE = 2
 """Rings of a single file, as there are when writers begin; more of them are names of another kind."""
-_SEE_RING = "see the options ring and includeLast"
 _KEEP = "make the ring larger"
 _READ_APART = "read them in a batch and remove them"
 _NAME_APART = "set the option ring, so that each writer has a ring of its own"
@@ -111,9 +110,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
             if len(by_ring(files)) == len(files) > _ALONE:
-                warnings.warn(
-                    f"{len(files)} captures wait: each is alone in its ring; {_SEE_RING}", stacklevel=1
-                )
+                said = f"{len(files)} captures wait, each alone in its ring"
+                warnings.warn(f"{said}; see the options ring and includeLast", stacklevel=1)
             return start
         return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
 

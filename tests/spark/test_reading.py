@@ -139,3 +139,12 @@ def test_memory_of_a_task_does_not_grow_with_its_captures(tmp_path: Path) -> Non
     (few, small), (many, large) = told
     assert many > 4 * few
     assert large < small * 1.15
+
+
+def test_an_empty_file_in_a_folder_has_a_row(tmp_path: Path) -> None:
+    write(tmp_path / "all.pcapng", packets_of(ROOT / "samples" / "quickstart.pcap"))
+    (tmp_path / "lost.pcap").touch()
+    told = rows(tmp_path, "captures", {"interfaces"})
+    (row,) = (text for text in told if "lost.pcap" in text)
+    assert "neither pcap nor pcapng; it is empty" in row
+    assert told.total() == 2

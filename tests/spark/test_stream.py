@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from ast import literal_eval
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.stream import StreamReader
 from samples.golden import ROOT
-from tests.rings import packets_of, pieces, write
+from tests.rings import hold_back, packets_of, pieces, write
 from tests.sources import OF_STARTS, rows
 
 if TYPE_CHECKING:
@@ -73,13 +72,10 @@ def test_a_micro_batch_follows_from_its_offsets_alone(tmp_path: Path) -> None:
 
 
 def test_with_available_now_nothing_new_is_looked_at(tmp_path: Path) -> None:
-    files = pieces(PACKETS, tmp_path, 6)
-    later = {path: path.read_bytes() for path in files[3:]}
-    for path in later:
-        path.unlink()
+    held_back = hold_back(*pieces(PACKETS, tmp_path, 6)[3:])
     made = reader(tmp_path, maxFilesPerTrigger="1")
     made.prepareForTriggerAvailableNow()
-    for path, data in later.items():
+    for path, data in held_back.items():
         path.write_bytes(data)
     offset, steps = made.initialOffset(), []
     while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
@@ -140,9 +136,7 @@ def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path
     """But for what still waits at the end, and for what was told at a connection's start: the file before a
     file does not always have it.
     """
-    held_back = {path: path.read_bytes() for path in pieces(packets_of(ROOT / "samples" / name), tmp_path, 5)}
-    for path in held_back:
-        path.unlink()
+    held_back = hold_back(*pieces(packets_of(ROOT / "samples" / name), tmp_path, 5))
     columns = [
         column.name for column in columns_of("exchanges") if column.name not in OF_STARTS | {"anomalies"}
     ]
@@ -161,32 +155,17 @@ def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path
 # --- files that come late, several writers, the end ---------------------------------------------------------
 
 
-def kinds(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[tuple[str, str]]:
-    """The exchanges of a micro-batch: how many of each api and kind."""
-    found: Counter[tuple[str, str]] = Counter()
+def kinds(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[str]:
+    """The exchanges of a micro-batch, by api and kind."""
+    found: Counter[str] = Counter()
     for part in made.partitions(start, json.loads(json.dumps(end))):
         for batch in made.read(part):
-            found.update((row["api"], row["kind"]) for row in batch.to_pylist())
+            found.update(map(repr, batch.to_pylist()))
     return found
 
 
 def exchanges(folder: Path, **options: str) -> StreamReader:
-    return StreamReader(parse({"path": str(folder), **options}), ["api", "kind"])
-
-
-def of_batch(folder: Path) -> Counter[tuple[str, str]]:
-    names = {column.name for column in columns_of("exchanges")} - {"api", "kind"}
-    return Counter(
-        {(row["api"], row["kind"]): count
-         for text, count in rows(folder, "exchanges", names).items() for row in [literal_eval(text)]}
-    )  # fmt: skip
-
-
-def hold_back(*files: Path) -> dict[Path, bytes]:
-    held_back = {path: path.read_bytes() for path in files}
-    for path in held_back:
-        path.unlink()
-    return held_back
+    return StreamReader(parse({"path": str(folder), **options}), ["kind", "api"])
 
 
 def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
@@ -268,9 +247,7 @@ def test_files_whose_names_have_nothing_in_common_wait_with_a_warning(tmp_path: 
     for name, file in zip(("a7f-x", "b1c-y", "c0d-z"), pieces(PACKETS, tmp_path, 3), strict=True):
         file.rename(tmp_path / name)
     start = reader(tmp_path).initialOffset()
-    with pytest.warns(
-        match="3 captures wait: each is alone in its ring; see the options ring and includeLast"
-    ):
+    with pytest.warns(match="3 captures wait, each alone in its ring; see the options ring and includeLast"):
         assert reader(tmp_path).latestOffset(start, ALL) == start
     assert reader(tmp_path, ring="-").latestOffset(start, ALL)["files"] == 2
 
@@ -404,12 +381,13 @@ def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most:
             file.rename(tmp_path / f"{host}-{number}.pcapng")
     made = exchanges(tmp_path, includeLast="true", maxFilesPerTrigger=most, lookback="9")
     made.prepareForTriggerAvailableNow()
-    offset, found = made.initialOffset(), Counter[tuple[str, str]]()
+    offset, found = made.initialOffset(), Counter[str]()
     while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
         found += kinds(made, offset, following)
         offset = following
-    assert found == of_batch(tmp_path)
-    assert any(kind == "unanswered" for _, kind in found)
+    others = {column.name for column in columns_of("exchanges")} - {"api", "kind"}
+    assert found == rows(tmp_path, "exchanges", others)
+    assert any("unanswered" in each for each in found)
 
 
 def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path) -> None:
@@ -503,9 +481,7 @@ def test_killed_inside_a_micro_batch_and_started_again_each_exchange_is_there_on
     from pyspark.errors import StreamingQueryException
 
     files = pieces(PACKETS, tmp_path / "ring", 8)
-    held_back = {path: path.read_bytes() for path in files[-2:]}
-    for path in held_back:
-        path.unlink()
+    held_back = hold_back(*files[-2:])
     deadly.touch()
     with pytest.raises(StreamingQueryException):
         run(spark, "deadly", tmp_path, maxFilesPerTrigger="3")

@@ -71,13 +71,13 @@ def blocks() -> list[Block]:
 
 
 def share(folder: Path) -> Path:
-    """A folder with captures."""
+    """A folder with captures, named as those of the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     captures = folder / "captures"
     captures.mkdir()
-    for name in SAMPLES:
-        shutil.copy(ROOT / "samples" / f"{name}.pcap.gz", captures)
+    for number, name in enumerate(SAMPLES):
+        shutil.copy(ROOT / "samples" / f"{name}.pcap.gz", captures / f"kafka.pcap{number:02}.gz")
     return folder
 
 
