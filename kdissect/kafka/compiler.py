@@ -41,7 +41,7 @@ def decoder(message: Message, version: int, draft: Draft | None = None, *, large
     twice the last one counts. The function raises Truncated, Malformed or Oversized and nothing else; it
     knows the position only roughly and no path: walk to find out. The budget is charged on success alone.
 
-    Text is charged to it only by the function for ``large`` messages: in others it takes 16 MiB at most.
+    Text is charged to it only by the function for ``large`` messages: in others it takes 28 MiB at most.
 
     Raises:
         Unsupported: there is no such version.

@@ -19,13 +19,14 @@ from kdissect.errors import Truncated
 from kdissect.kafka import primitives
 from kdissect.kafka.generated import Source
 from kdissect.kafka.layout import (
-    CHARACTER_BYTES,
     element_bytes,
     is_nullable,
     is_tagged,
+    is_text,
     split,
     tag_bytes,
     tag_of,
+    text_bytes,
 )
 from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, size_of
 from kdissect.kafka.records import RecordData
@@ -44,6 +45,7 @@ _NAMESPACE = {
     "modified_utf8": primitives.modified_utf8,
     "null": primitives.null,
     "tag_head": primitives.tag_head,
+    "text_bytes": text_bytes,
     "too_many": primitives.too_many,
     "unknown_tags": primitives.unknown_tags,
     "unpack_from": unpack_from,
@@ -223,6 +225,10 @@ class _Generator:
     def spend(self, each: int, count: str) -> None:
         """Subtract from the budget what so many elements will take."""
         self.source.line(f"left -= {each} * {count if count.isidentifier() else f'({count})'}")
+        self.check(count)
+
+    def check(self, count: str) -> None:
+        """Stop where the budget is spent."""
         with self.source.block("if left < 0:"):
             self.source.line(f"raise too_many({count}, pos, end)")
 
@@ -234,9 +240,11 @@ class _Generator:
             self.run.append((variable, FIXED[kind]))
             return f"uuid_text({variable})" if kind == "uuid" else variable
         n = self.length(kind)
-        if self.charges_text and kind in CHARACTER_BYTES:
+        if self.charges_text and is_text(kind):
             with self.source.block(f"if {n.positive}:"):
-                self.spend(CHARACTER_BYTES[kind], n.length)
+                units = f"2 * ({n.length})" if kind == "utf16" else n.length
+                self.source.line(f"left -= text_bytes(data[pos:pos + {units}])")
+                self.check(n.length)
         self.source.line(f"{variable} = {_SLICED[kind].format(n=n.length)} if {n.present} else {n.null}")
         return variable
 

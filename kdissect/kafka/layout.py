@@ -19,8 +19,8 @@ _SLOT_BYTES = 8
 _LIST_BYTES = 72
 _VALUE_BYTES = {"bool": 0, "float64": 24, "uuid": 72, "string": 64, "bytes": 40, "records": 128}
 _INTEGER_BYTES = 32
-CHARACTER_BYTES = {"string": 16, "string16": 16, "jutf": 16, "utf16": 24}
-"""What a byte, or a unit of UTF-16, of a string takes in memory at most: an escape in UTF-32."""
+_TEXT_TYPES = ("string", "string16", "jutf", "utf16")
+_ESCAPED_BYTES = 28  # an escape for each byte, in UTF-32, in UTF-8 and in JSON
 _TAG_BYTES = 384  # an entry in the dict of unknown tags, and that dict if it is the first
 
 
@@ -109,6 +109,16 @@ def tag_bytes(fields: Iterable[Field], layout: Layout) -> int:
     """What one field in the tag buffer of a struct takes in memory at most, likewise."""
     _, tagged = split(fields, layout.version)
     return _TAG_BYTES + max((_field_bytes(field, layout) for field in tagged), default=0)
+
+
+def is_text(kind: str) -> bool:
+    """Whether values of this type are strings."""
+    return kind in _TEXT_TYPES
+
+
+def text_bytes(raw: bytes) -> int:
+    """What a string of these bytes takes in memory at most, beside what each string does."""
+    return len(raw) if raw.isascii() else _ESCAPED_BYTES * len(raw)
 
 
 def _field_bytes(field: Field, layout: Layout) -> int:

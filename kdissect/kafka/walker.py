@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kdissect import limits
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
 from kdissect.kafka.layout import (
-    CHARACTER_BYTES,
     element_bytes,
     is_nullable,
     is_tagged,
+    is_text,
     layout,
     split,
     tag_bytes,
     tag_of,
+    text_bytes,
 )
 from kdissect.kafka.primitives import (
     ALWAYS_OLD,
@@ -325,7 +326,8 @@ class _Walker:
         if length < 0:
             return None
         raw = self.take(2 * length if kind == "utf16" else length)
-        self.spend(CHARACTER_BYTES.get(kind, 0) * length)
+        if is_text(kind):
+            self.spend(text_bytes(raw))
         if kind == "records":
             return RecordData(self.data, self.pos - length, self.pos)
         return raw if kind == "bytes" else _TEXT[kind](raw)
