@@ -8,6 +8,7 @@ import sys
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from kdissect.errors import Oversized
@@ -32,6 +33,7 @@ OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, DESCRIBE_GROUPS = 9, 11, 12, 15
 SIZE = 3 << 20
 MOST_KIB = 150 * 1024  # a process that dissects nothing takes 45 MB
 MOST_WHOLE_KIB = 300_000_000 // 1024
+PYARROW_KIB = 30 * 1024  # of the 60 MB that it takes before the first row
 LIMITS = "decoded_bytes=8MiB,naming_bytes=8MiB"
 
 
@@ -221,6 +223,10 @@ def test_200_000_partitions_of_metadata_decode_whole(tmp_path: Path) -> None:
     peak, shown = run("read", "--csv", str(capture))
     assert shown.count('""partition_index""') == 200_000
     assert peak < MOST_WHOLE_KIB
+    peak, _ = run("export", "--format", "parquet", "-o", str(tmp_path / "out"), str(capture))
+    assert peak < MOST_WHOLE_KIB + PYARROW_KIB
+    (row,) = pq.read_table(tmp_path / "out" / "exchanges" / "part-00000.parquet").to_pylist()
+    assert row["response"].count('"partition_index"') == 200_000
 
 
 def topic(version: int) -> dict[str, Any]:
