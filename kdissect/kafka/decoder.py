@@ -28,7 +28,7 @@ from kdissect.kafka.layout import (
     tag_of,
     text_bytes,
 )
-from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, size_of
+from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, LONGEST_STRING, size_of
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_text
 
@@ -46,6 +46,7 @@ _NAMESPACE = {
     "null": primitives.null,
     "tag_head": primitives.tag_head,
     "text_bytes": text_bytes,
+    "too_long": primitives.too_long,
     "too_many": primitives.too_many,
     "unknown_tags": primitives.unknown_tags,
     "unpack_from": unpack_from,
@@ -253,7 +254,11 @@ class _Generator:
         if self.layout.flexible and kind not in ALWAYS_OLD:
             self.run.append(("n", "B"))
             self.flush()
-            self.long_varint("n")
+            with self.source.block("if n > 127:"):
+                self.source.line("n, pos = uvarint(data, pos, n)")
+                if kind == "string":
+                    with self.source.block(f"if n - 1 > {LONGEST_STRING}:"):
+                        self.source.line("raise too_long(n - 1, pos, end)")
             return _COMPACT
         self.run.append(("n", LENGTH[kind]))
         self.flush()

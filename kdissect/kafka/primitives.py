@@ -47,6 +47,9 @@ LENGTH = {
 ALWAYS_OLD = frozenset({"string16", "jutf", "utf16"})
 """Types whose length has the old form in flexible versions as well."""
 
+LONGEST_STRING = 0x7FFF
+"""Bytes of a string: Kafka reads none that is longer, though a compact length could say so."""
+
 UVARINT_BYTES = 5
 STRUCT_MARKERS = (b"\xff", b"\x01")
 """What is in front of a nullable struct: null, present (KIP-893)."""
@@ -102,6 +105,14 @@ def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
     if count > left:
         return Truncated(f"{count} elements announced, {left} bytes left", pos=min(pos, end))
     return Oversized(f"{count} elements would take more memory than decoded_bytes", pos=pos)
+
+
+def too_long(length: int, pos: int, end: int) -> Truncated | Malformed:
+    """A compact string is announced that is longer than the bytes left, or than Kafka reads."""
+    left = max(end - pos, 0)
+    if length > left:
+        return Truncated(f"{length} bytes needed, {left} left", pos=min(pos, end))
+    return Malformed(f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}", pos=pos)
 
 
 def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:

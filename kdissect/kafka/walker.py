@@ -28,6 +28,7 @@ from kdissect.kafka.primitives import (
     ALWAYS_OLD,
     FIXED,
     LENGTH,
+    LONGEST_STRING,
     UVARINT_BYTES,
     DecodeBudget,
     modified_utf8,
@@ -326,6 +327,8 @@ class _Walker:
         if length < 0:
             return None
         raw = self.take(2 * length if kind == "utf16" else length)
+        if kind == "string" and length > LONGEST_STRING:
+            raise self.fault(Malformed, f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}")
         if is_text(kind):
             self.spend(text_bytes(raw))
         if kind == "records":

@@ -10,7 +10,7 @@ import pytest
 from kdissect.errors import Malformed, Truncated, Unsupported
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import collector, decoder, encoder, source
-from kdissect.kafka.primitives import DecodeBudget
+from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_text
 from kdissect.kafka.walker import walk
@@ -346,6 +346,16 @@ def test_errors_know_roughly_where() -> None:
     assert caught.value.pos == 3
 
 
+def test_strings_are_no_longer_than_kafka_reads() -> None:
+    message = message_of("# Text.\n\nText 0, flexible 0+ =>\n  text: string\n")
+    text = b"x" * 32_767
+    assert decode(message, 0, put_compact_bytes(text) + b"\0")[0] == {"text": text.decode()}
+    with pytest.raises(Malformed, match="a string of 32768 bytes"):
+        decode(message, 0, put_compact_bytes(text + b"x") + b"\0")
+    with pytest.raises(Truncated):
+        decode(message, 0, put_compact_bytes(text + b"x")[:-1])
+
+
 GOLDEN_FLEXIBLE = """\
 # DeleteGroupsResponse v2, generated from its .kmsg text.
 def decode_DeleteGroupsResponse_v2(data, pos, budget):
@@ -366,6 +376,8 @@ def decode_DeleteGroupsResponse_v2(data, pos, budget):
                 pos += 1
                 if n > 127:
                     n, pos = uvarint(data, pos, n)
+                    if n - 1 > 32767:
+                        raise too_long(n - 1, pos, end)
                 group_id = data[pos:(pos := pos + n - 1)].decode("utf-8", "backslashreplace") if n else None
                 error_code, tags = unpack_hB(data, pos)
                 pos += 3
