@@ -167,11 +167,11 @@ class Dissection:
     def decode(self, exchange: Exchange) -> None:
         """Open what an exchange consists of."""
         limits, budget = self._limits, self._budget
-        budget.left = limits.decoded_bytes
+        budget.left = most = limits.decoded_bytes
         decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
         if found := open_payloads(exchange, self._group_protocols, limits, budget):
             exchange.anomalies += found
-        exchange.decoded_bytes = limits.decoded_bytes - budget.left
+        exchange.decoded_bytes = most - budget.left
 
     def _since(self, waiting_since_ns: int | None) -> int | None:
         """Exchanges that completed later are held back; None: none are."""

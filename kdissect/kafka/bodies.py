@@ -68,11 +68,13 @@ class _Plain(NamedTuple):
 
     Attributes:
         tags: what stands behind the correlation id of a response.
+        response_pos: where its body begins then.
     """
 
     layout: Layout
     decode: Decoder
     tags: bytes
+    response_pos: int
 
 
 def decode_exchange(
@@ -90,12 +92,11 @@ def decode_exchange(
     asked, answered = _plain(exchange.api_key, exchange.api_version)
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
-        header, body = exchange.request_header, None
+        header = exchange.request_header
         if asked is not None and header is not None and header.body_pos >= 0:
-            body = _decode_plainly(asked, frame, header.body_pos, budget)
-        if asked is not None and body is not None:
-            exchange.request, exchange.request_layout = body, asked.layout
-        else:
+            exchange.request_layout = asked.layout
+            exchange.request = _decode_plainly(asked, frame, header.body_pos, budget)
+        if exchange.request is None:
             decoded = decode_request(
                 frame.data,
                 exchange.api_key,
@@ -108,12 +109,10 @@ def decode_exchange(
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
     if exchange.response is None and frame is not None:
-        body = None
         if answered is not None and frame.data.startswith(answered.tags, CORRELATION_ID_BYTES):
-            body = _decode_plainly(answered, frame, CORRELATION_ID_BYTES + len(answered.tags), budget)
-        if answered is not None and body is not None:
-            exchange.response, exchange.response_layout = body, answered.layout
-        else:
+            exchange.response_layout = answered.layout
+            exchange.response = _decode_plainly(answered, frame, answered.response_pos, budget)
+        if exchange.response is None:
             decoded = decode_response(
                 frame.data,
                 exchange.api_key,
@@ -144,16 +143,16 @@ def _plain_layout(message: Message | None, version: int) -> _Plain | None:
     if message is None or version not in message.versions or secrets.carries_secrets(message):
         return None
     tags = _NO_TAGS if message.is_flexible(version) else b""
-    return _Plain(Layout(message, version), decoder(message, version), tags)
+    return _Plain(Layout(message, version), decoder(message, version), tags, CORRELATION_ID_BYTES + len(tags))
 
 
 def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget) -> Body | None:
     """The body, None where anything at all is odd: then it is to be read the long way."""
-    data, size = frame.data, frame.size
-    if len(data) != size or size > LARGE_BYTES:
+    size = frame.size
+    if size > LARGE_BYTES:
         return None
     try:
-        body, end = plain.decode(data, pos, budget)
+        body, end = plain.decode(frame.data, pos, budget)
     except DecodeError:
         return None
     return body if end == size else None
