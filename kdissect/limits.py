@@ -159,7 +159,13 @@ class Limits:
         192 * MIB,
         "kafka, bodies",
         "What the messages of one exchange may take in memory once they are decoded, as an estimate: three "
-        "bytes can become a struct of 300. A Metadata response with 200,000 partitions takes 185 MiB.",
+        "bytes can become a struct of 300. A Metadata response with 200,000 partitions takes 180 MiB.",
+    )
+    oversized_bytes: int = _bound(
+        8 * MIB,
+        "kafka, bodies",
+        "Likewise, of the first fields of a message that exceeds `decoded_bytes`: some 20,000 structs, which "
+        "tell what it is. They are read a second time, slowly.",
     )
     walk_spans: int = _bound(
         200_000,

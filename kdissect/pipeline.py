@@ -101,7 +101,7 @@ class Dissection:
         self._holdings = Holdings(limits)
         self._ordering: Ordering[Item] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
-        self._budget = DecodeBudget()  # of the exchange that is being decoded
+        self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange that is being decoded
         self._naming = Naming[Item](limits, _mentions, taught)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()

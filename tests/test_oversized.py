@@ -21,7 +21,7 @@ from kdissect.kafka.internal.payloads import Context, open_body
 from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes, put_uvarint
 from kdissect.kafka.walker import walk
 from tests.captures import pcap
-from tests.frames import FETCH, METADATA, request_payload, response_payload, sized
+from tests.frames import FETCH, METADATA, request, request_payload, response, response_payload, sized
 from tests.segments import Talk
 from tests.test_growth import MEASURED
 
@@ -176,6 +176,24 @@ def test_only_one_exchange_is_decoded_at_a_time(tmp_path: Path) -> None:
     assert four < one + 10 * 1024  # each takes 25 MB
 
 
+def test_a_worker_decodes_one_exchange_at_a_time(tmp_path: Path) -> None:
+    talk = Talk(mss=60_000)
+    talk.handshake()
+    talk.client_sends(request(METADATA, 12, correlation_id=1))
+    talk.broker_sends(response(METADATA, 12, correlation_id=1))
+    for number in range(2, 10):  # that end unanswered, all at once
+        talk.client_sends(sized(structs(number, 270_000)))
+    capture = tmp_path / "a.pcap"
+    capture.write_bytes(pcap((packet.time_ns, packet.data) for packet in talk.packets))
+    of_children = "resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss"
+    code = f"{MEASURED}    import resource\n    print({of_children}, file=sys.stderr)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "read", "-j", "2", str(capture)], capture_output=True, check=True
+    )
+    assert done.stdout.count(b"OffsetFetch") == 8
+    assert int(done.stderr.splitlines()[-1]) < 150 * 1024  # each takes 25 MB
+
+
 def test_its_first_fields_are_shown_and_the_answer_as_usual() -> None:
     budget = DecodeBudget()
     decoded = decode_request(structs(), OFFSET_FETCH, budget=budget)
@@ -186,6 +204,8 @@ def test_its_first_fields_are_shown_and_the_answer_as_usual() -> None:
     assert 10_000 < len(group["topics"]) < 50_000
     assert "_undecoded" not in decoded.value
     assert budget.left > DecodeBudget().left // 2
+    (less,) = decode_request(structs(), OFFSET_FETCH, budget=DecodeBudget(oversized=1 << 20)).value["groups"]
+    assert 1000 < len(less["topics"]) < 10_000
 
 
 def test_payloads_share_the_budget_of_their_message() -> None:

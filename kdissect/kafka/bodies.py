@@ -23,7 +23,7 @@ from kdissect.kafka.headers import (
 )
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import Walk, walk
-from kdissect.limits import MIB
+from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ REQUEST = "request"
 RESPONSE = "response"
 
 ENVELOPE = 58
-_BEGINNING_BYTES = 8 * MIB  # decoded, of a message that is too large to be shown whole
 _KINDS: dict[type[DecodeError], str] = {Truncated: "truncated_body", Oversized: "oversized"}
 _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
@@ -321,7 +320,7 @@ def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:
 def _fits(message: Message, version: int, data: bytes, pos: int, to_the_end: bool) -> bool:
     for layout in _layouts(message, version):
         try:
-            end = decoder(message, version, layout.draft)(data, pos, DecodeBudget(_BEGINNING_BYTES))[1]
+            end = decoder(message, version, layout.draft)(data, pos, DecodeBudget(DEFAULT.oversized_bytes))[1]
         except Oversized:
             return True  # so much of it fits
         except Truncated:
@@ -371,7 +370,7 @@ def _decode(
                 anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
                 break
     if fault is not None:
-        most = min(budget.left, _BEGINNING_BYTES) if isinstance(fault, Oversized) else budget.left
+        most = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
         allowed = DecodeBudget(most)
         walked = walk(message, version, data, pos, budget=allowed, max_spans=None)
         budget.left -= most - allowed.left

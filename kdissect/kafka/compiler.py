@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = MIB
-"""Messages beyond this are read by the decoder for large ones."""
+"""Messages beyond this are read by the decoder for large ones, in which text counts. It is no bound to set:
+the text of others takes too little beside ``decoded_bytes``, which is an estimate, to spend time on it.
+"""
 
 
 @cache

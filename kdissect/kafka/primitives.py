@@ -64,12 +64,18 @@ _INT32 = Struct(">i")
 
 
 class DecodeBudget:
-    """What decoded messages may still take in memory, in bytes; shared by the messages of an exchange."""
+    """What decoded messages may still take in memory, in bytes; shared by the messages of an exchange.
 
-    __slots__ = ("left",)
+    Attributes:
+        left: so much.
+        oversized: so much the first fields of a message that would take more.
+    """
 
-    def __init__(self, left: int = DEFAULT.decoded_bytes) -> None:
+    __slots__ = ("left", "oversized")
+
+    def __init__(self, left: int = DEFAULT.decoded_bytes, oversized: int = DEFAULT.oversized_bytes) -> None:
         self.left = left
+        self.oversized = oversized
 
 
 def size_of(codes: str) -> int:

@@ -106,8 +106,9 @@ class Worker:
             if waiting_since_ns != waiting:
                 waiting = waiting_since_ns
                 self._rows.waits.append((place, waiting))
-            for item in items:
-                self._add(place, item)
+            items.reverse()
+            while items:  # none is kept once its row is made: decoded, each may take most of the memory
+                self._add(place, items.pop())
         self._flush(dissection.arrivals, is_last=True)
         while self._open:
             self._listen()
