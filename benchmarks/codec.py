@@ -15,6 +15,7 @@ from kio.serial import entity_reader
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import collector, decoder, encoder
 from kdissect.kafka.fill import fill
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.uuids import uuid_text
 from kdissect.kafka.walker import walk
 
@@ -94,7 +95,7 @@ def main() -> None:
         body = fill(message, version, partial)
         raw = encoder(message, version)(body)
         times = [
-            microseconds(call(decoder(message, version), raw, 0)),
+            microseconds(call(decoder(message, version), raw, 0, DecodeBudget())),
             microseconds(call(walk, message, version, raw)),
             microseconds(call(entity_reader(kio_schema), raw, 0)),
             microseconds(call(encoder(message, version), body)),

@@ -37,6 +37,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "unknown_version": AnomalyKind(
         WARNING, "The api version is newer than this program; the body is shown as bytes."
     ),
+    "oversized": AnomalyKind(
+        WARNING, "The message would take more memory than the bound allows; only its first fields are shown."
+    ),
     "left_over": AnomalyKind(NOTE, "Bytes follow the complete body."),
     "draft_layout": AnomalyKind(
         NOTE, "The body follows a layout that only pre-releases used for this version."

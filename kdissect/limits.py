@@ -150,10 +150,22 @@ class Limits:
     )
     frame_bytes: int = _bound(16 * MIB, "kafka, framing", "Of a larger frame only so many bytes are kept.")
 
+    decoded_bytes: int = _bound(
+        192 * MIB,
+        "kafka, bodies",
+        "What the messages of one exchange may take in memory once they are decoded, as an estimate: three "
+        "bytes can become a struct of 300. A Metadata response with 200,000 partitions takes 180 MiB.",
+    )
+    oversized_bytes: int = _bound(
+        8 * MIB,
+        "kafka, bodies",
+        "Likewise, of the first fields of a message that exceeds `decoded_bytes`: some 20,000 structs, which "
+        "tell what it is. They are read a second time, slowly.",
+    )
     walk_spans: int = _bound(
-        1_000_000,
+        200_000,
         "kafka, walker",
-        "Fields of one message that get a name each; 200,000 partitions in a Metadata answer have 2 million.",
+        "Fields of one message that are shown with their bytes, which takes some 250 bytes each.",
     )
 
     inflated_bytes: int = _bound(
@@ -231,7 +243,7 @@ class Limits:
     )
     naming_window_ns: int = _bound(2 * SECOND_NS, "analysis, naming", "How long a row waits for a name.")
     naming_rows: int = _bound(10_000, "analysis, naming", "Rows that wait.")
-    naming_bytes: int = _bound(16 * MIB, "analysis, naming", "Their frames.")
+    naming_bytes: int = _bound(48 * MIB, "analysis, naming", "Their frames, and what these decode to.")
 
     unique_records: int = _bound(
         200_000,

@@ -294,6 +294,7 @@ class Exchange:
         anomalies: all that was wrong or odd about either message.
         request_layout, response_layout: which layout decoded the body (kafka/bodies.py Layout), None where
             none did.
+        decoded_bytes: what the bodies take in memory, as an estimate; 0 until they are decoded.
         topic_names: topic id -> name for the ids in this exchange that were taught (analysis/naming.py).
     """
 
@@ -319,6 +320,7 @@ class Exchange:
     response_layout: Any = None
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
+    decoded_bytes: int = 0
 
     @property
     def first_frame(self) -> Frame:

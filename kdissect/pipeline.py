@@ -28,6 +28,7 @@ from kdissect.analysis.over import Over
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.groups import GroupProtocols
 from kdissect.kafka.internal.payloads import open_payloads
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Exchange, Lull, Packet, Segment, Stretch
 from kdissect.net.connection import Connections
@@ -110,6 +111,7 @@ class Dissection:
         self._holdings = Holdings(limits)
         self._ordering: Ordering[Item] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
+        self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange that is being decoded
         self._naming = Naming[Item](limits, _mentions, learned)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
@@ -190,8 +192,12 @@ class Dissection:
 
     def decode(self, exchange: Exchange) -> None:
         """Open what an exchange consists of."""
-        decode_exchange(exchange, show_secrets=self._show_secrets)
-        exchange.anomalies += open_payloads(exchange, self._group_protocols, self._limits)
+        limits, budget = self._limits, self._budget
+        budget.left = most = limits.decoded_bytes
+        decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
+        if found := open_payloads(exchange, self._group_protocols, limits, budget):
+            exchange.anomalies += found
+        exchange.decoded_bytes = most - budget.left
 
     def _since(self, waiting_since_ns: int | None) -> int | None:
         """Exchanges that completed later are held back; None: none are."""

@@ -71,6 +71,10 @@ class Waiting(Protocol):
     def held_bytes(self) -> int:
         """As in ``Exchange``."""
 
+    @property
+    def decoded_bytes(self) -> int:
+        """As in ``Exchange``."""
+
 
 Item = TypeVar("Item", bound=Waiting)
 
@@ -117,7 +121,7 @@ class Naming(Generic[Item]):
             settled.append(item)
             return settled
         held.append((item, ids, unknown))
-        self._bytes += item.held_bytes
+        self._bytes += item.held_bytes + item.decoded_bytes
         while held:
             waiting, _, unknown = held[0]
             if not unknown <= names.keys():
@@ -143,7 +147,7 @@ class Naming(Generic[Item]):
 
     def _release(self) -> Item:
         item, ids, _ = self._held.popleft()
-        self._bytes -= item.held_bytes
+        self._bytes -= item.held_bytes + item.decoded_bytes
         self._write(item, ids)
         return item
 

@@ -20,11 +20,12 @@ class Over:
     Attributes:
         connection, dialogue, end: what a survey is told.
         completed_ns: when the connection was closed.
-        held_bytes, anomalies, topic_names: as exchanges have them; nothing.
+        held_bytes, decoded_bytes, anomalies, topic_names: as exchanges have them; nothing.
     """
 
     __slots__ = ("anomalies", "completed_ns", "connection", "dialogue", "end", "topic_names")
     held_bytes = 0
+    decoded_bytes = 0
 
     def __init__(self, connection: Connection, dialogue: Dialogue, end: Closed, completed_ns: int) -> None:
         self.connection = connection

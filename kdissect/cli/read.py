@@ -139,6 +139,7 @@ def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
     for exchange in exchanges:
         _check(exchange)
         yield exchange
+        del exchange
 
 
 def _check(exchange: Exchange) -> None:

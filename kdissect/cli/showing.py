@@ -43,6 +43,7 @@ def show(
                 flush()
             if shown == most:
                 break
+            del row  # before the next one is decoded: either may take most of the memory
     except KeyboardInterrupt:
         is_interrupted = True
     return shown, is_interrupted

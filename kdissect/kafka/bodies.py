@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.errors import DecodeError, Truncated
+from kdissect.errors import DecodeError, Oversized, Truncated
 from kdissect.kafka import schema, secrets
-from kdissect.kafka.compiler import decoder
+from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import (
     API_VERSIONS,
     CORRELATION_ID_BYTES,
@@ -21,7 +21,9 @@ from kdissect.kafka.headers import (
     read_request_header,
     response_body_pos,
 )
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import Walk, walk
+from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ REQUEST = "request"
 RESPONSE = "response"
 
 ENVELOPE = 58
+_KINDS: dict[type[DecodeError], str] = {Truncated: "truncated_body", Oversized: "oversized"}
 _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
 
@@ -64,41 +67,51 @@ class _Plain(NamedTuple):
 
     Attributes:
         tags: what stands behind the correlation id of a response.
+        response_pos: where its body begins then.
     """
 
     layout: Layout
     decode: Decoder
     tags: bytes
+    response_pos: int
 
 
-def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
-    """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done."""
+def decode_exchange(
+    exchange: Exchange, *, show_secrets: bool = False, budget: DecodeBudget | None = None
+) -> None:
+    """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done.
+
+    Args:
+        exchange: with its frames.
+        show_secrets: leave credentials in.
+        budget: what both may take in memory; None: as much as usual.
+    """
+    if budget is None:
+        budget = DecodeBudget()
     asked, answered = _plain(exchange.api_key, exchange.api_version)
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
-        header, body = exchange.request_header, None
-        if asked is not None and header is not None:
-            body = _decode_plainly(asked, frame, header.body_pos)
-        if asked is not None and body is not None:
-            exchange.request, exchange.request_layout = body, asked.layout
-        else:
+        header = exchange.request_header
+        if asked is not None and header is not None and header.body_pos >= 0:
+            exchange.request_layout = asked.layout
+            exchange.request = _decode_plainly(asked, frame, header.body_pos, budget)
+        if exchange.request is None:
             decoded = decode_request(
                 frame.data,
                 exchange.api_key,
                 complete=frame.complete,
                 header=header,
                 show_secrets=show_secrets,
+                budget=budget,
             )
             exchange.request, exchange.request_layout = decoded.value, decoded.layout
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
     if exchange.response is None and frame is not None:
-        body = None
         if answered is not None and frame.data.startswith(answered.tags, CORRELATION_ID_BYTES):
-            body = _decode_plainly(answered, frame, CORRELATION_ID_BYTES + len(answered.tags))
-        if answered is not None and body is not None:
-            exchange.response, exchange.response_layout = body, answered.layout
-        else:
+            exchange.response_layout = answered.layout
+            exchange.response = _decode_plainly(answered, frame, answered.response_pos, budget)
+        if exchange.response is None:
             decoded = decode_response(
                 frame.data,
                 exchange.api_key,
@@ -106,6 +119,7 @@ def decode_exchange(exchange: Exchange, *, show_secrets: bool = False) -> None:
                 complete=frame.complete,
                 asked=exchange.request,
                 show_secrets=show_secrets,
+                budget=budget,
             )
             exchange.response, exchange.response_layout = decoded.value, decoded.layout
             exchange.anomalies += decoded.anomalies
@@ -128,19 +142,19 @@ def _plain_layout(message: Message | None, version: int) -> _Plain | None:
     if message is None or version not in message.versions or secrets.carries_secrets(message):
         return None
     tags = _NO_TAGS if message.is_flexible(version) else b""
-    return _Plain(Layout(message, version), decoder(message, version), tags)
+    return _Plain(Layout(message, version), decoder(message, version), tags, CORRELATION_ID_BYTES + len(tags))
 
 
-def _decode_plainly(plain: _Plain, frame: Frame, pos: int) -> Body | None:
+def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget) -> Body | None:
     """The body, None where anything at all is odd: then it is to be read the long way."""
-    data = frame.data
-    if pos < 0 or len(data) != frame.size:
+    size = frame.size
+    if size > LARGE_BYTES:
         return None
     try:
-        body, end = plain.decode(data, pos)
+        body, end = plain.decode(frame.data, pos, budget)
     except DecodeError:
         return None
-    return body if end == len(data) else None
+    return body if end == size else None
 
 
 def decode_request(
@@ -150,6 +164,7 @@ def decode_request(
     complete: bool = True,
     header: RequestHeader | None = None,
     show_secrets: bool = False,
+    budget: DecodeBudget | None = None,
 ) -> Decoded:
     """Decode a request.
 
@@ -159,7 +174,9 @@ def decode_request(
         complete: whether ``data`` is all of it.
         header: of ``data``, where it has been read.
         show_secrets: leave credentials in.
+        budget: what the body may take in memory; None: as much as the messages of an exchange.
     """
+    budget = budget or DecodeBudget()
     if api_key is None:
         return _sasl_token(data, show_secrets)
     header = header or read_request_header(data)
@@ -169,7 +186,7 @@ def decode_request(
         return Decoded(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
     message = schema.request(api_key)
     return _decode(
-        message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets
+        message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets, budget
     )
 
 
@@ -181,6 +198,7 @@ def decode_response(
     complete: bool = True,
     asked: Body | None = None,
     show_secrets: bool = False,
+    budget: DecodeBudget | None = None,
 ) -> Decoded:
     """Decode a response.
 
@@ -191,7 +209,9 @@ def decode_response(
         complete: whether ``data`` is all of it.
         asked: the decoded request, which tells what an Envelope's response contains.
         show_secrets: leave credentials in.
+        budget: what the body may take in memory; None: as much as the messages of an exchange.
     """
+    budget = budget or DecodeBudget()
     if api_key is None or api_version is None:
         if asked is not None:
             return _sasl_token(data, show_secrets)
@@ -209,7 +229,9 @@ def decode_response(
         )
         api_version = 0
     message = schema.response(api_key)
-    decoded = _decode(message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, asked)
+    decoded = _decode(
+        message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, asked
+    )
     return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
 
 
@@ -298,7 +320,9 @@ def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:
 def _fits(message: Message, version: int, data: bytes, pos: int, to_the_end: bool) -> bool:
     for layout in _layouts(message, version):
         try:
-            end = decoder(message, version, layout.draft)(data, pos)[1]
+            end = decoder(message, version, layout.draft)(data, pos, DecodeBudget(DEFAULT.oversized_bytes))[1]
+        except Oversized:
+            return True  # so much of it fits
         except Truncated:
             if not to_the_end:
                 return True
@@ -324,6 +348,7 @@ def _decode(
     pos: int,
     complete: bool,
     show_secrets: bool,
+    budget: DecodeBudget,
     asked: Body | None = None,
 ) -> Decoded:
     if message is None or version not in message.versions:
@@ -334,21 +359,27 @@ def _decode(
     anomalies: list[Anomaly] = []
     fault: DecodeError | None = None
     try:
-        value, end = decoder(message, version)(data, pos)
+        value, end = decoder(message, version, large=len(data) > LARGE_BYTES)(data, pos, budget)
     except DecodeError as error:
-        value, end, fault = {}, -1, error
+        value, end, fault = {}, -1, _bare(error)
     if complete and end != len(data):
         for draft in _layouts(message, version)[1:]:
-            drafted = _decode_exactly(draft, data, pos)
+            drafted = _decode_exactly(draft, data, pos, budget)
             if drafted is not None and draft.draft is not None:
                 layout, value, end, fault = draft, drafted, len(data), None
                 anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
                 break
     if fault is not None:
-        walked = walk(message, version, data, pos)
+        most = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
+        allowed = DecodeBudget(most)
+        walked = walk(message, version, data, pos, budget=allowed, max_spans=None)
+        budget.left -= most - allowed.left
         value, end = walked.value, walked.end
-        if complete:
-            anomalies.append(_malformed(walked.error or fault, where))
+        fault = walked.error or fault
+        if isinstance(fault, Oversized):
+            anomalies.append(_malformed(fault, where))
+        elif complete:
+            anomalies.append(_malformed(fault, where))
             if end < len(data):
                 value["_undecoded"] = _raw(api_key, data[end:], show_secrets)
     elif end < len(data):
@@ -358,23 +389,29 @@ def _decode(
         anomalies.append(_uncaptured(data, where))
     if api_key == ENVELOPE:
         if where == REQUEST:
-            _open_envelope_request(value, show_secrets)
+            _open_envelope_request(value, show_secrets, budget)
         elif asked is not None:
-            _open_envelope_response(value, asked, show_secrets)
+            _open_envelope_response(value, asked, show_secrets, budget)
     if not show_secrets:
         secrets.withhold(message, value)
     return Decoded(value, layout, anomalies)
 
 
-def _decode_exactly(layout: Layout, data: bytes, pos: int) -> Body | None:
+def _bare(error: DecodeError) -> DecodeError:
+    """The error without the frames that it came through: their variables are what was decoded before it."""
+    error.__traceback__ = error.__context__ = None
+    return error
+
+
+def _decode_exactly(layout: Layout, data: bytes, pos: int, budget: DecodeBudget) -> Body | None:
     try:
-        value, end = decoder(layout.message, layout.version, layout.draft)(data, pos)
+        value, end = decoder(*layout, large=len(data) > LARGE_BYTES)(data, pos, budget)
     except DecodeError:
         return None
     return value if end == len(data) else None
 
 
-def _open_envelope_request(value: Body, show_secrets: bool) -> None:
+def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget) -> None:
     """Decode the request that a broker forwards for its client (KIP-590): header and body, without a size."""
     data = value.get("request_data")
     if not isinstance(data, bytes):
@@ -387,7 +424,7 @@ def _open_envelope_request(value: Body, show_secrets: bool) -> None:
         header.api_key == ENVELOPE
     ):  # no broker forwards what was forwarded; a damaged frame could nest without end
         return
-    inner = decode_request(data, header.api_key, show_secrets=show_secrets)
+    inner = decode_request(data, header.api_key, show_secrets=show_secrets, budget=budget)
     names: Body = {
         "request_api_key": header.api_key,
         "request_api_version": header.api_version,
@@ -399,13 +436,13 @@ def _open_envelope_request(value: Body, show_secrets: bool) -> None:
     )
 
 
-def _open_envelope_response(value: Body, asked: Body, show_secrets: bool) -> None:
+def _open_envelope_response(value: Body, asked: Body, show_secrets: bool, budget: DecodeBudget) -> None:
     data, request = value.get("response_data"), asked.get("request_data")
     if not (isinstance(data, bytes) and isinstance(request, Embedded)):
         return
     header = request.decoded["header"]
     api_key, version = header["request_api_key"], header["request_api_version"]
-    inner = decode_response(data, api_key, version, show_secrets=show_secrets)
+    inner = decode_response(data, api_key, version, show_secrets=show_secrets, budget=budget)
     names: Body = {"correlation_id": read_correlation_id(data)}
     value["response_data"] = Embedded(
         _raw(api_key, data, show_secrets), {"header": names, "body": inner.value}
@@ -432,7 +469,7 @@ def _raw(api_key: int | None, data: bytes, show_secrets: bool) -> bytes | Withhe
 
 
 def _malformed(error: DecodeError, where: str) -> Anomaly:
-    kind = "truncated_body" if isinstance(error, Truncated) else "malformed_body"
+    kind = _KINDS.get(type(error), "malformed_body")
     return Anomaly(
         kind, f"{where}.{error.path}" if error.path else where, f"{error.reason} at byte {error.pos}"
     )

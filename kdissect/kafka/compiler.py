@@ -14,31 +14,41 @@ from kdissect.kafka import collector as collectors
 from kdissect.kafka import decoder as decoders
 from kdissect.kafka import encoder as encoders
 from kdissect.kafka.layout import layout
+from kdissect.limits import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kdissect.kafka.primitives import DecodeBudget
     from kdissect.kafka.schema import Draft, Message
     from kdissect.model import Body
 
-    Decoder = Callable[[bytes, int], tuple[Body, int]]
+    Decoder = Callable[[bytes, int, DecodeBudget], tuple[Body, int]]
     Encoder = Callable[[Mapping[str, Any]], bytes]
     Collector = Callable[[Mapping[str, Any]], list[Any]]
 
 
+LARGE_BYTES = MIB
+"""Messages beyond this are read by the decoder for large ones, in which text counts. It is no bound to set:
+the text of others takes too little beside ``decoded_bytes``, which is an estimate, to spend time on it.
+"""
+
+
 @cache
-def decoder(message: Message, version: int, draft: Draft | None = None) -> Decoder:
-    """A function (data, pos) -> (body, position behind it).
+def decoder(message: Message, version: int, draft: Draft | None = None, *, large: bool = False) -> Decoder:
+    """A function (data, pos, budget) -> (body, position behind it).
 
     It reads the layout and no further: bytes behind it are the caller's. A known tag whose value does not end
     where its size says is Malformed: the sender used another layout, perhaps a draft. Of a tag that comes
-    twice the last one counts. The function raises Truncated or Malformed and nothing else; it knows the
-    position only roughly and no path: walk to find out.
+    twice the last one counts. The function raises Truncated, Malformed or Oversized and nothing else; it
+    knows the position only roughly and no path: walk to find out. The budget is charged on success alone.
+
+    Text is charged to it only by the function for ``large`` messages: in others it takes 28 MiB at most.
 
     Raises:
         Unsupported: there is no such version.
     """
-    return decoders.generate(layout(message, version, draft)).function()
+    return decoders.generate(layout(message, version, draft), charges_text=large).function()
 
 
 @cache

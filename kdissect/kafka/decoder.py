@@ -5,9 +5,9 @@ one ``unpack_from``; a varint of one byte costs one comparison; structs are plai
 called per field.
 
 What makes it safe: ``pos`` only grows, single bytes and structs are read by operations that raise past the
-end, a slice that came out short has moved ``pos`` behind the end and the last line finds it, no count may
-exceed the bytes that are left. So every loop ends and nothing is allocated that is not there. Where exactly a
-fault is, the walker finds out.
+end, and a slice that came out short has moved ``pos`` behind the end, where the last line finds it: so every
+loop ends. What arrays and tags will take in memory is subtracted from a budget before they are built, nested
+ones included. Where exactly a fault is, the walker finds out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.errors import Truncated
 from kdissect.kafka import primitives
 from kdissect.kafka.generated import Source
-from kdissect.kafka.layout import is_nullable, is_tagged, split, tag_of
-from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, size_of
+from kdissect.kafka.layout import (
+    element_bytes,
+    is_nullable,
+    is_tagged,
+    is_text,
+    split,
+    tag_bytes,
+    tag_of,
+    text_bytes,
+)
+from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, LONGEST_STRING, size_of
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_text
 
@@ -36,6 +45,8 @@ _NAMESPACE = {
     "modified_utf8": primitives.modified_utf8,
     "null": primitives.null,
     "tag_head": primitives.tag_head,
+    "text_bytes": text_bytes,
+    "too_long": primitives.too_long,
     "too_many": primitives.too_many,
     "unknown_tags": primitives.unknown_tags,
     "unpack_from": unpack_from,
@@ -43,7 +54,7 @@ _NAMESPACE = {
     "uvarint": primitives.uvarint,
     "wrong_size": primitives.wrong_size,
 }
-_RESERVED = ("body", "data", "end", "len", "min", "n", "pos", "range")
+_RESERVED = ("body", "budget", "data", "end", "left", "len", "min", "n", "pos", "range")
 
 # How ``n`` bytes (of utf16: units) become a value. The slice begins where pos was, and leaves pos behind it.
 _SLICED = {
@@ -70,9 +81,9 @@ _OLD = _Length("n", "{} * n", "n > 0", "n >= 0", "null(n, pos)")
 _COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None")
 
 
-def generate(layout: Layout) -> Source:
+def generate(layout: Layout, *, charges_text: bool = False) -> Source:
     """The function's text."""
-    return _Generator(layout).generate()
+    return _Generator(layout, charges_text=charges_text).generate()
 
 
 class _Generator:
@@ -83,20 +94,23 @@ class _Generator:
     them flushes first.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, charges_text: bool) -> None:
         self.layout = layout
+        self.charges_text = charges_text
         self.source = Source(f"{layout} decoder", _NAMESPACE, _RESERVED)
         self.run: list[tuple[str, str]] = []
 
     def generate(self) -> Source:
         source = self.source
         source.line(f"# {self.layout}, generated from its .kmsg text.")
-        with source.block(f"def decode_{self.layout.identifier}(data, pos):"):
+        with source.block(f"def decode_{self.layout.identifier}(data, pos, budget):"):
             source.line("end = len(data)")
+            source.line("left = budget.left")
             with source.block("try:"):
                 self.struct(self.layout.fields, "body")
                 with source.block("if pos > end:"):
                     source.line('raise Truncated("the last field is cut off", pos=end)')
+                source.line("budget.left = left")
                 source.line("return body, pos")
             with source.block("except (IndexError, StructError):"):
                 source.line('raise Truncated("the buffer ends inside the body", pos=min(pos, end)) from None')
@@ -117,6 +131,8 @@ class _Generator:
         self.flush()
         self.source.display(variable, items)
         with self.source.block(f"if {tags}:"):
+            self.long_varint(tags)
+            self.spend(tag_bytes(fields, self.layout), tags)
             if tagged:
                 self.tag_buffer(tagged, tags, variable)
             else:
@@ -126,7 +142,6 @@ class _Generator:
         """Read a buffer of at least one tagged field, whose count has been read into ``tags``."""
         line, block = self.source.line, self.source.block
         tag, stop, unknown = map(self.source.name, ("tag", "stop", "unknown"))
-        self.long_varint(tags)
         line(f"{unknown} = {{}}")
         with block(f"for _ in range({tags}):"):
             line(f"{tag}, {stop}, pos = tag_head(data, pos)")
@@ -185,26 +200,38 @@ class _Generator:
         variable = self.source.name(field.name)
         line, block = self.source.line, self.source.block
         code = FIXED.get(field.type)
-        if code and field.type != "uuid":
-            with block(f"if {n.positive}:"):
+        with block(f"if {n.positive}:"):
+            self.spend(element_bytes(field, self.layout), n.length)
+            if code and field.type != "uuid":
                 line(f'{variable} = [*unpack_from(f">{{{n.length}}}{code}", data, pos)]')
                 line(f"pos += {n.times.format(size_of(code))}")
-            with block("else:"):
-                line(f"{variable} = [] if {n.present} else {n.null}")
-            return variable
-        line(f"{variable} = [] if {n.present} else {n.null}")
-        with block(f"if {n.length} > end - pos:"):
-            line(f"raise too_many({n.length}, pos, end)")
-        with block(f"for _ in range({n.length}):"):
-            item = f"{field.name}_item"
-            if field.type == "struct":
-                value = self.source.name(item)
-                self.struct(field.fields, value)
             else:
-                value = self.scalar(field.type, item)
-                self.flush()
-            line(f"{variable}.append({value})")
+                line(f"{variable} = []")
+                with block(f"for _ in range({n.length}):"):
+                    line(f"{variable}.append({self.element(field)})")
+        with block("else:"):
+            line(f"{variable} = [] if {n.present} else {n.null}")
         return variable
+
+    def element(self, field: Field) -> str:
+        item = f"{field.name}_item"
+        if field.type == "struct":
+            value = self.source.name(item)
+            self.struct(field.fields, value)
+        else:
+            value = self.scalar(field.type, item)
+            self.flush()
+        return value
+
+    def spend(self, each: int, count: str) -> None:
+        """Subtract from the budget what so many elements will take."""
+        self.source.line(f"left -= {each} * {count if count.isidentifier() else f'({count})'}")
+        self.check(count)
+
+    def check(self, count: str) -> None:
+        """Stop where the budget is spent."""
+        with self.source.block("if left < 0:"):
+            self.source.line(f"raise too_many({count}, pos, end)")
 
     # Scalars
 
@@ -214,6 +241,11 @@ class _Generator:
             self.run.append((variable, FIXED[kind]))
             return f"uuid_text({variable})" if kind == "uuid" else variable
         n = self.length(kind)
+        if self.charges_text and is_text(kind):
+            with self.source.block(f"if {n.positive}:"):
+                units = f"2 * ({n.length})" if kind == "utf16" else n.length
+                self.source.line(f"left -= text_bytes(data[pos:pos + {units}])")
+                self.check(n.length)
         self.source.line(f"{variable} = {_SLICED[kind].format(n=n.length)} if {n.present} else {n.null}")
         return variable
 
@@ -222,7 +254,11 @@ class _Generator:
         if self.layout.flexible and kind not in ALWAYS_OLD:
             self.run.append(("n", "B"))
             self.flush()
-            self.long_varint("n")
+            with self.source.block("if n > 127:"):
+                self.source.line("n, pos = uvarint(data, pos, n)")
+                if kind == "string":
+                    with self.source.block(f"if n - 1 > {LONGEST_STRING}:"):
+                        self.source.line("raise too_long(n - 1, pos, end)")
             return _COMPACT
         self.run.append(("n", LENGTH[kind]))
         self.flush()

@@ -15,14 +15,14 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.errors import Malformed, Truncated
+from kdissect.errors import DecodeError, Malformed, Truncated
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import decoder
+from kdissect.kafka.primitives import DecodeBudget
+from kdissect.limits import KIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kdissect.model import Body
+    from kdissect.kafka.compiler import Decoder
 
 CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
@@ -35,6 +35,7 @@ MAX_API_VERSION = 127
 _KEY_VERSION_CORRELATION = Struct(">hhi")
 _USUAL = Struct(">hhih")  # the same, and the length of the client id behind it
 _NO_TAGS = b"\0"
+_HEADER_BYTES = 64 * KIB  # decoded: Kafka has no tagged field for headers yet
 _CORRELATION = Struct(">i")
 CORRELATION_ID_BYTES = _CORRELATION.size
 HEADER_BEGINS_BYTES = _KEY_VERSION_CORRELATION.size
@@ -70,7 +71,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 @cache
-def _request_decoders(api_key: int, api_version: int) -> list[Callable[[bytes, int], tuple[Body, int]]]:
+def _request_decoders(api_key: int, api_version: int) -> list[Decoder]:
     """The header's decoder; for an api nobody knows the older one too, should it not be flexible after
     all.
     """
@@ -90,7 +91,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
 
 
 @cache
-def _response_decoder(version: int) -> Callable[[bytes, int], tuple[Body, int]]:
+def _response_decoder(version: int) -> Decoder:
     return decoder(schema.header("ResponseHeader"), version)
 
 
@@ -122,8 +123,8 @@ def _read_unusual(data: bytes) -> RequestHeader:
         raise Malformed(f"api key {api_key} in version {api_version}", pos=0)
     for decode in _request_decoders(api_key, api_version):
         try:
-            header, end = decode(data, 0)
-        except (Truncated, Malformed):
+            header, end = decode(data, 0, DecodeBudget(_HEADER_BYTES))
+        except DecodeError:
             continue
         return RequestHeader(api_key, api_version, correlation_id, header.get("client_id"), end)
     return RequestHeader(api_key, api_version, correlation_id, None, -1)
@@ -138,7 +139,9 @@ def response_body_pos(data: bytes, api_key: int, api_version: int) -> int:
     """Offset of the body in a response frame, given what was asked.
 
     Raises:
-        Truncated, Malformed: the header's tag buffer does not fit.
+        Truncated, Malformed, Oversized: the header's tag buffer does not fit.
     """
     version = response_header_version(api_key, api_version)
-    return _response_decoder(version)(data, 0)[1] if version else _CORRELATION.size
+    return (
+        _response_decoder(version)(data, 0, DecodeBudget(_HEADER_BYTES))[1] if version else _CORRELATION.size
+    )

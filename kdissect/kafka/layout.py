@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Draft, Field, Message
 
 
+_SLOT_BYTES = 8
+_LIST_BYTES = 72
+_VALUE_BYTES = {"bool": 0, "float64": 24, "uuid": 72, "string": 64, "bytes": 40, "records": 128}
+_INTEGER_BYTES = 32
+_TEXT_TYPES = ("string", "string16", "jutf", "utf16")
+_ESCAPED_BYTES = 28  # an escape for each byte, in UTF-32, in UTF-8 and in JSON
+_TAG_BYTES = 384  # an entry in the dict of unknown tags, and that dict if it is the first
+
+
 class Layout(NamedTuple):
     """One version of a message.
 
@@ -85,3 +94,46 @@ def tag_of(field: Field) -> int:
     """The tag of a tagged field."""
     assert field.tag is not None
     return field.tag
+
+
+# What values take once they are decoded: estimates of CPython's objects, the same on every machine, so that
+# compiler and walker reach a bound at the same element.
+
+
+def element_bytes(field: Field, layout: Layout) -> int:
+    """What one element of an array takes in memory; arrays inside it count as empty, tags as absent."""
+    return _SLOT_BYTES + _value_bytes(field, layout)
+
+
+def tag_bytes(fields: Iterable[Field], layout: Layout) -> int:
+    """What one field in the tag buffer of a struct takes in memory at most, likewise."""
+    _, tagged = split(fields, layout.version)
+    return _TAG_BYTES + max((_field_bytes(field, layout) for field in tagged), default=0)
+
+
+def is_text(kind: str) -> bool:
+    """Whether values of this type are strings."""
+    return kind in _TEXT_TYPES
+
+
+def text_bytes(raw: bytes) -> int:
+    """What a string of these bytes takes in memory at most, beside what each string does."""
+    return len(raw) if raw.isascii() else _ESCAPED_BYTES * len(raw)
+
+
+def _field_bytes(field: Field, layout: Layout) -> int:
+    return _LIST_BYTES if field.array else _value_bytes(field, layout)
+
+
+def _value_bytes(field: Field, layout: Layout) -> int:
+    if field.type != "struct":
+        return _VALUE_BYTES.get(field.type, _INTEGER_BYTES)
+    positional, _ = split(field.fields, layout.version)
+    return _dict_bytes(len(positional)) + sum(_field_bytes(each, layout) for each in positional)
+
+
+def _dict_bytes(keys: int) -> int:
+    slots = 8
+    while slots * 2 < keys * 3:
+        slots *= 2
+    return 112 + 11 * slots

@@ -10,9 +10,10 @@ from __future__ import annotations
 from struct import Struct, calcsize, error, pack
 from typing import TYPE_CHECKING, Any
 
-from kdissect.errors import Malformed, Truncated
+from kdissect.errors import Malformed, Oversized, Truncated
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_bytes
+from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,9 @@ LENGTH = {
 ALWAYS_OLD = frozenset({"string16", "jutf", "utf16"})
 """Types whose length has the old form in flexible versions as well."""
 
+LONGEST_STRING = 0x7FFF
+"""Bytes of a string: Kafka reads none that is longer, though a compact length could say so."""
+
 UVARINT_BYTES = 5
 STRUCT_MARKERS = (b"\xff", b"\x01")
 """What is in front of a nullable struct: null, present (KIP-893)."""
@@ -57,6 +61,21 @@ _INT8 = Struct(">b")
 _INT16 = Struct(">h")
 _UINT16 = Struct(">H")
 _INT32 = Struct(">i")
+
+
+class DecodeBudget:
+    """What decoded messages may still take in memory, in bytes; shared by the messages of an exchange.
+
+    Attributes:
+        left: so much.
+        oversized: so much the first fields of a message that would take more.
+    """
+
+    __slots__ = ("left", "oversized")
+
+    def __init__(self, left: int = DEFAULT.decoded_bytes, oversized: int = DEFAULT.oversized_bytes) -> None:
+        self.left = left
+        self.oversized = oversized
 
 
 def size_of(codes: str) -> int:
@@ -86,9 +105,20 @@ def null(length: int, pos: int) -> None:
         raise Malformed(f"a length of {length}", pos=pos)
 
 
-def too_many(count: int, pos: int, end: int) -> Truncated:
-    """More elements are announced than there are bytes."""
-    return Truncated(f"{count} elements announced, {max(end - pos, 0)} bytes left", pos=min(pos, end))
+def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
+    """More elements are announced than there are bytes, or than the budget allows."""
+    left = max(end - pos, 0)
+    if count > left:
+        return Truncated(f"{count} elements announced, {left} bytes left", pos=min(pos, end))
+    return Oversized(f"{count} elements would take more memory than decoded_bytes", pos=pos)
+
+
+def too_long(length: int, pos: int, end: int) -> Truncated | Malformed:
+    """A compact string is announced that is longer than the bytes left, or than Kafka reads."""
+    left = max(end - pos, 0)
+    if length > left:
+        return Truncated(f"{length} bytes needed, {left} left", pos=min(pos, end))
+    return Malformed(f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}", pos=pos)
 
 
 def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
@@ -112,9 +142,7 @@ def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
 
 
 def unknown_tags(data: bytes, pos: int, tags: int, body: Body) -> int:
-    """Read a tag buffer none of whose tags is known into ``body["_tags"]``: the position behind it."""
-    if tags > 127:
-        tags, pos = uvarint(data, pos, tags)
+    """Read so many unknown tags into ``body["_tags"]``: the position behind them."""
     unknown: dict[int, bytes] = {}
     for _ in range(tags):
         tag, stop, pos = tag_head(data, pos)

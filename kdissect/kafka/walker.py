@@ -1,7 +1,7 @@
 """The schema read slowly: bytes -> every field by name, with its place; and where exactly a message breaks.
 
 The detail view and the error locator, and the oracle of the compiled code: both must find the same values.
-Holds one message's spans, at most ``Limits.walk_spans`` of them; the rest are read all the same, and counted.
+Holds one message's values and spans, no more than its budget and ``Limits.walk_spans`` allow: there it stops.
 """
 
 from __future__ import annotations
@@ -12,9 +12,29 @@ from struct import calcsize, unpack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import limits
-from kdissect.errors import DecodeError, Malformed, Truncated
-from kdissect.kafka.layout import is_nullable, is_tagged, layout, split, tag_of
-from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, UVARINT_BYTES, modified_utf8, utf8, utf16
+from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
+from kdissect.kafka.layout import (
+    element_bytes,
+    is_nullable,
+    is_tagged,
+    is_text,
+    layout,
+    split,
+    tag_bytes,
+    tag_of,
+    text_bytes,
+)
+from kdissect.kafka.primitives import (
+    ALWAYS_OLD,
+    FIXED,
+    LENGTH,
+    LONGEST_STRING,
+    UVARINT_BYTES,
+    DecodeBudget,
+    modified_utf8,
+    utf8,
+    utf16,
+)
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_text
 
@@ -65,14 +85,12 @@ class Walk:
         spans: in byte order.
         end: position behind the last field that was read.
         error: why reading stopped short, with path and position; None when it did not.
-        left_out: spans past the bound, which are not in ``spans``.
     """
 
     value: Body = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     end: int = 0
     error: DecodeError | None = None
-    left_out: int = 0
 
 
 def walk(
@@ -81,12 +99,23 @@ def walk(
     data: bytes,
     pos: int = 0,
     draft: Draft | None = None,
-    max_spans: int = limits.DEFAULT.walk_spans,
+    budget: DecodeBudget | None = None,
+    max_spans: int | None = limits.DEFAULT.walk_spans,
 ) -> Walk:
-    """Read one message; never raises, a fault is a part of the result."""
+    """Read one message; never raises, a fault is a part of the result.
+
+    Args:
+        message: what it is.
+        version: of its layout.
+        data: where it is.
+        pos: where it begins.
+        draft: the layout of a pre-release instead.
+        budget: what its values may take; None: as much as the messages of an exchange.
+        max_spans: how many spans to keep; None: keep none, and read on.
+    """
     found = Walk(end=pos)
     try:
-        _Walker(layout(message, version, draft), data, found, max_spans).read()
+        _Walker(layout(message, version, draft), data, found, budget or DecodeBudget(), max_spans).read()
     except DecodeError as error:
         found.error = error
     return found
@@ -95,10 +124,13 @@ def walk(
 class _Walker:
     """Reads at ``pos``, which moves when a field, or the count in front of a container, was read in full."""
 
-    def __init__(self, layout: Layout, data: bytes, found: Walk, max_spans: int) -> None:
+    def __init__(
+        self, layout: Layout, data: bytes, found: Walk, budget: DecodeBudget, max_spans: int | None
+    ) -> None:
         self.layout = layout
         self.data = data
         self.found = found
+        self.budget = budget
         self.max_spans = max_spans
         self.pos = found.end
         self.path: list[str] = []
@@ -118,7 +150,8 @@ class _Walker:
         for inner in positional:
             self.named(inner, body, self.pos)
         if self.layout.flexible:
-            self.tag_buffer({tag_of(inner): inner for inner in tagged}, body)
+            each = tag_bytes(fields, self.layout)
+            self.tag_buffer({tag_of(inner): inner for inner in tagged}, body, each)
 
     def named(self, inner: Field, body: Body, start: int) -> None:
         self.path.append(inner.name)
@@ -154,7 +187,9 @@ class _Walker:
                 return
             # A count that cannot be true ends where the bytes end: what is there is shown.
             left = len(self.data) - self.pos
+            each = element_bytes(inner, self.layout)
             for index in range(min(count, left)):
+                self.spend(each)
                 self.element(inner, index, values)
             if count > left:
                 raise self.fault(Truncated, f"{count} elements announced, {left} bytes left")
@@ -167,7 +202,7 @@ class _Walker:
                 values.pop()
             raise
 
-    def tag_buffer(self, known: dict[int, Field], body: Body) -> None:
+    def tag_buffer(self, known: dict[int, Field], body: Body, each: int) -> None:
         self.path.append(TAGS)
         start = self.pos
         count = self.whole(self.uvarint)
@@ -175,6 +210,7 @@ class _Walker:
         try:
             with self.container(TAGS, "tags", start, count, None):
                 for _ in range(count):
+                    self.spend(each)
                     self.tagged(known, body, unknown)
         finally:
             if unknown:
@@ -200,9 +236,11 @@ class _Walker:
 
     def span(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> None:
         """Note what lies between ``start`` and ``pos``."""
-        if len(self.found.spans) >= self.max_spans:
-            self.found.left_out += 1
+        if self.max_spans is None:
             return
+        if len(self.found.spans) >= self.max_spans:
+            self.pos = start  # bytes that no span covers might have to be withheld
+            raise self.fault(Oversized, f"more than {self.max_spans:,} fields")
         path = ".".join(self.path)
         self.found.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
 
@@ -217,7 +255,7 @@ class _Walker:
             yield
         finally:
             self.depth -= 1
-            if index < self.max_spans:
+            if self.max_spans is not None:
                 spans[index] = spans[index]._replace(length=self.pos - start)
 
     # Bytes
@@ -230,6 +268,12 @@ class _Walker:
         except DecodeError:
             self.pos = start
             raise
+
+    def spend(self, size: int) -> None:
+        """Subtract from the budget what the next element will take."""
+        self.budget.left -= size
+        if self.budget.left < 0:
+            raise self.fault(Oversized, "the rest would take more memory than decoded_bytes")
 
     def fault(self, sort: type[DecodeError], reason: str) -> DecodeError:
         return sort(reason, path=".".join(self.path), pos=self.pos)
@@ -283,6 +327,10 @@ class _Walker:
         if length < 0:
             return None
         raw = self.take(2 * length if kind == "utf16" else length)
+        if kind == "string" and length > LONGEST_STRING:
+            raise self.fault(Malformed, f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}")
+        if is_text(kind):
+            self.spend(text_bytes(raw))
         if kind == "records":
             return RecordData(self.data, self.pos - length, self.pos)
         return raw if kind == "bytes" else _TEXT[kind](raw)

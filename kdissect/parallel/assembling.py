@@ -36,12 +36,13 @@ class Row:
         worker: whose it is.
         number: of an open row; 0: it is made.
         is_ready: whether it is made.
-        connection_id, order, completed_ns, held_bytes, anomalies, topic_names: as exchanges have them.
+        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as exchanges
+            have them.
     """
 
     __slots__ = (
-        "anomalies", "completed_ns", "connection_id", "held_bytes", "is_ready", "made", "mentions",
-        "number", "order", "topic_names", "worker",
+        "anomalies", "completed_ns", "connection_id", "decoded_bytes", "held_bytes", "is_ready", "made",
+        "mentions", "number", "order", "topic_names", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: int, rows: Columns, index: int, made: Any) -> None:
@@ -49,6 +50,7 @@ class Row:
         self.completed_ns = rows.completed_ns[index]
         self.order = self.completed_ns, rows.packets[index]
         self.held_bytes = rows.held[index]
+        self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
         self.number, self.mentions = rows.open.get(index, (0, NONE))
         self.made = made

@@ -28,6 +28,7 @@ class Columns:
         places: ``Dissection.place`` at which each row was complete; never falls.
         completed_ns, packets: their ``Exchange.order``.
         held: bytes of their frames.
+        decoded: what these decode to, see ``Exchange``.
         connections: ids of their connections.
         made: what the sink made of each; None: nothing.
         open: number and mentions of rows that are not made yet, by their index.
@@ -38,6 +39,7 @@ class Columns:
     completed_ns: array[int]
     packets: array[int]
     held: array[int]
+    decoded: array[int]
     connections: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     open: dict[int, tuple[int, Mentions]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 rows do, and the connections that are open.
 
 A row travels as a tuple: the values of the columns that folders can be named after, then for JSON its line;
-for Parquet the values of all columns, bodies as text.
+for Parquet the values of all columns, bodies as JSON.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from kdissect.analysis.carried import OpenBatch
 from kdissect.parallel.work import Selected
 from kdissect.sinks.export import Export
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.rowfiles import JsonFile, JsonFormat
 from kdissect.sinks.tables.others import TopicIds
-from kdissect.sinks.types import OBJECT, STRING
+from kdissect.sinks.types import OBJECT
 from kdissect.sinks.values import json_bytes
 
 if TYPE_CHECKING:
@@ -82,8 +84,11 @@ class Values:
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Begin a file."""
-        are_text = [replace(column, type=STRING) if column.type == OBJECT else column for column in columns]
-        return self._form.open(file, are_text)
+        written = [
+            replace(column, get=_written(column.get)) if column.type == OBJECT else column
+            for column in columns
+        ]
+        return self._form.open(file, written)
 
 
 def ready(form: Format) -> Format:
@@ -114,16 +119,26 @@ def _nothing(_row: Any) -> None:
 
 
 def _values(columns: Sequence[Column]) -> Maker:
-    getters = [_text_of(column.get) if column.type == OBJECT else column.get for column in columns]
+    getters = [_json_of(column.get) if column.type == OBJECT else column.get for column in columns]
     return lambda row: tuple([get(row) for get in getters])
 
 
-def _text_of(get: Callable[[Any], Any]) -> Callable[[Any], str | None]:
-    def text(row: Any) -> str | None:
+def _json_of(get: Callable[[Any], Any]) -> Callable[[Any], bytes | None]:
+    def json(row: Any) -> bytes | None:
         value = get(row)
-        return None if value is None else json_bytes(value).decode()
+        return None if value is None else json_bytes(value)
 
-    return text
+    return json
+
+
+def _written(get: Callable[[Any], bytes | None]) -> Callable[[Any], orjson.Fragment | None]:
+    """Read what is JSON already."""
+
+    def fragment(row: Any) -> orjson.Fragment | None:
+        json = get(row)
+        return None if json is None else orjson.Fragment(json)
+
+    return fragment
 
 
 class Rows(Selected):

@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 def columns() -> Columns:
     """No rows."""
-    return Columns(array("q"), array("q"), array("q"), array("q"))
+    return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
 
 
 class Worker:
@@ -106,8 +106,9 @@ class Worker:
             if waiting_since_ns != waiting:
                 waiting = waiting_since_ns
                 self._rows.waits.append((place, waiting))
-            for item in items:
-                self._add(place, item)
+            items.reverse()
+            while items:  # none is kept once its row is made: decoded, each may take most of the memory
+                self._add(place, items.pop())
         self._flush(dissection.place, is_last=True)
         while self._open:
             self._listen()
@@ -150,6 +151,7 @@ class Worker:
         rows.completed_ns.append(completed_ns)
         rows.packets.append(packet)
         rows.held.append(held)
+        rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         self._bytes += held
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.sinks.columns import EXCHANGE, text_getter
-from kdissect.sinks.values import json_bytes
+from kdissect.sinks.values import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class JsonLines:
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
         """Write one: what the columns are of."""
-        self.add(json_bytes({name: get(row) for name, get in self.getters}) + b"\n")
+        self.add(json_line({name: get(row) for name, get in self.getters}))
 
     def add(self, lines: bytes) -> None:
         """Write what is a line already, or several."""

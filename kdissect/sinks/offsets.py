@@ -53,14 +53,10 @@ def offsets(
             continue
         if isinstance(span.value, list):
             lengths[span.depth + 1] = len(span.value)
-        yield from _span(
-            view, span, _own_bytes(spans, index, data, walked.left_out), hide_records=hide_records
-        )
+        yield from _span(view, span, _own_bytes(spans, index, data), hide_records=hide_records)
         if index in payloads:
             lines = embedded(view, payloads[index].decoded, span.depth + 1)
             yield from (_MARGIN + line for line in lines)
-    if walked.left_out:
-        yield f"{_MARGIN}{ELLIPSIS} {walked.left_out:,} more fields"
     if walked.error is not None:
         yield f"{_MARGIN}(ends here: {walked.error})"
 
@@ -81,6 +77,8 @@ def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
             found[index] = value
         elif isinstance(value, dict | list):
             containers.append((span.depth, value))
+        elif span.value is not None and (span.type == "struct" or span.type.startswith("[]")):
+            containers.append((span.depth, {}))  # not in the body: it broke, or was oversized
     return found
 
 
@@ -92,15 +90,12 @@ def _value(container: Body | list[Any], name: str) -> Any:
     return container[number] if number < len(container) else None
 
 
-def _own_bytes(spans: list[Span], index: int, data: bytes, left_out: int) -> bytes:
+def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
     """The bytes of a span that none of the spans inside it has."""
     span = spans[index]
     end = span.pos + span.length
-    is_last = index + 1 == len(spans)
-    if not is_last and spans[index + 1].depth > span.depth:
+    if index + 1 < len(spans) and spans[index + 1].depth > span.depth:
         end = spans[index + 1].pos
-    elif is_last and left_out:
-        end = span.pos  # what is in it was not walked, and might have to be withheld
     return data[span.pos : end]
 
 

@@ -4,12 +4,15 @@ caller lets it hold. Needs pyarrow.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kdissect.errors import UsageError
 from kdissect.sinks.rowfiles import GZ, NONE, ZST
+from kdissect.sinks.types import OBJECT, Array, Struct
 
 try:
+    import pyarrow as pa
     from pyarrow import parquet
 
     from kdissect.sinks.arrow import RowBatch
@@ -25,6 +28,25 @@ if TYPE_CHECKING:
     from kdissect.sinks.columns import Column
     from kdissect.sinks.rowfiles import RowFile
     from kdissect.sinks.tables.form import Table
+    from kdissect.sinks.types import Type
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> None:
+        """Fail for pandas, leave others to other finders."""
+        if name == "pandas":
+            raise ImportError(name, name=name)
+
+
+# Before its first array pyarrow imports pandas, to tell a list from a series: 50 MB and a third of a second
+# for what nothing here needs. Who wants a data frame later still gets one: pyarrow tries again.
+if "pandas" not in sys.modules:
+    sys.meta_path.insert(0, _NoPandas)
+    pa.array([])
+    sys.meta_path.remove(_NoPandas)
 
 _CODECS = {NONE: "none", GZ: "gzip", ZST: "zstd"}
 
@@ -49,12 +71,27 @@ class ParquetFormat:
         return _ParquetFile(file, columns, _CODECS[self.compression], self._most_rows)
 
 
+def _paths(name: str, kind: Type) -> list[str]:
+    """What Parquet calls the leaves of a column."""
+    if isinstance(kind, Array):
+        return _paths(f"{name}.list.element", kind.element)
+    if isinstance(kind, Struct):
+        return [path for inner, of in kind.fields for path in _paths(f"{name}.{inner}", of)]
+    return [name]
+
+
 class _ParquetFile:
     """What writes row groups, and the rows of the next."""
 
     def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, most_rows: int) -> None:
         self._batch = RowBatch(columns)
-        self._writer = parquet.ParquetWriter(file, self._batch.schema, compression=codec)
+        # Of bodies nobody wants the least and the greatest, and to find them takes six copies of a large one.
+        useful = [
+            path for column in columns if column.type != OBJECT for path in _paths(column.name, column.type)
+        ]
+        self._writer = parquet.ParquetWriter(
+            file, self._batch.schema, compression=codec, write_statistics=useful
+        )
         self._most_rows = most_rows
 
     @property

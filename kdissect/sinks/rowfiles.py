@@ -11,7 +11,7 @@ import zstandard
 
 from kdissect.sinks.jsonlines import JsonLines
 from kdissect.sinks.recordvalues import RecordValues
-from kdissect.sinks.values import json_bytes
+from kdissect.sinks.values import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ class JsonFile:
     def prepare(self, records: OpenBatch) -> list[bytes]:
         """Make the lines of all records of a batch."""
         names = [name for name, _ in self.lines.getters]
-        return [json_bytes(dict(zip(names, row, strict=True))) + b"\n" for row in self._records.rows(records)]
+        return [json_line(dict(zip(names, row, strict=True))) for row in self._records.rows(records)]
 
     def feed_some(self, prepared: list[bytes], start: int, room: int) -> int:  # noqa: ARG002  (holds next to nothing)
         """Take one of them, see ``RowFile``."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from kdissect.analysis.carried import OpenBatch
 from kdissect.errors import OutputError
 from kdissect.files import PRIVATE, create, make_folder, publish
+from kdissect.model import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -228,6 +229,8 @@ class TableFiles:
             target = self._open.get(key) or self._begin(key)
             held = target.writer.held
             target.writer.feed(row)
+            if isinstance(row, Exchange) and row.decoded_bytes > self._limits.export_bytes:
+                row.request = row.response = None  # it was the last row: what writes them needs the memory
             self._fed(key, target, 1, held)
         except OSError as error:
             raise cannot_write(self._folder, error) from None

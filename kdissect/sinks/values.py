@@ -30,13 +30,18 @@ _SECOND_NS = 1_000_000_000
 _CYCLE_SECONDS = 12_622_780_800  # 400 years: after these the calendar repeats
 
 
-def json_bytes(value: Any) -> bytes:
-    """Write one value as JSON, without a line break."""
+def json_bytes(value: Any, option: int = 0) -> bytes:
+    """Write one value as JSON, without a line break; ``option`` is one of orjson."""
     try:
-        return orjson.dumps(value, default=plain)
+        return orjson.dumps(value, default=plain, option=option)
     except orjson.JSONEncodeError:
         # The keys of _tags are numbers. They are rare, and to allow for them takes twice the time.
-        return orjson.dumps(value, default=plain, option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(value, default=plain, option=option | orjson.OPT_NON_STR_KEYS)
+
+
+def json_line(value: Any) -> bytes:
+    """The same with a line break; to add one to a long line would copy it."""
+    return json_bytes(value, orjson.OPT_APPEND_NEWLINE)
 
 
 def json_document(value: Any) -> bytes:

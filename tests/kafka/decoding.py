@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.errors import DecodeError
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import decoder
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 
 if TYPE_CHECKING:
@@ -19,14 +20,17 @@ def decode(
     message: Message, version: int, data: bytes, pos: int = 0, draft: Draft | None = None
 ) -> tuple[Body, int]:
     """The body and its end, of which both are sure; or the error of the compiled code, when both fail."""
-    walked = walk(message, version, data, pos, draft)
+    budget, of_walker = DecodeBudget(), DecodeBudget()
+    walked = walk(message, version, data, pos, draft, of_walker)
     try:
-        body, end = decoder(message, version, draft)(data, pos)
+        body, end = decoder(message, version, draft)(data, pos, DecodeBudget())
+        assert decoder(message, version, draft, large=True)(data, pos, budget) == (body, end)
     except DecodeError:
         assert walked.error is not None
         raise
     assert walked.error is None
     assert walked.end == end
+    assert of_walker.left == budget.left
     assert comparable(walked.value) == comparable(body)
     check_spans(walked, pos)
     return body, end
@@ -46,7 +50,6 @@ LONGEST_PREFIX = 15  # a tag, a size and a count, each a varint
 
 def check_spans(walked: Walk, start: int) -> None:
     """Every byte is told: spans follow each other without a hole, in containers behind a length at most."""
-    assert walked.left_out == 0
     open_spans: list[Span] = []
     expected: list[int | None] = [
         start

@@ -10,6 +10,7 @@ import pytest
 from kdissect.errors import Malformed, Truncated, Unsupported
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import collector, decoder, encoder, source
+from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.uuids import uuid_text
 from kdissect.kafka.walker import walk
@@ -303,7 +304,7 @@ def test_lying_lengths_cost_nothing(kind: str, flexible: bool, behind: bytes) ->
     decoder(message, 0)
     tracemalloc.start()
     with pytest.raises(Truncated):
-        decoder(message, 0)(length + behind, 0)
+        decoder(message, 0)(length + behind, 0, DecodeBudget())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000
@@ -345,37 +346,65 @@ def test_errors_know_roughly_where() -> None:
     assert caught.value.pos == 3
 
 
+def test_strings_are_no_longer_than_kafka_reads() -> None:
+    message = message_of("# Text.\n\nText 0, flexible 0+ =>\n  text: string\n")
+    text = b"x" * 32_767
+    assert decode(message, 0, put_compact_bytes(text) + b"\0")[0] == {"text": text.decode()}
+    with pytest.raises(Malformed, match="a string of 32768 bytes"):
+        decode(message, 0, put_compact_bytes(text + b"x") + b"\0")
+    with pytest.raises(Truncated):
+        decode(message, 0, put_compact_bytes(text + b"x")[:-1])
+
+
 GOLDEN_FLEXIBLE = """\
 # DeleteGroupsResponse v2, generated from its .kmsg text.
-def decode_DeleteGroupsResponse_v2(data, pos):
+def decode_DeleteGroupsResponse_v2(data, pos, budget):
     end = len(data)
+    left = budget.left
     try:
         throttle_time_ms, n = unpack_iB(data, pos)
         pos += 5
         if n > 127:
             n, pos = uvarint(data, pos, n)
-        results = [] if n else None
-        if n - 1 > end - pos:
-            raise too_many(n - 1, pos, end)
-        for _ in range(n - 1):
-            n = data[pos]
-            pos += 1
-            if n > 127:
-                n, pos = uvarint(data, pos, n)
-            group_id = data[pos:(pos := pos + n - 1)].decode("utf-8", "backslashreplace") if n else None
-            error_code, tags = unpack_hB(data, pos)
-            pos += 3
-            results_item = {"group_id": group_id, "error_code": error_code}
-            if tags:
-                pos = unknown_tags(data, pos, tags, results_item)
-            results.append(results_item)
+        if n > 1:
+            left -= 304 * (n - 1)
+            if left < 0:
+                raise too_many(n - 1, pos, end)
+            results = []
+            for _ in range(n - 1):
+                n = data[pos]
+                pos += 1
+                if n > 127:
+                    n, pos = uvarint(data, pos, n)
+                    if n - 1 > 32767:
+                        raise too_long(n - 1, pos, end)
+                group_id = data[pos:(pos := pos + n - 1)].decode("utf-8", "backslashreplace") if n else None
+                error_code, tags = unpack_hB(data, pos)
+                pos += 3
+                results_item = {"group_id": group_id, "error_code": error_code}
+                if tags:
+                    if tags > 127:
+                        tags, pos = uvarint(data, pos, tags)
+                    left -= 384 * tags
+                    if left < 0:
+                        raise too_many(tags, pos, end)
+                    pos = unknown_tags(data, pos, tags, results_item)
+                results.append(results_item)
+        else:
+            results = [] if n else None
         tags_2 = data[pos]
         pos += 1
         body = {"throttle_time_ms": throttle_time_ms, "results": results}
         if tags_2:
+            if tags_2 > 127:
+                tags_2, pos = uvarint(data, pos, tags_2)
+            left -= 384 * tags_2
+            if left < 0:
+                raise too_many(tags_2, pos, end)
             pos = unknown_tags(data, pos, tags_2, body)
         if pos > end:
             raise Truncated("the last field is cut off", pos=end)
+        budget.left = left
         return body, pos
     except (IndexError, StructError):
         raise Truncated("the buffer ends inside the body", pos=min(pos, end)) from None
@@ -383,24 +412,29 @@ def decode_DeleteGroupsResponse_v2(data, pos):
 
 GOLDEN_OLD = """\
 # Old v0, generated from its .kmsg text.
-def decode_Old_v0(data, pos):
+def decode_Old_v0(data, pos, budget):
     end = len(data)
+    left = budget.left
     try:
-        first, left, right, last, n = unpack_ihhqi(data, pos)
+        first, left_2, right, last, n = unpack_ihhqi(data, pos)
         pos += 20
         if n > 0:
+            left -= 40 * n
+            if left < 0:
+                raise too_many(n, pos, end)
             offsets = [*unpack_from(f">{n}q", data, pos)]
             pos += 8 * n
         else:
             offsets = [] if n >= 0 else null(n, pos)
         body = {
             "first": first,
-            "pair": {"left": left, "right": right},
+            "pair": {"left": left_2, "right": right},
             "last": last,
             "offsets": offsets,
         }
         if pos > end:
             raise Truncated("the last field is cut off", pos=end)
+        budget.left = left
         return body, pos
     except (IndexError, StructError):
         raise Truncated("the buffer ends inside the body", pos=min(pos, end)) from None

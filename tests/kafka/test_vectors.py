@@ -11,6 +11,7 @@ import pytest
 
 from kdissect.kafka import schema
 from kdissect.kafka.compiler import decoder, encoder
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.kafka.random_bodies import all_messages, cases
 from tests.vectors.messages import body_of, vectors
@@ -35,7 +36,7 @@ def test_kafkas_values_and_ours_are_the_same(file: str, oracle: Callable[..., No
             for vector in found:
                 expected = body_of(vector, place)
                 walked = walk(place.message, place.version, vector.raw, 0, place.draft)
-                assert decode(vector.raw, 0) == (expected, len(vector.raw)), vector
+                assert decode(vector.raw, 0, DecodeBudget()) == (expected, len(vector.raw)), vector
                 assert (walked.error, walked.value, walked.end) == (None, expected, len(vector.raw)), vector
                 assert encode(expected) == vector.raw, vector
             for release, instances in Counter(vector.release for vector in found).items():

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.errors import Malformed, Truncated
+from kdissect.errors import Malformed, Oversized, Truncated
 from kdissect.kafka.compiler import encoder
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.kafka.decoding import message_of
 from tests.kafka.random_bodies import all_messages, cases, random_body
@@ -128,12 +129,23 @@ def test_faults_say_what_and_where() -> None:
     assert walked.value == {"id": 1, "topics": [], "cursor": None, "note": "hi"}
 
 
-def test_spans_past_the_bound_are_counted() -> None:
+def test_it_stops_at_the_bound_on_spans() -> None:
     walked = walk(MESSAGE, 1, FLEXIBLE, max_spans=4)
     assert [span.name for span in walked.spans] == ["id", "topics", "[0]", "name"]
-    assert walked.spans[1].length == 7
-    assert walked.left_out == 9
+    assert isinstance(walked.error, Oversized)
+    assert (walked.spans[1].length, walked.end) == (3, 7)
+
+
+def test_without_spans_it_reads_on() -> None:
+    walked = walk(MESSAGE, 1, FLEXIBLE, max_spans=None)
+    assert (walked.spans, walked.error) == ([], None)
     assert walked.value == walk(MESSAGE, 1, FLEXIBLE).value
+
+
+def test_it_stops_where_the_budget_is_spent() -> None:
+    walked = walk(MESSAGE, 1, FLEXIBLE, budget=DecodeBudget(10))
+    assert isinstance(walked.error, Oversized)
+    assert (walked.error.path, walked.value) == ("topics", {"id": 1, "topics": []})
 
 
 @pytest.mark.parametrize("message", all_messages()[::7], ids=lambda message: message.name)

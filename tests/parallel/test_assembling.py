@@ -32,6 +32,7 @@ class Item:
     completed_ns: int
     told: Mentions
     held_bytes: int = 10
+    decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
 
@@ -124,6 +125,7 @@ class Fake:
                 rows.completed_ns.append(item.completed_ns)
                 rows.packets.append(item.place)
                 rows.held.append(item.held_bytes)
+                rows.decoded.append(item.decoded_bytes)
                 rows.connections.append(item.connection_id)
                 if known:
                     item.topic_names = {each: self.names[each] for each in item.told.ids}

@@ -3,10 +3,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from kdissect.model import Anomaly, Withheld
 from kdissect.sinks.columns import EXCHANGE
-from kdissect.sinks.csvlines import CsvLines
+from kdissect.sinks.csvlines import CsvLines, printable_cells
+from kdissect.sinks.values import json_bytes
 from tests.exchanges import exchange
 
 
@@ -98,3 +103,41 @@ def test_long_output_is_written_on_the_way() -> None:
     assert chunks
     sink.close()
     assert b"".join(chunks).count(b"\r\n") == 1001
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize("name", ["client_id", "request", "topics"])
+@pytest.mark.parametrize("text", ["x", 'a "quote", a comma', "\u00e9\u20ac\U0001f600", "a line\r\n", "\x9b"])
+def test_long_cells_are_written_as_the_csv_module_does(text: str, name: str, *, is_terminal: bool) -> None:
+    long = text * (200_000 // len(text))
+    columns = [column for column in EXCHANGE if column.name in ("client_id", "request", "topics")]
+    values: dict[str, Any] = {"client_id": "c", "request": {"a": 1}, "topics": ["t"]}
+    values[name] = {"client_id": long, "request": {"a": long}, "topics": [long, "t"]}[name]
+    made = exchange("Metadata", 9, values["request"], {"topics": []}, client_id=values["client_id"])
+    chunks: list[bytes] = []
+    getters = {"topics": lambda _row: values["topics"]}
+    columns = [replace(column, get=getters.get(column.name, column.get)) for column in columns]
+    sink = CsvLines(chunks.append, columns=columns, is_terminal=is_terminal)
+    chunks.clear()
+    sink.feed(made)
+    sink.close()
+    expected = io.StringIO(newline="")
+    cells = [values["client_id"], ";".join(values["topics"]), json_bytes(values["request"]).decode()]
+    writer = csv.writer(expected)
+    writer.writerow([column.name for column in columns])
+    writer.writerow(printable_cells(cells) if is_terminal else cells)
+    assert b"".join(chunks) == expected.getvalue().encode()
+    assert max(map(len, chunks)) < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "," * 100_000])
+def test_a_long_cell_may_stand_alone(text: str) -> None:
+    chunks: list[bytes] = []
+    columns = [column for column in EXCHANGE if column.name == "client_id"]
+    sink = CsvLines(chunks.append, columns=columns)
+    sink.feed(exchange(client_id=text))
+    sink.feed(exchange(client_id=None))
+    sink.close()
+    expected = io.StringIO(newline="")
+    csv.writer(expected).writerows([["client_id"], [text], [None]])
+    assert b"".join(chunks) == expected.getvalue().encode()

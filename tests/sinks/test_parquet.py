@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -96,3 +98,24 @@ def test_what_is_held_is_told() -> None:
 def test_compression(codec: str, name: str) -> None:
     read = written([column("a", STRING)], [{"a": "x"}], codec=codec)
     assert read.metadata.row_group(0).column(0).compression == name
+
+
+def test_readers_find_the_least_and_the_greatest_of_all_but_bodies() -> None:
+    columns = [column("text", STRING), column("nested", NESTED), column("body", OBJECT)]
+    nested = [{"topic": "t", "partitions": [1]}]
+    group = written(columns, [{"text": "a", "nested": nested, "body": {"a": 1}}]).metadata.row_group(0)
+    leaves = [group.column(index) for index in range(group.num_columns)]
+    assert [leaf.path_in_schema for leaf in leaves if not leaf.is_stats_set] == ["body"]
+    assert len(leaves) == 4
+
+
+def test_pandas_is_not_loaded_until_somebody_wants_a_data_frame() -> None:
+    code = """
+import sys
+import kdissect.sinks.parquet
+import pyarrow as pa
+table = pa.table({"a": pa.array([1, None])})
+assert "pandas" not in sys.modules
+assert list(table.to_pandas()["a"].isna()) == [False, True]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

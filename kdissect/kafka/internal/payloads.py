@@ -18,6 +18,7 @@ from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
 
 if TYPE_CHECKING:
+    from kdissect.kafka.primitives import DecodeBudget
     from kdissect.kafka.schema import Field, Message
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
@@ -45,20 +46,25 @@ class Context(NamedTuple):
         protocol: of the group that they are about.
         compression_type: number of the codec that packed them.
         limits: bounds on what may come out of them.
+        budget: what all of it may take in memory; None: each as much as the messages of an exchange.
     """
 
     protocol: GroupProtocol = UNKNOWN
     compression_type: int = 0
     limits: Limits = DEFAULT
+    budget: DecodeBudget | None = None
 
     def within(self, struct: Body) -> Context:
         """The same inside a struct, which may say more."""
         compression_type = struct.get("compression_type", self.compression_type)
-        return Context(self.protocol.within(struct), compression_type, self.limits)
+        return Context(self.protocol.within(struct), compression_type, self.limits, self.budget)
 
 
 def open_payloads(
-    exchange: Exchange, protocols: GroupProtocols | None = None, limits: Limits = DEFAULT
+    exchange: Exchange,
+    protocols: GroupProtocols | None = None,
+    limits: Limits = DEFAULT,
+    budget: DecodeBudget | None = None,
 ) -> list[Anomaly]:
     """Open what is inside the bodies of a decoded exchange, in place.
 
@@ -66,6 +72,7 @@ def open_payloads(
         exchange: with its bodies and layouts.
         protocols: what earlier exchanges told about groups; learns from this one.
         limits: bounds on what comes out.
+        budget: what is left of the one that the bodies were decoded with.
 
     Returns:
         What could not be opened though it should.
@@ -80,7 +87,7 @@ def open_payloads(
         ("response", exchange.response, exchange.response_layout),
     ):
         if body is not None and layout is not None and carries_payloads(layout.message):
-            context = Context(protocol, limits=limits)
+            context = Context(protocol, limits=limits, budget=budget)
             anomalies += open_body(layout.message, body, context, where)
     return anomalies
 
@@ -141,7 +148,7 @@ def _decode(
             anomalies.append(metrics._replace(where=where))
             return None
         return Embedded(data, metrics)
-    opened = _opened(role, data, context.protocol)
+    opened = _opened(role, data, context.protocol, context.budget)
     if opened is None:
         if (message := _expected(role, context.protocol)) is not None:
             anomalies.append(Anomaly("malformed_payload", where, f"{len(data)} bytes are no {message}"))
@@ -155,30 +162,32 @@ def _expected(role: str, protocol: GroupProtocol) -> str | None:
     return _OF_MEMBERS.get((protocol.type or "", role))
 
 
-def _opened(role: str, data: bytes, protocol: GroupProtocol) -> Opened | None:
+def _opened(role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None) -> Opened | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
-        return _of_member(role, data, protocol)
+        return _of_member(role, data, protocol, budget)
     if role not in (_SUBSCRIPTION_DATA, _ASSIGNMENT_DATA):
-        return read_versioned(schema.embedded(role), data)
+        return read_versioned(schema.embedded(role), data, budget=budget)
     if protocol.name == _STREAMS:
-        return read_self_versioned(schema.embedded(_STREAMS_DATA[role]), data)
+        return read_self_versioned(schema.embedded(_STREAMS_DATA[role]), data, budget)
     if protocol.name == _STICKY:
-        return _sticky(data)
+        return _sticky(data, budget)
     if protocol.name == _COOPERATIVE:
         # librdkafka sends what it sends for sticky, and hands it out again with assignments.
         generation = schema.embedded("CooperativeStickyAssignorUserData")
-        return read(generation, 0, data, exact=True) or _sticky(data)
+        return read(generation, 0, data, exact=True, budget=budget) or _sticky(data, budget)
     return None
 
 
-def _sticky(data: bytes) -> Opened | None:
+def _sticky(data: bytes, budget: DecodeBudget | None) -> Opened | None:
     """No version stands in front, so Kafka tries them; kafka-python 3 puts one there."""
     message = schema.embedded("StickyAssignorUserData")
-    bare = read(message, 1, data, exact=True) or read(message, 0, data, exact=True)
-    return bare or read_versioned(message, data, exact=True)
+    for version in (1, 0):
+        if opened := read(message, version, data, exact=True, budget=budget):
+            return opened
+    return read_versioned(message, data, exact=True, budget=budget)
 
 
-def _of_member(role: str, data: bytes, protocol: GroupProtocol) -> Opened | None:
+def _of_member(role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None) -> Opened | None:
     """What a member says or is told; where nobody said in which protocol, only what is a consumer's to the
     last byte.
     """
@@ -187,4 +196,4 @@ def _of_member(role: str, data: bytes, protocol: GroupProtocol) -> Opened | None
         return None
     known = protocol.type is not None
     newest = known and protocol.type == CONSUMER
-    return read_versioned(schema.embedded(name), data, newest=newest, exact=not known)
+    return read_versioned(schema.embedded(name), data, newest=newest, exact=not known, budget=budget)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.errors import DecodeError, SchemaError
 from kdissect.kafka import primitives, schema
 from kdissect.kafka.compiler import decoder
+from kdissect.kafka.primitives import DecodeBudget
 
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Draft, Message
@@ -53,6 +54,7 @@ def read(
     *,
     told: int | None = None,
     exact: bool = False,
+    budget: DecodeBudget | None = None,
 ) -> Opened | None:
     """Read a body, None where no layout of the version fits.
 
@@ -63,13 +65,15 @@ def read(
         pos: where the body begins.
         told: the version that the prefix has, where the layout is an older one.
         exact: refuse bytes behind the body; else they become ``_left_over``.
+        budget: what the body may take in memory; None: as much as the messages of an exchange.
     """
+    budget = budget or DecodeBudget()
     if version not in message.versions:
         return None
     rest: tuple[Body, int] | None = None
     for draft in (None, *(draft for draft in message.drafts if version in draft.versions)):
         try:
-            body, end = decoder(message, version, draft)(data, pos)
+            body, end = decoder(message, version, draft)(data, pos, budget)
         except DecodeError:
             continue
         if end == len(data):
@@ -84,7 +88,12 @@ def read(
 
 
 def read_versioned(
-    message: Message, data: bytes, *, newest: bool = False, exact: bool = False
+    message: Message,
+    data: bytes,
+    *,
+    newest: bool = False,
+    exact: bool = False,
+    budget: DecodeBudget | None = None,
 ) -> Opened | None:
     """Read v16; ``newest``: versions above the newest one that is known have its fields too, and more behind
     them.
@@ -93,15 +102,15 @@ def read_versioned(
         return None
     told: int = _INT16.unpack_from(data)[0]
     version = min(told, message.versions.last) if newest else told
-    return read(message, version, data, _INT16.size, told=told, exact=exact)
+    return read(message, version, data, _INT16.size, told=told, exact=exact, budget=budget)
 
 
-def read_self_versioned(message: Message, data: bytes) -> Opened | None:
+def read_self_versioned(message: Message, data: bytes, budget: DecodeBudget | None = None) -> Opened | None:
     """Read a body that begins with its version."""
     prefix = _INT32 if message.fields[0].type == "int32" else _INT16
     if len(data) < prefix.size:
         return None
-    return read(message, prefix.unpack_from(data)[0], data)
+    return read(message, prefix.unpack_from(data)[0], data, budget=budget)
 
 
 def read_key(family: str, data: bytes) -> Opened | None:

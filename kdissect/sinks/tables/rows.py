@@ -29,7 +29,7 @@ class TableRows:
     """Makes the rows.
 
     Args:
-        tables: names of those that are wanted.
+        tables: names of those that are wanted; exchanges come last.
         log: knows the connections; it is told of every exchange.
         records: finds the records of an exchange, for their table.
         limits: bounds.
@@ -49,14 +49,14 @@ class TableRows:
         self.log = log
         self.every_connection = every_connection
         makers: dict[str, Maker] = {
-            "exchanges": lambda exchange: (exchange,),
             "records": lambda exchange: records.whole((exchange,)),
             "partitions": partitions.rows,
             "groups": groups.rows,
             "topic_ids": others.TopicIds(limits).rows,
             "anomalies": others.anomalies_of,
+            "exchanges": lambda exchange: (exchange,),  # last: its files may let go of the bodies
         }
-        self._makers = [(name, makers[name]) for name in tables if name in makers]
+        self._makers = [(name, make) for name, make in makers.items() if name in tables]
 
     def feed(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds."""

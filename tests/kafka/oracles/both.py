@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.kafka.compiler import decoder, encoder
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ RENAMED = {
 
 def check(message: Message, version: int, raw: bytes, expected: Body, *, canonical: bool = True) -> None:
     """``raw`` is ``expected``, whole, to compiled code, to the walker and to our encoder."""
-    body, end = decoder(message, version)(raw, 0)
+    body, end = decoder(message, version)(raw, 0, DecodeBudget())
     walked = walk(message, version, raw)
     assert body == expected
     assert end == len(raw)
