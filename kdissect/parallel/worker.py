@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ROWS = 400  # of a batch; a few milliseconds of work
 _BYTES = 1 << 19  # of their frames
+_DECODED = 1 << 25  # of what they decode to; a batch with more is put together before the next one is made
 _PLACES = 100_000  # without a row: others wait to hear that there is none
 
 
@@ -84,9 +85,9 @@ class Worker:
         self._bytes_read = bytes_read
         self._dissection: Dissection
         self._rows = columns()
-        self._bytes = 0
+        self._bytes = self._decoded = 0
         self._until = 0
-        self._ahead: deque[int] = deque()
+        self._ahead: deque[tuple[int, int]] = deque()
         self._names: dict[str, str] = dict(RESERVED)
         self._open: dict[int, Item] = {}
         self._open_on: Counter[str] = Counter()
@@ -109,6 +110,8 @@ class Worker:
             items.reverse()
             while items:  # none is kept once its row is made: decoded, each may take most of the memory
                 self._add(place, items.pop())
+            if self._decoded >= _DECODED:
+                self._flush(place)
         self._flush(dissection.place, is_last=True)
         while self._open:
             self._listen()
@@ -154,6 +157,7 @@ class Worker:
         rows.decoded.append(item.decoded_bytes)
         rows.connections.append(connection)
         self._bytes += held
+        self._decoded += item.decoded_bytes
 
     def _is_known(self, told: Mentions) -> bool:
         names = self._names
@@ -164,19 +168,22 @@ class Worker:
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send what there is up to a place; wait until the others are not too far behind."""
-        rows, self._rows, self._bytes, self._until = self._rows, columns(), 0, until
         packets = self._dissection.counts["packets"]
-        self._send(Batch(until, rows, self._work.form, packets, self._bytes_read(), is_last))
-        self._ahead.append(until)
-        while self._heard() or len(self._ahead) > AHEAD:
+        self._send(Batch(until, self._rows, self._work.form, packets, self._bytes_read(), is_last))
+        self._ahead.append((until, self._decoded))
+        self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
+        while self._heard() or self._is_far_ahead():
             self._listen()
+
+    def _is_far_ahead(self) -> bool:
+        return len(self._ahead) > AHEAD or sum(decoded for _, decoded in self._ahead) > _DECODED
 
     def _listen(self) -> None:
         told = self._receive()
         if isinstance(told, Stop):
             raise Stopped
         assert isinstance(told, Told)
-        while self._ahead and self._ahead[0] <= told.until:
+        while self._ahead and self._ahead[0][0] <= told.until:
             self._ahead.popleft()
         self._names |= told.names
         while len(self._names) > self._limits.topic_names:

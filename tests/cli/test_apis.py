@@ -60,8 +60,8 @@ def test_one_version_as_the_guide_prints_it(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_compiled_source(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "apis", "--source", "Heartbeat", "4")
-    assert "def decode_HeartbeatRequest_v4(data, pos):" in done.lines
-    assert "def decode_HeartbeatResponse_v4(data, pos):" in done.lines
+    assert "def decode_HeartbeatRequest_v4(data, pos, budget):" in done.lines
+    assert "def decode_HeartbeatResponse_v4(data, pos, budget):" in done.lines
     compile(done.out, "source", "exec")
 
 
