@@ -13,10 +13,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader
 
 from kdissect.kafka import schema
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.compiler import collector, decoder, encoder
 from kdissect.kafka.fill import fill
 from kdissect.kafka.primitives import DecodeBudget
-from kdissect.kafka.uuids import uuid_text
 from kdissect.kafka.walker import walk
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kdissect.analysis.quality import Check
-from kdissect.analysis.summary.document import Summary
 from kdissect.cli.main import kdissect
-from kdissect.sinks import columnpage
-from kdissect.sinks.jsonschema import schema
-from kdissect.sinks.values import json_document
 from kdissect.spark.options import OPTIONS
+from kdissect.stats.document import Summary
+from kdissect.stats.quality import Check
+from kdissect.tables import column_page
+from kdissect.tables.json_schema import schema
+from kdissect.tables.values import json_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def pages() -> dict[Path, str]:
     """Every generated page, and what should stand in it."""
     return {
         FOLDER / "cli.md": cli_page(),
-        FOLDER / "columns.md": columnpage.markdown().rstrip() + "\n",
+        FOLDER / "columns.md": column_page.markdown().rstrip() + "\n",
         FOLDER / "source.md": source_page(),
         FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
         FOLDER / "check.schema.json": json_document(schema(Check)).decode(),

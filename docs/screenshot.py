@@ -14,10 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 
 from kdissect import dissect, open_capture
-from kdissect.analysis.pulse import Pulse
-from kdissect.analysis.summary.facts import Facts
-from kdissect.sinks.dashboard import Around, draw
-from kdissect.sinks.dashboardchoices import Choices
+from kdissect.stats.facts import Facts
+from kdissect.stats.pulse import Pulse
+from kdissect.text.dashboard import Around, Choices, draw
 
 FOLDER = Path(__file__).parent
 SAMPLES = ("kafka-4-cluster", "kafka-4-storm", "kafka-4-lag", "kafka-4-habits")

@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kdissect.analysis.summary.document import Summary
-    from kdissect.analysis.summary.summarizer import summarize
     from kdissect.capture.reader import Capture, open_capture
     from kdissect.errors import CaptureError, KdissectError
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Exchange, Packet
     from kdissect.pipeline import Dissection, dissect
+    from kdissect.stats.document import Summary
+    from kdissect.stats.summarizer import summarize
 
 __version__ = "0.1.0"
 
@@ -44,8 +44,8 @@ _HOMES = {
     "Capture": "kdissect.capture.reader",
     "dissect": "kdissect.pipeline",
     "Dissection": "kdissect.pipeline",
-    "summarize": "kdissect.analysis.summary.summarizer",
-    "Summary": "kdissect.analysis.summary.document",
+    "summarize": "kdissect.stats.summarizer",
+    "Summary": "kdissect.stats.document",
     "Packet": "kdissect.model",
     "Exchange": "kdissect.model",
     "Anomaly": "kdissect.model",

@@ -202,149 +202,149 @@ class Limits:
 
     pending_requests: int = _bound(
         4096,
-        "analysis, pairing",
+        "exchanges, pairing",
         "Requests of one connection that wait: max.in.flight.requests.per.connection is 5 by default and "
         "rarely above 1000.",
     )
     pending_bytes: int = _bound(
         24 * MIB,
-        "analysis, pairing",
+        "exchanges, pairing",
         "Their frames. Past it the oldest lose their bodies, and wait on: five of max.request.size (1 MiB by "
         "default) are in flight as a rule.",
     )
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
-        "analysis, pairing",
+        "exchanges, pairing",
         "A request that waited longer has been given up by every client (delivery.timeout.ms is 2 minutes).",
     )
     held_bytes_in_all: int = _bound(
         32 * MIB,
-        "analysis, pairing",
+        "exchanges, pairing",
         "All connections together: incomplete frames, searches, requests that wait. Past it, the connection "
         "that was silent for longest lets go of bodies, then of what waits.",
     )
 
     order_rows: int = _bound(
         20_000,
-        "analysis, ordering",
+        "exchanges, ordering",
         "Exchanges held back while a connection waits for a late segment, a quarter of a second as a rule.",
     )
-    order_bytes: int = _bound(16 * MIB, "analysis, ordering", "Their frames.")
+    order_bytes: int = _bound(16 * MIB, "exchanges, ordering", "Their frames.")
     order_age_ns: int = _bound(
         10 * MINUTE_NS,
-        "analysis, ordering",
+        "exchanges, ordering",
         "How long one is held back. In a file a deadline passes sooner; live haste is worth more than order.",
     )
 
     topic_names: int = _bound(
         200_000,
-        "analysis, naming",
+        "exchanges, names",
         "Topics of a cluster: 200,000 partitions was the ZooKeeper ceiling.",
     )
-    naming_window_ns: int = _bound(2 * SECOND_NS, "analysis, naming", "How long a row waits for a name.")
-    naming_rows: int = _bound(10_000, "analysis, naming", "Rows that wait.")
-    naming_bytes: int = _bound(48 * MIB, "analysis, naming", "Their frames, and what these decode to.")
+    naming_window_ns: int = _bound(2 * SECOND_NS, "exchanges, names", "How long a row waits for a name.")
+    naming_rows: int = _bound(10_000, "exchanges, names", "Rows that wait.")
+    naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Their frames, and what these decode to.")
 
     unique_records: int = _bound(
         200_000,
-        "analysis, records shown once",
+        "query, records shown once",
         "A record is fetched soon after it was produced as a rule; some 250 bytes are kept of each.",
     )
     snapshots: int = _bound(
         100,
-        "analysis, snapshots",
+        "exchanges, snapshots",
         "Snapshots of the metadata log of which a slice is missing yet: a broker fetches one at a time.",
     )
     snapshot_bytes: int = _bound(
         32 * MIB,
-        "analysis, snapshots",
+        "exchanges, snapshots",
         "Bytes behind the last whole batch of their slices: a batch of that log has 8 MiB at most.",
     )
 
     summary_rows: int = _bound(
         2000,
-        "analysis, summary",
+        "stats, summary",
         "Rows of each of its tables; what comes later is counted together. A busy one takes 10 to 30 KB.",
     )
     summary_alike: int = _bound(
         4096,
-        "analysis, summary",
+        "stats, summary",
         "Kinds of exchanges that are counted together before they are added to rows: some 10 MB at most.",
     )
     fetch_session_partitions: int = _bound(
         200_000,
-        "analysis, summary",
+        "stats, summary",
         "Partitions of all fetch sessions (KIP-227): a broker keeps 1,000, of a few to thousands each.",
     )
     summary_group_events: int = _bound(
         5000,
-        "analysis, summary",
+        "stats, summary",
         "Of one group: a rebalance has two for each member, a heartbeat that is answered as usual has none.",
     )
     summary_group_events_in_all: int = _bound(
-        100_000, "analysis, summary", "Of all groups together, some 500 bytes each."
+        100_000, "stats, summary", "Of all groups together, some 500 bytes each."
     )
     summary_group_members: int = _bound(
-        20_000, "analysis, summary", "Member ids of all groups together; each client that starts makes one."
+        20_000, "stats, summary", "Member ids of all groups together; each client that starts makes one."
     )
     summary_group_partitions: int = _bound(
-        100_000, "analysis, summary", "Partitions for which groups commit offsets, some 300 bytes each."
+        100_000, "stats, summary", "Partitions for which groups commit offsets, some 300 bytes each."
     )
     summary_transaction_events: int = _bound(
         5000,
-        "analysis, summary",
+        "stats, summary",
         "Of one transactional id, some 400 bytes each: past it the older half is added up.",
     )
-    summary_intervals: int = _bound(10_000, "analysis, summary", "Pieces of time: a week in minutes.")
+    summary_intervals: int = _bound(10_000, "stats, summary", "Pieces of time: a week in minutes.")
 
     pulse_rows: int = _bound(
         500,
-        "analysis, pulse",
+        "stats, pulse",
         "Rows of each table of what happens now, some KB each; what is silent makes room within a minute.",
     )
     pulse_group_events: int = _bound(
         100,
-        "analysis, pulse",
+        "stats, pulse",
         "Of one group, to tell what started its last rebalance: twice its members, some 500 bytes each.",
     )
     pulse_partitions: int = _bound(
         20_000,
-        "analysis, pulse",
+        "stats, pulse",
         "Ends of partitions, offsets that groups committed, group members, 200 bytes each; the one that was "
         "heard of last stays.",
     )
     metric_labels: int = _bound(
         500,
-        "analysis, pulse",
+        "stats, pulse",
         "Topics, clients and groups with metrics of their own, each a time series that a server keeps for "
         "weeks; what comes later is counted together.",
     )
 
     surveyed_ends: int = _bound(
         1000,
-        "analysis, check",
+        "stats, check",
         "Ends of connections that are not Kafka's, and unknown versions: whoever reads the list needs a few.",
     )
     export_rows: int = _bound(
         20_000,
-        "sinks, export",
+        "tables, export",
         "Rows of a Parquet row group: readers skip and share them, and each takes some hundred bytes to MB.",
     )
     export_bytes: int = _bound(
         16 * MIB,
-        "sinks, export",
+        "tables, export",
         "Rows of one table that are held for Parquet; past it they are written as smaller row groups.",
     )
     export_files: int = _bound(
         32,
-        "sinks, export",
+        "tables, export",
         "Files of one table that are open at once: partitions by day and api. The one that was idle for "
         "longest is finished, and another one begun if it must.",
     )
 
     export_listed: int = _bound(
         20_000,
-        "sinks, export",
+        "tables, export",
         "Files of one table that its manifest names, the latest: ten weeks of a live export with five "
         "minutes a file. Of those before it tells how many, their rows and bytes.",
     )

@@ -295,7 +295,8 @@ class Exchange:
         request_layout, response_layout: which layout decoded the body (kafka/bodies.py Layout), None where
             none did.
         decoded_bytes: what the bodies take in memory, as an estimate; 0 until they are decoded.
-        topic_names: topic id -> name for the ids in this exchange that were taught (analysis/naming.py).
+        topic_names: topic id -> name for the ids in this exchange whose name was learned
+            (exchanges/topic_names.py).
     """
 
     connection: ConnectionInfo

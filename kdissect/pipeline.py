@@ -4,12 +4,12 @@
       Segment     net/tcp.py               link layer, IP, fragments, TCP header
         Data | Gap  net/connection.py        each direction's bytes in order, each once
           Frame       kafka/framing.py         int32 size + payload
-            Exchange    analysis/dialogue.py     requests paired with responses by correlation id
-                          analysis/ordering.py     in order of completion over all connections
+            Exchange    exchanges/dialogue.py     requests paired with responses by correlation id
+                          exchanges/ordering.py     in order of completion over all connections
                           kafka/bodies.py          headers and bodies decoded by api key and version
                           kafka/internal/          payloads inside them opened
-                          analysis/naming.py       topic ids become names
-              sinks/      lines, trees, JSON lines, CSV
+                          exchanges/topic_names.py       topic ids become names
+              tables/, text/   typed rows, lines, trees
 
 Every stage is a class with ``feed`` and ``close``, holds no more than limits.py says, and knows no stage but
 the one below.
@@ -18,16 +18,13 @@ the one below.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from kdissect.analysis.dialogue import Dialogue
-from kdissect.analysis.holdings import Holdings
-from kdissect.analysis.naming import NONE, Mentions, Naming, mentions
-from kdissect.analysis.ordering import Ordering
-from kdissect.analysis.over import Over
+from kdissect.exchanges.dialogue import Dialogue, Holdings
+from kdissect.exchanges.ordering import Ordering, Over
+from kdissect.exchanges.topic_names import NONE, Mentions, Naming, mentions
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.internal.groups import GroupProtocols
-from kdissect.kafka.internal.payloads import open_payloads
+from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Exchange, Lull, Packet, Segment, Stretch
@@ -38,12 +35,19 @@ from kdissect.net.tcp import Segments
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kdissect.analysis.learned import LearnedFacts
-    from kdissect.analysis.survey import Survey
     from kdissect.capture.trail import Trail
+    from kdissect.exchanges.learned import LearnedFacts
     from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
-    from kdissect.net.share import Share
+    from kdissect.net.tcp import Share
+
+
+class CaptureObserver(Protocol):
+    """What is told of each connection at its end."""
+
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+        """Take a connection that is over; of its exchanges some may still be on their way."""
+
 
 Item: TypeAlias = Exchange | Over
 """What has a place in the order of the output."""
@@ -94,7 +98,7 @@ class Dissection:
         kafka_ports: Collection[int] = (),
         show_secrets: bool = False,
         trail: Trail | None = None,
-        survey: Survey | None = None,
+        survey: CaptureObserver | None = None,
         learned: LearnedFacts | None = None,
         share: Share | None = None,
     ) -> None:
@@ -281,7 +285,7 @@ def dissect(
     kafka_ports: Collection[int] = (),
     show_secrets: bool = False,
     trail: Trail | None = None,
-    survey: Survey | None = None,
+    survey: CaptureObserver | None = None,
     learned: LearnedFacts | None = None,
     share: Share | None = None,
 ) -> Dissection:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.carried import carried, open_carried
+from kdissect.exchanges.partition_records import carried, open_carried
 from kdissect.kafka.records import RecordData
-from tests.exchanges import exchange
+from tests.made_exchanges import exchange
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.analysis.carried import CarriedRecord, OpenBatch
+    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
     from kdissect.model import Exchange
 
 SNAPSHOT_ID = {"end_offset": 90, "epoch": 3}

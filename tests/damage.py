@@ -14,7 +14,7 @@ from kdissect.model import Data, Endpoint
 from kdissect.net.connection import Connections
 from kdissect.net.tcp import Segments, endpoints
 from kdissect.pipeline import dissect
-from kdissect.sinks.jsonlines import JsonLines
+from kdissect.tables.lines import JsonLines
 from tests.segments import MILLISECOND, SYN, ipv4, ipv6, link, tcp
 
 if TYPE_CHECKING:

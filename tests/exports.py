@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import zstandard
 
-from kdissect.analysis.connectionlog import ConnectionLog
-from kdissect.analysis.recordfilters import RecordFilter, Wanted
-from kdissect.analysis.records import Records
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.pipeline import dissect
-from kdissect.sinks.export import Export
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.parquet import ParquetFormat
-from kdissect.sinks.rowfiles import JsonFormat
-from kdissect.sinks.tablefiles import TableFiles
-from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.types import BINARY, DATE, OBJECT, TIMESTAMP
+from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.records import Records
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables.columns import BINARY, DATE, OBJECT, TIMESTAMP
+from kdissect.tables.export import Export
+from kdissect.tables.lines import JsonLines
+from kdissect.tables.parquet import ParquetFormat
+from kdissect.tables.rows import TABLES
+from kdissect.tables.table_files import JsonFormat, TableFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.limits import Limits
     from kdissect.model import Packet
-    from kdissect.sinks.rowfiles import Format
-    from kdissect.sinks.tables.form import Table
-    from kdissect.sinks.types import Type
+    from kdissect.tables.columns import Type
+    from kdissect.tables.form import Table
+    from kdissect.tables.table_files import Format
 
 Row = dict[str, Any]
 

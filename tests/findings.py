@@ -13,9 +13,9 @@ from tests.record_batches import Item, batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.analysis.summary.facts import Facts
-    from kdissect.analysis.summary.findings.rule import Rule
-    from kdissect.analysis.summary.findingsdocument import FindingRow
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import Rule
 
 
 def found(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:

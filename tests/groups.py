@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.summary.facts import Facts
-from kdissect.analysis.summary.groups import Groups
-from kdissect.analysis.summary.groupstories import stories
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded
-from tests.exchanges import START_NS, connection, exchange
+from kdissect.stats.facts import Facts
+from kdissect.stats.groups import Groups, stories
+from tests.made_exchanges import START_NS, connection, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kdissect.analysis.summary.groupsdocument import GroupStory
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
+    from kdissect.stats.document import GroupStory
 
 SECOND_NS = 1_000_000_000
 MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 79, 25, 27, 110

@@ -16,11 +16,11 @@ from random import Random
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kdissect.cli.limiting import to_limits
+from kdissect.cli.options import to_limits
 from kdissect.model import Interface, Packet
 from kdissect.pipeline import dissect
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.shortcomings import shortcomings
+from kdissect.tables.lines import JsonLines
+from kdissect.text.loss_report import shortcomings
 from tests.frames import FETCH, METADATA, PRODUCE, heartbeat_answers, heartbeats, request, response
 from tests.peak import peak_kib
 from tests.segments import ACK, FIN, PSH, START_NS, SYN

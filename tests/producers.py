@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.summary.facts import Facts
 from kdissect.kafka.records import RecordData
-from tests.exchanges import START_NS, connection, exchange
+from kdissect.stats.facts import Facts
+from tests.made_exchanges import START_NS, connection, exchange
 from tests.record_batches import CONTROL, TRANSACTIONAL, Item, batch
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.pulse import Pulse
-from kdissect.analysis.summary.facts import Facts
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from tests.exchanges import START_NS, connection
+from kdissect.stats.facts import Facts
+from kdissect.stats.pulse import Pulse
 from tests.groups import join, sync
+from tests.made_exchanges import START_NS, connection
 from tests.producers import told
 from tests.record_batches import Item, batch
 

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from kdissect.capture.write import PcapngWriter
 from kdissect.limits import DEFAULT, Limits
-from kdissect.sinks import manifest
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark import decode, parts
 from kdissect.spark.parts import Job
 from kdissect.spark.ranges import find_ranges
 from kdissect.spark.shuffle import ORDER, bundled
+from kdissect.tables import manifest
+from kdissect.tables.rows import TABLES
 from tests.exports import json_rows
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.planning import plan
 from kdissect.spark.reading import read
+from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.capture.section import Section
+from kdissect.capture.pcapng import Section
 from kdissect.cli.terminal import FAILED, OK
 from kdissect.errors import DEBUG
-from kdissect.sinks.tables import others
-from kdissect.sinks.tables.rows import TableRows
+from kdissect.tables import others
+from kdissect.tables.rows import TableRows
 from tests.captures import counters, pcapng
 from tests.cli.running import run, talk, write
 from tests.exports import json_rows
@@ -165,9 +165,9 @@ def test_a_traceback_is_there_for_those_who_want_it(
 
 LIVE = """
 import sys
-from kdissect.capture.section import Section
+from kdissect.capture.pcapng import Section
 from kdissect.cli.main import main
-from kdissect.sinks.tables.rows import TableRows
+from kdissect.tables.rows import TableRows
 if sys.argv.pop(1) == "reader":
     Section._add_statistics = lambda *_: [][0]
 else:

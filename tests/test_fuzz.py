@@ -16,7 +16,7 @@ from kdissect import dissect
 from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
 from kdissect.net.tcp import Segments, endpoints
-from kdissect.sinks.jsonlines import JsonLines
+from kdissect.tables.lines import JsonLines
 from tests.segments import ipv4, link, tcp
 from tests.test_mutations import mutated
 from tests.test_pipeline import talk

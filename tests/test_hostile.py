@@ -14,20 +14,19 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client import generate_latest
 
 from kdissect import dissect, open_capture
-from kdissect.analysis.pulse import Pulse
-from kdissect.analysis.summary.facts import Facts
-from kdissect.analysis.summary.traffic import BY
+from kdissect.cli.live import Recap
 from kdissect.cli.main import main
-from kdissect.cli.recap import Recap
 from kdissect.cli.terminal import USAGE
 from kdissect.kafka import apis, schema
 from kdissect.kafka.layout import layout, split
 from kdissect.limits import DEFAULT
-from kdissect.sinks.dashboard import Around, draw
-from kdissect.sinks.dashboardchoices import Choices
-from kdissect.sinks.dashboardpanes import PANES
-from kdissect.sinks.metrics import Metrics
-from kdissect.sinks.printable import printable
+from kdissect.phrases import printable
+from kdissect.stats.facts import Facts
+from kdissect.stats.pulse import Pulse
+from kdissect.stats.traffic import BY
+from kdissect.text.dashboard import Around, Choices, draw
+from kdissect.text.dashboard_panes import PANES
+from kdissect.text.metrics import Metrics
 from tests.captures import enhanced, interface, section
 from tests.cli.running import Screen, run
 from tests.frames import (

@@ -20,10 +20,10 @@ VERSION = "from kdissect.cli.main import main; main(['--version'])"
 HEAVY = {"scapy", "pyspark", "pyarrow", "pandas", "numpy", "rich", "re2", "confluent_kafka"}
 
 # What --help and --version have no use for: rooms where bytes are worked on, and what commands are made of.
-ROOMS = ("analysis", "capture", "kafka", "net", "sinks", "spark", "pipeline")
+ROOMS = ("capture", "exchanges", "kafka", "net", "query", "spark", "stats", "tables", "text", "pipeline")
 WORK = tuple(f"kdissect.{name}" for name in (*ROOMS, *(f"cli.{command}" for command in COMMANDS)))
 # But an error message may have text of somebody else in it, and goes through this.
-SAFE_TEXT = {"kdissect.sinks", "kdissect.sinks.printable"}
+SAFE_TEXT = {"kdissect.phrases"}
 
 _LIST_MODULES = "\nimport json, sys\nsys.stderr.write(json.dumps(sorted(sys.modules)))"
 

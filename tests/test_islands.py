@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from kdissect import pipeline
 from kdissect.limits import DEFAULT
 from kdissect.model import Lull
-from kdissect.net.share import Share
-from kdissect.net.tcp import Segments, reversed_ends
+from kdissect.net.tcp import Segments, Share, reversed_ends
 from kdissect.pipeline import dissect
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES

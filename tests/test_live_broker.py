@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture
-from kdissect.analysis import content
 from kdissect.anomalies import CATALOGUE, ERROR
+from kdissect.exchanges import content
 from kdissect.kafka.codes import error_name
 from kdissect.kafka.records import RecordData
 from kdissect.model import UNANSWERED, Embedded, Exchange

@@ -17,11 +17,10 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.compiler import encoder
 from kdissect.kafka.headers import read_request_header, response_header_version
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
-from kdissect.sinks.csvlines import CsvLines
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.table import Table
-from kdissect.sinks.times import Times
-from kdissect.sinks.tree import Tree
+from kdissect.tables.lines import CsvLines, JsonLines
+from kdissect.text.style import Times
+from kdissect.text.table import Table
+from kdissect.text.tree import Tree
 from tests.captures import pcap
 from tests.frames import frame, request_payload
 from tests.kafka.random_bodies import cases, random_body, rpc_messages

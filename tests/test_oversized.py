@@ -16,8 +16,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import read_request_header, response_body_pos
-from kdissect.kafka.internal.groups import GroupProtocol
-from kdissect.kafka.internal.payloads import Context, open_body
+from kdissect.kafka.internal.payloads import Context, GroupProtocol, open_body
 from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes, put_uvarint
 from kdissect.kafka.walker import walk
 from tests.captures import pcap

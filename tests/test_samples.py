@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture
-from kdissect.analysis import content
+from kdissect.exchanges import content
 from kdissect.kafka.codes import error_name
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, UNANSWERED, Exchange
 from kdissect.net.tcp import Segments

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from kdissect.cli.main import kdissect
 from kdissect.kafka import secrets
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables.rows import TABLES
 from tests.captures import pcap
 from tests.exports import part
 from tests.frames import (

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture, summarize
-from kdissect.analysis.summary.summarizer import PARTS
+from kdissect.stats.summarizer import PARTS
 from samples.golden import captures, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.analysis.summary.document import Summary
-    from kdissect.analysis.summary.findingsdocument import FindingRow
-    from kdissect.analysis.summary.groupsdocument import GroupStory
-    from kdissect.analysis.summary.lagdocument import LagRow
+    from kdissect.stats.document import FindingRow, GroupStory, LagRow, Summary
 
 SAMPLES = {name_of(path): path for path in captures()}
 # Nothing went wrong when these were recorded: groups of both protocols and of both kinds of rebalance,

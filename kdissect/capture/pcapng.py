@@ -1,24 +1,344 @@
-"""A pcapng file -> ``Stretch``, in one pass. Holds the window and the interfaces of the current section.
+"""What stands between the packets of a pcapng file -> byte order, interfaces, clocks, statistics.
 
-Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
+Holds the interfaces of the current section, at most ``limits.interfaces``.
 
-This file reads the packets; section.py reads what stands between them.
+    a block: type u32 | total length u32 | body, padded to four bytes | total length again
+    an option: code u16 | length u16 | value, padded to four bytes; code 0 ends the list
+
+A section header block tells the byte order of all that follows it; interfaces are numbered from 0 within a
+section. What holds no packet is skipped: name resolution, decryption secrets, custom and unknown blocks.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.section import ENHANCED_PACKET, LEAST_BYTES, NO_CLOCK, SECTION, SIMPLE_PACKET, Section
-from kdissect.capture.source import one_by_one
-from kdissect.model import Lull, Stretch
+from kdissect.capture.source import BYTE_ORDERS, Form, InterfaceStatistics, Source, one_by_one
+from kdissect.errors import CaptureError
+from kdissect.limits import MIB, MOST_COUNT
+from kdissect.model import Interface, Lull, Stretch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from kdissect.capture.source import Source
     from kdissect.capture.window import Window
     from kdissect.model import Packet
+
+
+SECTION = 0x0A0D0D0A
+INTERFACE = 1
+OBSOLETE_PACKET = 2
+SIMPLE_PACKET = 3
+STATISTICS = 5
+ENHANCED_PACKET = 6
+BYTE_ORDER_MAGIC = 0x1A2B3C4D
+
+# Bytes of a block whatever it holds: type and both lengths, then the fixed part of the body.
+HEAD_BYTES = 12
+LEAST_BYTES = {
+    SECTION: 28,
+    INTERFACE: 20,
+    OBSOLETE_PACKET: 32,
+    SIMPLE_PACKET: 16,
+    STATISTICS: 24,
+    ENHANCED_PACKET: 32,
+}
+# Beyond the packet: comments, hashes and verdicts are options in the same block.
+OPTIONS_BYTES = 1 * MIB
+
+INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
+RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
+APPLICATION = 4  # of a section: what wrote it
+
+# What 64 bits of nanoseconds can tell (1677 to 2262): tables and files that times go to have such columns.
+_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
+_ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
+# systemd journal entries, custom blocks that may be copied or not.
+_NUMBERED = (9, 0xBAD, 0x40000BAD)
+_PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
+
+
+class Clock(NamedTuple):
+    """An interface and how its ticks become nanoseconds.
+
+    Attributes:
+        number: of the interface in its section.
+        interface: the interface itself.
+        tick_ns: whole nanoseconds of a tick.
+        plain_below: upper halves of a tick count below this need no more than a multiplication. 0 where a
+            tick is not a whole number of nanoseconds, or the interface has an offset.
+        per_second: ticks of a second.
+        offset_ns: what is to be added to all times of this interface.
+    """
+
+    number: int
+    interface: Interface
+    tick_ns: int
+    plain_below: int
+    per_second: int
+    offset_ns: int
+
+
+class Section:
+    """Walks the blocks of a window; its interfaces and byte order are those that hold at the block reached.
+
+    Attributes:
+        word: reads the 32-bit word at a position.
+        enhanced: reads the seven words before the bytes of an enhanced packet block.
+        cut: where the block begins that the stream ended in; None when it ended between two blocks.
+        cut_packet: whether that block held a packet.
+    """
+
+    def __init__(self, window: Window, source: Source) -> None:
+        self._window = window
+        self._source = source
+        self._clocks: list[Clock] = []
+        self._interfaces_before = 0
+        self._passed = 0
+        self._time_warned = False
+        self.cut: str | None = None
+        self.cut_packet = False
+        self._set_order("<")
+
+    def _set_order(self, order: str) -> None:
+        self._order = order
+        self.word = struct.Struct(order + "I").unpack_from
+        self.enhanced = struct.Struct(order + "7I").unpack_from
+        self._head = struct.Struct(order + "2I").unpack_from
+        self._option = struct.Struct(order + "2H").unpack_from
+
+    def next_packet(self, pos: int) -> tuple[int, int, int] | None:
+        """Take in all blocks from ``pos`` to the next one with a packet.
+
+        Returns:
+            Its type, its place in the window, which holds all of it, and how many blocks were passed that
+            Wireshark numbers like packets; None at the end of the stream, and where it waits for more: to be
+            asked again from 0.
+        """
+        window = self._window
+        passed, self._passed = self._passed, 0
+        while True:
+            if len(window.data) - pos < HEAD_BYTES:
+                if not window.more(pos, HEAD_BYTES):
+                    self._passed = passed
+                    self.cut = window.place(0) if window.data else None
+                    return None
+                pos = 0
+            if window.data[pos : pos + 4] == SECTION.to_bytes(4, "big"):
+                self._begin(pos)
+            kind, total = self._head(window.data, pos)
+            if total < LEAST_BYTES.get(kind, HEAD_BYTES):
+                raise self._fault(f"a block of type {kind} has an impossible length of {total} bytes", pos)
+            if kind not in LEAST_BYTES:
+                if not self._skip(pos, total):
+                    return None
+                passed += kind in _NUMBERED
+                pos = 4
+                continue
+            if total > self._source.limits.packet_bytes + OPTIONS_BYTES:
+                raise self._fault(f"a block claims {total} bytes, too many to be true", pos)
+            if len(window.data) - pos < total:
+                if not window.more(pos, total):
+                    self._passed = passed
+                    self.cut, self.cut_packet = window.place(0), kind in _PACKET_KINDS
+                    return None
+                pos = 0
+            if kind == ENHANCED_PACKET:
+                return kind, pos, passed
+            self._check_end(pos + total - 4, total, window.place(pos))
+            if kind in _PACKET_KINDS:
+                return kind, pos, passed
+            if kind == SECTION:
+                self._check_version(pos)
+                self._describe(pos, total)
+            elif kind == INTERFACE:
+                self._add_interface(pos, total)
+            else:
+                self._add_statistics(pos, total)
+            pos += total
+
+    def _begin(self, pos: int) -> None:
+        """A section header: what follows is in its byte order, and of its interfaces only."""
+        order = _ORDERS.get(self._window.data[pos + 8 : pos + 12])
+        if order is None:
+            raise self._fault("a section header without a byte order", pos)
+        self._set_order(order)
+        self._interfaces_before += len(self._clocks)
+        self._clocks = []
+
+    def _check_version(self, pos: int) -> None:
+        major, minor = struct.unpack_from(self._order + "2H", self._window.data, pos + 12)
+        if major != 1:
+            raise self._fault(f"pcapng version {major}.{minor} is not known", pos)
+
+    def _describe(self, pos: int, total: int) -> None:
+        """The first section stands for the file."""
+        if self._source.form is None:
+            application = _text(self._options(pos + 24, pos + total - 4).get(APPLICATION, b""))
+            self._source.form = Form("pcapng", BYTE_ORDERS[self._order], application)
+
+    def _skip(self, pos: int, total: int) -> bool:
+        """Pass a block without holding it, so that the window stands behind it at 4."""
+        window = self._window
+        begin = window.place(pos)
+        window.more(pos, 0)
+        if not (window.skip(total - 4) and window.wait_for(4)):
+            self.cut = begin
+            return False
+        self._check_end(0, total, begin)
+        return True
+
+    def _check_end(self, pos: int, total: int, begin: str) -> None:
+        (again,) = self.word(self._window.data, pos)
+        if again != total:
+            raise CaptureError(f"a block begins with length {total} and ends with length {again}, at {begin}")
+
+    def _fault(self, text: str, pos: int) -> CaptureError:
+        return CaptureError(f"{text}, at {self._window.place(pos)}")
+
+    # The interfaces
+
+    def _add_interface(self, pos: int, total: int) -> None:
+        index = len(self._clocks)
+        if index >= self._source.limits.interfaces:
+            raise self._fault(f"more than {index} interfaces in one section", pos)
+        link_type, snaplen = struct.unpack_from(self._order + "H2xI", self._window.data, pos + 8)
+        options = self._options(pos + 16, pos + total - 4)
+        name = _text(options.get(INTERFACE_NAME, b""))
+        interface = Interface(
+            self._source.called(name), self._interfaces_before + index, link_type, snaplen, name
+        )
+        resolution = options.get(INTERFACE_RESOLUTION, b"\x06")[:1]
+        offset = options.get(INTERFACE_OFFSET, b"")
+        offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
+        made = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
+        self._clocks.append(made)
+        self._source.describe(interface, made.per_second)
+
+    def _add_statistics(self, pos: int, total: int) -> None:
+        (index,) = self.word(self._window.data, pos + 8)
+        if index >= len(self._clocks):
+            self._source.warn(
+                f"counters of an interface that was not described, at {self._window.place(pos)}"
+            )
+            return
+        statistics = self._source.statistics
+        interface = self._clocks[index].interface
+        if interface in statistics or len(statistics) < self._source.limits.interfaces:
+            options = self._options(pos + 20, pos + total - 4)
+            counters = (
+                options.get(code)
+                for code in (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
+            )
+            unpack = struct.Struct(self._order + "Q").unpack
+            statistics[interface] = InterfaceStatistics(
+                *(
+                    min(unpack(counter)[0], MOST_COUNT) if counter is not None and len(counter) == 8 else None
+                    for counter in counters
+                )
+            )
+
+    def _options(self, pos: int, end: int) -> dict[int, bytes]:
+        """Options of a block by code, the first of each, as far as they fit the block."""
+        data = self._window.data
+        options: dict[int, bytes] = {}
+        while pos + 4 <= end:
+            code, length = self._option(data, pos)
+            if code == 0:
+                break
+            value = pos + 4
+            if value + length > end:
+                self._source.warn(f"an option runs past the end of its block, at {self._window.place(pos)}")
+                break
+            options.setdefault(code, data[value : value + length])
+            pos = value + (length + 3 & ~3)
+        return options
+
+    # The packets
+
+    def clock(self, index: int, pos: int) -> Clock:
+        """The interface that the block at ``pos`` names by its number in the section."""
+        if index >= len(self._clocks):
+            known = len(self._clocks)
+            raise self._fault(f"a block names interface {index}, but {known} were described before it", pos)
+        return self._clocks[index]
+
+    def exact(self, clock: Clock, ticks: int) -> int:
+        """Time of any tick count, bounded to what 64 bits of nanoseconds hold."""
+        time_ns = ticks * 1_000_000_000 // clock.per_second + clock.offset_ns
+        bounded = min(max(time_ns, _EARLIEST_NS), _LATEST_NS)
+        if bounded != time_ns and not self._time_warned:
+            self._time_warned = True
+            self._source.warn("has times outside the years 1677 to 2262, shown as the nearest within them")
+        return bounded
+
+    def refused(self, pos: int, captured: int) -> CaptureError:
+        """Why the enhanced packet block at ``pos`` contradicts itself."""
+        _, total = self._head(self._window.data, pos)
+        if total < LEAST_BYTES[ENHANCED_PACKET]:
+            return self._fault(
+                f"a block of type {ENHANCED_PACKET} has an impossible length of {total} bytes", pos
+            )
+        if captured > min(total - LEAST_BYTES[ENHANCED_PACKET], self._source.limits.packet_bytes):
+            return self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
+        (again,) = self.word(self._window.data, pos + total - 4)
+        return self._fault(f"a block begins with length {total} and ends with length {again}", pos)
+
+    def simple(self, pos: int) -> tuple[Interface, bytes, int, int]:
+        """A simple packet block: interface, bytes, length on the wire, where the block ends.
+
+        Only the interface's snaplen tells how many bytes were captured; padding follows them.
+        """
+        data = self._window.data
+        _, total, length = struct.unpack_from(self._order + "3I", data, pos)
+        interface = self.clock(0, pos).interface
+        captured = min(length, total - LEAST_BYTES[SIMPLE_PACKET], interface.snaplen or length)
+        return interface, self._bytes(pos, pos + 12, captured), length, pos + total
+
+    def obsolete(self, pos: int) -> tuple[Clock, int, bytes, int, int]:
+        """An obsolete packet block: clock, tick count, bytes, length on the wire, where the block ends."""
+        data = self._window.data
+        total, index, high, low, captured, length = struct.unpack_from(self._order + "4xIH2x4I", data, pos)
+        if captured > total - LEAST_BYTES[OBSOLETE_PACKET]:
+            raise self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
+        return (
+            self.clock(index, pos),
+            high << 32 | low,
+            self._bytes(pos, pos + 28, captured),
+            length,
+            pos + total,
+        )
+
+    def _bytes(self, pos: int, start: int, captured: int) -> bytes:
+        if captured > self._source.limits.packet_bytes:
+            raise self._fault(f"a packet claims {captured} captured bytes", pos)
+        return self._window.data[start : start + captured]
+
+
+def _text(option: bytes) -> str | None:
+    """An option's text; None where it is empty or absent."""
+    return option.rstrip(b"\0").decode("utf-8", "backslashreplace") or None
+
+
+NO_CLOCK = Clock(-1, Interface("", -1, -1), 0, 0, 1, 0)
+
+
+def clock(index: int, interface: Interface, resolution: int, offset_seconds: int) -> Clock:
+    """Clock from if_tsresol (a power of ten, or of two where the top bit is set) and if_tsoffset."""
+    per_second = 1 << (resolution & 0x7F) if resolution & 0x80 else 10**resolution
+    tick_ns, odd = divmod(1_000_000_000, per_second)
+    plain_below = 0 if odd or offset_seconds else ((1 << 63) // tick_ns) >> 32
+    return Clock(index, interface, tick_ns, plain_below, per_second, offset_seconds * 1_000_000_000)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A pcapng file -> ``Stretch``, in one pass. Holds the window and the interfaces of the current section.
+#
+# Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
+#
+# This file reads the packets; pcapng.py reads what stands between them.
+# ------------------------------------------------------------------------------------------------------------
 
 
 def recognised(head: bytes) -> bool:

@@ -5,24 +5,27 @@ Holds what the reader of an open file holds: a block of 64 KiB, a unit that cros
 
 from __future__ import annotations
 
+import codecs
 import os
+from collections import deque
 from contextlib import closing
+from heapq import heappop, heappush, heapreplace
 from itertools import chain
-from typing import IO, TYPE_CHECKING, Self, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, Self, TypeAlias, cast
 
 from kdissect.capture import compression, pcap, pcapng
-from kdissect.capture.appearance import appearance
-from kdissect.capture.merge import Part, merged
 from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
+from kdissect.model import Lull
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from types import TracebackType
 
-    from kdissect.model import Interface, Lull, Packet, Stretch
+    from kdissect.model import Interface, Packet, Stretch
+
 
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -247,3 +250,145 @@ def _first_ns(origin: Origin, limits: Limits) -> int | None:
     with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The first bytes of what is not a capture -> a few words on what it is, for who named the wrong file.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MAGICS = (
+    (b"snoop\0\0\0", "a snoop file, which editcap can turn into pcapng"),
+    (b"GMBU", "a Network Monitor file, which editcap can turn into pcapng"),
+    (b"RTSS", "a Network Monitor file, which editcap can turn into pcapng"),
+    (b"XCP\0", "a NetXRay file, which editcap can turn into pcapng"),
+    (b"TRSNIFF data", "a Sniffer file, which editcap can turn into pcapng"),
+    (b"\x1f\x8b", "gzip data once more"),
+    (b"\x28\xb5\x2f\xfd", "zstd data once more"),
+    (b"\x04\x22\x4d\x18", "lz4 data once more"),
+    (b"\x02\x21\x4c\x18", "lz4 data in the legacy format, to be unpacked first"),
+    (b"BZh", "bzip2 data, to be unpacked first"),
+    (b"\xfd7zXZ\0", "xz data, to be unpacked first"),
+    (b"PK\x03\x04", "a zip archive, to be unpacked first"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive, to be unpacked first"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x7fELF", "a program"),
+)
+_TEXT_CONTROLS = frozenset("\t\n\r\f\x1b")
+
+
+def appearance(head: bytes) -> str:
+    """What data that begins with ``head`` looks like; goes after "it is"."""
+    if not head:
+        return "empty"
+    for magic, name in _MAGICS:
+        if head.startswith(magic):
+            return name
+    if not any(head):
+        return "all zeros, as a file is whose writing was lost"
+    try:
+        # An incremental decoder: the head may end in the middle of a character.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "something else"
+    return "text" if all(c.isprintable() or c in _TEXT_CONTROLS for c in text) else "something else"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A capture's packets -> the same packets, up to where the capture is damaged. Holds what was wrong there.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Readable:
+    """The packets up to where a capture is damaged, so that what came before is dissected to its end.
+
+    One that is damaged before its first packet raises its ``CaptureError``.
+
+    Attributes:
+        fault: what was wrong there, None where nothing was.
+    """
+
+    def __init__(self, packets: Iterable[Stretch | Packet | Lull]) -> None:
+        self.fault: str | None = None
+        self._latest: Stretch | Packet | None = None
+        self._packets = self._until_fault(packets)
+
+    def __iter__(self) -> Iterator[Stretch | Packet | Lull]:
+        return self._packets
+
+    def __next__(self) -> Stretch | Packet | Lull:
+        return next(self._packets)
+
+    @property
+    def capture(self) -> str | None:
+        """The file of the latest packet, None before the first."""
+        return None if self._latest is None else self._latest.interface.capture
+
+    def _until_fault(self, packets: Iterable[Stretch | Packet | Lull]) -> Iterator[Stretch | Packet | Lull]:
+        is_empty = True
+        try:
+            for packet in packets:
+                is_empty = False
+                if not isinstance(packet, Lull):
+                    self._latest = packet
+                yield packet
+        except CaptureError as error:
+            if is_empty:
+                raise
+            self.fault = str(error)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Captures of the same time or of times after each other -> one sequence of packets in order of time.
+#
+# Holds one packet of each capture that has begun and not ended: one that begins later has not been started,
+# so a ring buffer of a thousand files has one file open at a time.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """One capture to be merged: the time of its first packet, and all its packets, not yet asked for."""
+
+    first_ns: int
+    packets: Iterator[Packet]
+
+
+def merged(parts: Iterable[Part]) -> Iterator[Packet]:
+    """Packets of all parts by time.
+
+    Those of one part stay in its order, also where its time goes backwards. Of packets with the same time,
+    those of the part that began earlier come first; of parts that began together, those of the first given.
+    """
+    waiting = deque(sorted(parts, key=lambda part: part.first_ns))
+    begun: list[tuple[int, int, Packet, Iterator[Packet]]] = []
+    rank = 0
+    while waiting or begun:
+        while waiting and (not begun or waiting[0].first_ns <= begun[0][0]):
+            packets = waiting.popleft().packets
+            rank += 1
+            for packet in packets:
+                heappush(begun, (packet.time_ns, rank, packet, packets))
+                break
+        if not begun:
+            return
+        if len(begun) > 1:
+            _, ranked, packet, packets = begun[0]
+            yield packet
+            following = next(packets, None)
+            if following is None:
+                heappop(begun)
+            else:
+                heapreplace(begun, (following.time_ns, ranked, following, packets))
+            continue
+        # Alone until the next part begins: the usual case, without a heap.
+        _, ranked, packet, packets = begun.pop()
+        yield packet
+        if not waiting:
+            yield from packets
+            return
+        until_ns = waiting[0].first_ns
+        for packet in packets:
+            if packet.time_ns >= until_ns:
+                begun.append((packet.time_ns, ranked, packet, packets))
+                break
+            yield packet

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, BinaryIO
 
 from kdissect.capture.pcap import NANOSECONDS
-from kdissect.capture.section import (
+from kdissect.capture.pcapng import (
     ACCEPTED,
     APPLICATION,
     BYTE_ORDER_MAGIC,

@@ -14,7 +14,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.compiler import source as decoder_source
 from kdissect.kafka.grammar import grammar
 from kdissect.kafka.layout import is_nullable, is_tagged, layout, split
-from kdissect.sinks.printable import cut
+from kdissect.phrases import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.analysis.quality import GOOD
 from kdissect.cli.options import colour_option, input_options
 from kdissect.cli.running import Asked, running
 from kdissect.cli.terminal import wants_colour, width
+from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
-    from kdissect.analysis.quality import Check
-    from kdissect.analysis.survey import Survey
     from kdissect.cli.running import Run
+    from kdissect.stats.quality import Check
+    from kdissect.stats.survey import Survey
 
 FOUND = 1  # exit status: what --fail asks for
 
@@ -53,7 +53,7 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
     packets that were not looked into, gaps, connections that are not Kafka's, and messages that could not be
     decoded, each with an example.
     """
-    from kdissect.analysis.survey import Survey
+    from kdissect.stats.survey import Survey
 
     asked = Asked.take(options)
     survey = Survey(asked.limits)
@@ -67,7 +67,7 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
 
 
 def _appraised(run: Run, survey: Survey) -> Check:
-    from kdissect.analysis.appraisal import appraise
+    from kdissect.stats.appraisal import appraise
 
     warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
     counts, skipped = run.dissection.counts, run.dissection.skipped
@@ -76,16 +76,16 @@ def _appraised(run: Run, survey: Survey) -> Check:
 
 def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool) -> None:
     if as_json:
-        from kdissect.sinks.printable import json_writer
-        from kdissect.sinks.values import json_document
+        from kdissect.phrases import json_writer
+        from kdissect.tables.values import json_document
 
         json_writer(run.out)(json_document(document))
         return
-    from kdissect.sinks import checkpage, page
+    from kdissect.text import check_page, page
 
     page.write(
         run.out,
-        checkpage.sections(document, limit=limit),
+        check_page.sections(document, limit=limit),
         width=width(run.out),
         colour=wants_colour(run.out, colour),
     )

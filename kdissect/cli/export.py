@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from kdissect.analysis.connectionlog import ConnectionLog
 from kdissect.capture.inputs import STDIN, captures
-from kdissect.cli.jobs import jobs_option, processes
+from kdissect.cli.listening import Whole
 from kdissect.cli.options import filter_options, input_options
 from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.sharing import jobs_option, processes
 from kdissect.cli.tables import Tables, export_options, filling, records_of, tell
 from kdissect.cli.terminal import FAILED, warn
-from kdissect.cli.whole import Whole
 from kdissect.errors import KdissectError, UnexpectedError
-from kdissect.sinks import manifest
-from kdissect.sinks.export import Export
-from kdissect.sinks.folderlock import locked
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables import manifest
+from kdissect.tables.export import Export
+from kdissect.tables.table_files import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from kdissect.analysis.records import Records
     from kdissect.cli.running import Run
     from kdissect.cli.sharing import SharedRun
     from kdissect.parallel.tables import SharedExport
-    from kdissect.sinks.manifest import Job
-    from kdissect.sinks.rowfiles import Format
+    from kdissect.query.records import Records
+    from kdissect.tables.manifest import Job
+    from kdissect.tables.table_files import Format
 
 EXAMPLES = """\b
 Examples:

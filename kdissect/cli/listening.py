@@ -10,46 +10,42 @@ Holds nothing but what it runs.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kdissect import __version__
-from kdissect.analysis.quantities import parse_duration, parse_size
 from kdissect.capture.following import Following
-from kdissect.capture.live import (
-    ANY,
-    DEFAULT_BUFFER_BYTES,
-    DEFAULT_FILTER,
-    DEFAULT_SNAPLEN,
-    Wanted,
-    listed,
-)
+from kdissect.capture.live import ANY, DEFAULT_BUFFER_BYTES, DEFAULT_FILTER, DEFAULT_SNAPLEN, Wanted, listed
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
-from kdissect.cli.ending import Ending
-from kdissect.cli.losses import Losses
 from kdissect.cli.options import to_local, together
 from kdissect.cli.running import Run, faults_named
-from kdissect.cli.terminal import FAILED, check_stdin, output, warn
+from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
-from kdissect.sinks.phrases import many
-from kdissect.sinks.printable import printable
+from kdissect.model import Lull
+from kdissect.phrases import many, printable
+from kdissect.query.filters import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from types import FrameType
     from typing import TextIO
 
-    from kdissect.analysis.survey import Survey
+    from kdissect.capture.source import InterfaceStatistics
     from kdissect.cli.running import Asked
-    from kdissect.cli.whole import Whole
+    from kdissect.model import Packet
+    from kdissect.stats.survey import Survey
+
 
 SIGNALLED = 128  # an exit status: this, and the number of the signal that ended the command
 _STDIN = "-"
@@ -340,3 +336,155 @@ def listening(
                     yield run
             finally:
                 run.close()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Ctrl-C, SIGTERM, a time that is over -> the end of what is ongoing. Holds which signal it was.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Ending:
+    """Ctrl-C and SIGTERM -> the end of a capture, so that what was captured is shown and counted. The second
+    time it ends at once.
+
+    Args:
+        ongoing: what is captured.
+        again: ends it the second time; by KeyboardInterrupt unless something else is said.
+
+    Attributes:
+        signal: which it was; None: none yet.
+    """
+
+    def __init__(
+        self, ongoing: Ongoing, again: Callable[[int, FrameType | None], object] = signal.default_int_handler
+    ) -> None:
+        self.signal: int | None = None
+        self._ongoing = ongoing
+        self._again = again
+
+    @contextmanager
+    def waited_for(self, duration_ns: int | None) -> Iterator[None]:
+        """Be ready for them, and end after some time where that is given."""
+        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: self._ongoing.stop())
+        if duration_ns is not None:
+            signal.setitimer(signal.ITIMER_REAL, duration_ns / 1_000_000_000)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            self._again(number, frame)
+            return
+        self.signal = number
+        self._ongoing.stop()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What was counted of interfaces -> lines on stderr: how many packets were dropped, and by whom. Holds both
+# counts.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_SAY_EVERY_S = 5.0
+_LOOK_EVERY = 256  # packets
+
+
+class Losses:
+    """Tells of dropped packets soon after they were, but not all the time.
+
+    Attributes:
+        by_kernel, by_us: dropped so far.
+        also: told of packet time whenever there is a look at it: while packets come, and twenty times a
+            second while none do.
+    """
+
+    def __init__(self, ongoing: Ongoing) -> None:
+        self.by_kernel = self.by_us = 0
+        self._ongoing = ongoing
+        self._said = (0, 0)
+        self._say_at = 0.0
+        self.also: list[Callable[[int], object]] = []
+
+    def watch(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
+        """Let packets pass, and look at what was counted from time to time."""
+        for number, packet in enumerate(packets):
+            if not number % _LOOK_EVERY or isinstance(packet, Lull):
+                self.look()
+                for tell in self.also:
+                    tell(packet.time_ns)
+            yield packet
+        self.look()
+
+    def look(self) -> None:
+        """Count, and say what is new if it is time to."""
+        self._count(self._ongoing.statistics.values())
+        now = self.by_kernel, self.by_us
+        if now == self._said or time.monotonic() < self._say_at:
+            return
+        kernel, us = (count - before for count, before in zip(now, self._said, strict=True))
+        self._said, self._say_at = now, time.monotonic() + _SAY_EVERY_S
+        if kernel:
+            warn(f"{many(kernel, 'packet')} dropped by the kernel: -B SIZE enlarges its buffer")
+        if us:
+            warn(f"{many(us, 'packet')} dropped by kdissect, which is too slow: -f FILTER leaves out more")
+
+    def _count(self, counted: Iterable[InterfaceStatistics]) -> None:
+        by_kernel = by_us = 0
+        for each in counted:
+            by_kernel += each.dropped_by_system or 0
+            if each.accepted is not None and each.delivered is not None:
+                by_us += each.accepted - (each.dropped_by_system or 0) - each.delivered
+        self.by_kernel, self.by_us = by_kernel, by_us
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Ctrl-C at any time -> between two rows, so that what belongs together is written together. Holds whether
+# it was pressed.
+# ------------------------------------------------------------------------------------------------------------
+
+
+Row = TypeVar("Row")
+
+
+class Whole:
+    """Wraps functions that are not to be interrupted.
+
+    While one of them works Ctrl-C waits; while the capture is read, which may take for ever on a quiet
+    interface, it does not.
+    """
+
+    def __init__(self) -> None:
+        self._is_busy = self._was_pressed = False
+
+    def __call__(self, feed: Callable[[Row], object]) -> Callable[[Row], None]:
+        """The same function, done before it is interrupted."""
+
+        def fed(row: Row) -> None:
+            self._is_busy = True
+            try:
+                feed(row)
+            finally:
+                self._is_busy = False
+            if self._was_pressed:
+                raise KeyboardInterrupt
+
+        return fed
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Take Ctrl-C over meanwhile."""
+        return ctrl_c(self.press)
+
+    def press(self, _number: int, _frame: FrameType | None) -> None:
+        """Ctrl-C was pressed.
+
+        Raises:
+            KeyboardInterrupt: nothing is being done that has to be whole.
+        """
+        if not self._is_busy:
+            raise KeyboardInterrupt
+        self._was_pressed = True

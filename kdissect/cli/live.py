@@ -2,27 +2,240 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.capture.recording import NEVER
-from kdissect.cli import recap
-from kdissect.cli.listening import Given, keep_options, list_interfaces, listening, source_options
-from kdissect.cli.liveexport import export_options, exporting, take_tables
+from kdissect.cli.listening import Given, Whole, keep_options, list_interfaces, listening, source_options
 from kdissect.cli.looks import Look, look_options
-from kdissect.cli.options import filter_options, live_options, mode_option
+from kdissect.cli.options import filter_options, live_options, mode_option, to_local, together
 from kdissect.cli.running import Asked
-from kdissect.cli.terminal import warn
+from kdissect.cli.tables import LIVE_ROTATED_NS, Tables, filling, records_of, table_options, tell
+from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.cli.watching import Watch, watch_options, watching
-from kdissect.sinks.tally import Tally
+from kdissect.phrases import many
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables import manifest
+from kdissect.tables.export import Export
+from kdissect.tables.table_files import locked
+from kdissect.text.table import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kdissect.cli.listening import LiveRun
+    from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.pipeline import Dissection
+    from kdissect.tables.manifest import Earlier
+    from kdissect.text.page import Section
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchanges that came live -> a short page on stderr when it is over: what there was, how fast, and what an
+# expert would point at. Holds what a summary holds, which is bounded.
+#
+# It costs a quarter of what dissecting an exchange costs. So it is there for somebody who sits before a
+# terminal, and elsewhere when asked for.
+# ------------------------------------------------------------------------------------------------------------
+
+
+ROWS = 8  # of each table
+FINDINGS = "findings"
+
+
+def is_wanted(asked: bool | None, *, quiet: bool) -> bool:
+    """Whether there shall be one, by what ``--summary`` says if anything."""
+    if asked is not None:
+        return asked
+    return not quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+class Recap:
+    """Counts exchanges."""
+
+    def __init__(self, limits: Limits) -> None:
+        from kdissect.stats.summarizer import Summarizer
+
+        self._summarizer = Summarizer(limits, parts=frozenset((FINDINGS,)), slowest=1)
+        self.feed = self._summarizer.feed
+
+    def write(self, names: Sequence[str], dissection: Dissection, colour: str) -> None:
+        """Write the page."""
+        from kdissect.text import page
+
+        if sys.stderr is None:  # closed by whoever started us
+            return
+        sections = self._sections(names, dissection.counts, dissection.skipped)
+        with suppress(OSError):  # the terminal is gone
+            page.write(sys.stderr, sections, width=width(sys.stderr), colour=wants_colour(sys.stderr, colour))
+
+    def _sections(
+        self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
+    ) -> Iterator[Section]:
+        from kdissect.text import summary_page
+        from kdissect.text.page import Section
+
+        document = self._summarizer.close(names, counts, skipped)
+        findings = document.findings or []
+        shown = replace(document, brokers=[], clients=[], slowest=[], findings=None)
+        for section in summary_page.sections(shown, limit=ROWS, narrow=True):
+            if section.left_out:
+                more = f"{section.title} (the first {ROWS} of {ROWS + section.left_out:,})"
+                yield section._replace(title=more, left_out=0)
+            else:
+                yield section
+        if findings:
+            lines = [f"{row.severity}: {row.about}: {row.sentence}" for row in findings[:ROWS]]
+            if len(findings) > ROWS:
+                lines.append(f"and {len(findings) - ROWS:,} more")
+            yield Section("Findings", notes=tuple(lines))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``live --export DIR``: what comes live -> typed tables whose files appear while more is captured.
+#
+# A restart into the same folder adds files to those of the runs before. Holds what an export holds.
+# ------------------------------------------------------------------------------------------------------------
+
+
+export_options = together(
+    click.option(
+        "--export",
+        "export",
+        type=click.Path(),
+        callback=to_local,
+        metavar="DIR",
+        help="Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; files appear in "
+        "DIR as they are complete. Exchanges are not shown then, unless -P, -V, --json or --csv say so. An "
+        "export of before goes on.",
+    ),
+    table_options("With --export: ", "256MB and 5min"),
+)
+"""What to write tables of, and how."""
+
+_NEEDS_FOLDER = {
+    "form": "--format",
+    "compression": "--compress",
+    "tables": "--tables",
+    "bodies": "--bodies",
+    "rotate": "--rotate",
+    "partition_by": "--partition-by",
+}
+_SHOWING = ("lines", "tree", "show_bytes", "as_json", "as_csv", "quiet")
+
+
+def take_tables(options: dict[str, Any]) -> Tables | None:
+    """Take what ``export_options`` were given out of a command's options. With tables, ``--records`` is about
+    these, unless exchanges are shown too.
+
+    Raises:
+        UsageError: an option goes with --export, which was not given.
+    """
+    folder = options.pop("export")
+    if folder is None:
+        for name, flag in _NEEDS_FOLDER.items():
+            if options.pop(name):
+                raise click.UsageError(f"{flag} goes with --export DIR")
+        return None
+    with_records, is_shown = options["with_records"], any(options[name] for name in _SHOWING)
+    tables = Tables.take(options | {"folder": folder}, LIVE_ROTATED_NS)
+    for name in _NEEDS_FOLDER:
+        del options[name]
+    options["with_records"] = with_records and is_shown
+    options["lines"] = is_shown
+    return tables
+
+
+@contextmanager
+def exporting(tables: Tables | None, asked: Asked, captures: Sequence[str]) -> Iterator[LiveExport | None]:
+    """Have a folder for oneself, and see what is in it; None: nothing is to be exported.
+
+    Raises:
+        OutputError: it is somebody else's, or more cannot be added to what it has.
+    """
+    if tables is None:
+        yield None
+        return
+    export = LiveExport(tables, asked, captures)
+    with locked(tables.folder, tables.mode):
+        export.look()
+        yield export
+
+
+class LiveExport:
+    """Tables of what comes live.
+
+    Attributes:
+        log: surveys the run.
+        whole: lets a second Ctrl-C wait until rows that belong together are written together.
+    """
+
+    def __init__(self, tables: Tables, asked: Asked, captures: Sequence[str]) -> None:
+        self.log = ConnectionLog(asked.limits)
+        self.whole = Whole()
+        self._tables, self._asked = tables, asked
+        self._records = records_of(asked)
+        self._form = tables.format(asked.limits)
+        self._files = {name: tables.files(name, self._form, asked.limits) for name in tables.wanted}
+        live = [{"path": name, "bytes": None, "modified": None} for name in captures]
+        self._job = tables.job(live, asked.limits)
+        self._earlier: Earlier | None = None
+        self._made: Export | None = None
+
+    def look(self) -> None:
+        """See what runs before have left, go on behind it, and say so.
+
+        Raises:
+            OutputError: more cannot be added to it.
+        """
+        folder = self._tables.folder
+        self._earlier = manifest.going_on(folder, self._files, self._form, self._asked.limits)
+        if self._earlier.files:
+            warn(f"{folder} has {many(self._earlier.files, 'file')} of earlier runs; more are added")
+        if self._earlier.removed:
+            unfinished = many(self._earlier.removed, "unfinished file")
+            warn(f"{unfinished} in {folder} removed, of a run that was killed")
+
+    @contextmanager
+    def writing(self, run: LiveRun) -> Iterator[Export]:
+        """Rows are written meanwhile, and files appear; at the end the rest of them.
+
+        Raises:
+            OutputError: something cannot be written.
+        """
+        assert self._earlier is not None
+        made = self._made = Export(
+            self._tables.folder,
+            self._files,
+            self._form,
+            self._job,
+            self.log,
+            self._records,
+            self._asked.limits,
+            every_connection=not self._tables.filtered,
+            rotate_ns=self._tables.rotation.duration_ns,
+            earlier=self._earlier.runs,
+        )
+        run.losses.also.append(self.whole(made.tick))
+        run.ongoing.left = self.whole(made.leave)
+        with filling(made, run, self.log):
+            yield made
+            run.close()  # which counts what was dropped last
+
+    def tell(self) -> None:
+        """Say on stderr what was written."""
+        assert self._made is not None
+        tell(self._made, self._records, self._tables.folder)
+
+
+# ------------------------------------------------------------------------------------------------------------
+
 
 EXAMPLES = """\b
 Examples:
@@ -95,7 +308,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     look = Look.take(options, {"--top": watch.top})
     told = StringIO()
     tally = Tally(told)
-    story = recap.Recap(asked.limits) if recap.is_wanted(summary, quiet=look.quiet) else None
+    story = Recap(asked.limits) if is_wanted(summary, quiet=look.quiet) else None
     with (
         exporting(tables, asked, given.names) as export,
         watching(watch, asked.limits, given.names, look.colour) as pulse,

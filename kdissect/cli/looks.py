@@ -8,9 +8,9 @@ import click
 
 from kdissect.cli.options import colour_option, csv_option, together
 from kdissect.cli.terminal import wants_colour, width
-from kdissect.sinks.printable import json_writer
-from kdissect.sinks.table import Table, is_narrow
-from kdissect.sinks.times import FORMATS, Times
+from kdissect.phrases import json_writer
+from kdissect.text.style import FORMATS, Times
+from kdissect.text.table import Table, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kdissect.cli.running import Asked
     from kdissect.model import Exchange
-    from kdissect.sinks.columns import Column
-    from kdissect.sinks.opened import Opener
+    from kdissect.tables.columns import Column
+    from kdissect.tables.record_bodies import Opener
 
     class Sink(Protocol):
         """Where exchanges end."""
@@ -118,22 +118,22 @@ class Look(NamedTuple):
         other things is imported when it is chosen.
         """
         if self.quiet:
-            from kdissect.sinks.tally import Tally
+            from kdissect.text.table import Tally
 
             return Tally(out)
         opener = _opener(asked) if self.with_records else None
         if self.as_json:
-            from kdissect.sinks.jsonlines import JsonLines
+            from kdissect.tables.lines import JsonLines
 
             return JsonLines(json_writer(out), columns=_columns(opener), flush_each=flush)
         if self.as_csv:
-            from kdissect.sinks.csvlines import CsvLines
+            from kdissect.tables.lines import CsvLines
 
             columns = _columns(opener)
             return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
         colour = wants_colour(out, self.colour)
         if self.tree or self.show_bytes:
-            from kdissect.sinks.tree import Tree
+            from kdissect.text.tree import Tree
 
             return Tree(
                 out,
@@ -163,16 +163,16 @@ class Look(NamedTuple):
 
 
 def _opener(asked: Asked) -> Opener:
-    from kdissect.sinks.opened import Opener  # and with it every codec, which other ways do not need
+    from kdissect.tables.record_bodies import Opener  # and with it every codec, which other ways do not need
 
     return Opener(asked.show_secrets, asked.limits)
 
 
 def _columns(opener: Opener | None) -> Sequence[Column]:
     if opener is None:
-        from kdissect.sinks.columns import EXCHANGE
+        from kdissect.tables.columns import EXCHANGE
 
         return EXCHANGE
-    from kdissect.sinks.recordbodies import with_records
+    from kdissect.tables.record_bodies import with_records
 
     return with_records(opener)

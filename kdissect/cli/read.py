@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.looks import Look, look_options
 from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
 from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.sharing import jobs_option, processes
 from kdissect.files import PRIVATE
-from kdissect.sinks.table import Table
+from kdissect.text.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -110,8 +110,8 @@ def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs
     """The same by several processes."""
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.aligning import SEAM, Aligned, Texts
-    from kdissect.parallel.work import Page, Text
-    from kdissect.sinks.tree import Tree
+    from kdissect.parallel.worker import Page, Text
+    from kdissect.text.tree import Tree
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
@@ -144,6 +144,8 @@ def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
 
 def _check(exchange: Exchange) -> None:
     """Add what is wrong with checksums to the anomalies of an exchange."""
-    from kdissect.analysis.carried import crc_anomalies  # and with it every codec, for those who ask
+    from kdissect.exchanges.partition_records import (
+        crc_anomalies,  # and with it every codec, for those who ask
+    )
 
     exchange.anomalies += crc_anomalies(exchange)

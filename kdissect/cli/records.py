@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
 from kdissect.cli.options import (
     colour_option,
@@ -20,29 +19,26 @@ from kdissect.cli.options import (
     to_local,
 )
 from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.sharing import jobs_option, processes
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.files import PRIVATE
 from kdissect.limits import live
-from kdissect.sinks.csvlines import CsvLines
-from kdissect.sinks.phrases import many
-from kdissect.sinks.printable import json_writer
-from kdissect.sinks.recordcolumns import RECORD
-from kdissect.sinks.recordfiles import RecordFiles
-from kdissect.sinks.recordlines import RecordLines
-from kdissect.sinks.recordtable import RecordTable
-from kdissect.sinks.recordtally import RecordTally
-from kdissect.sinks.table import is_narrow
-from kdissect.sinks.times import FORMATS, Times
+from kdissect.phrases import json_writer, many
+from kdissect.tables.columns import RECORD
+from kdissect.tables.lines import CsvLines, RecordLines
+from kdissect.tables.record_files import RecordFiles
+from kdissect.text.style import FORMATS, Times
+from kdissect.text.table import RecordTable, RecordTally, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol, TextIO
 
-    from kdissect.analysis.carried import CarriedRecord
-    from kdissect.analysis.recordfilters import RecordFilter
-    from kdissect.analysis.records import Records
     from kdissect.cli.sharing import SharedRun
+    from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.model import Exchange
+    from kdissect.query.record_filters import RecordFilter
+    from kdissect.query.records import Records
 
     class Sink(Protocol):
         """Where records end."""
@@ -158,8 +154,8 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     credentials in them withheld. The filters for exchanges say which requests and responses are looked into.
     With -i no FILE is read: records are shown as they pass an interface.
     """
-    from kdissect.analysis.recordfilters import RecordFilter, Wanted
-    from kdissect.analysis.records import Records
+    from kdissect.query.record_filters import RecordFilter, Wanted
+    from kdissect.query.records import Records
 
     wanted = take_wanted(options)
     asked = Asked.take(options) if wanted is None else _asked(options)
@@ -207,7 +203,7 @@ def _share(
     """Several processes show them; ``found`` is told what they found."""
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.aligning import SEAM, Aligned, Texts
-    from kdissect.parallel.work import Page, Text
+    from kdissect.parallel.worker import Page, Text
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
@@ -313,7 +309,7 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
         return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush, is_terminal=is_terminal)
     colour = wants_colour(out, look.colour)
     if look.tree:
-        from kdissect.sinks.recordtree import RecordTree
+        from kdissect.text.tree import RecordTree
 
         return RecordTree(out, times, colour=colour, whole=look.full)
     return RecordTable(out, times, width=width(out), colour=colour, gap=gap)

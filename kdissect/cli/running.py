@@ -14,33 +14,33 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from kdissect.analysis import filters
-from kdissect.capture.readable import Readable
-from kdissect.capture.reader import open_capture
+from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
-from kdissect.cli import closing
 from kdissect.cli.options import CRITERIA, ExchangeId, all_ports
-from kdissect.cli.showing import show
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
+from kdissect.phrases import many
 from kdissect.pipeline import Dissection, dissect
-from kdissect.sinks.phrases import many
+from kdissect.query import filters
+from kdissect.text.loss_report import shortcomings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
-    from kdissect.analysis.survey import Survey
-    from kdissect.analysis.where import Where
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.capture.trail import Trail
     from kdissect.model import Exchange, Lull, Packet, Stretch
+    from kdissect.query.where import Where
+    from kdissect.stats.survey import Survey
+
 
 Row = TypeVar("Row")
 
@@ -103,8 +103,8 @@ class Asked:
 
 
 def _compiled(where: str) -> Where:
-    from kdissect.analysis.where import compile_where
-    from kdissect.sinks.columns import resolve
+    from kdissect.query.where import compile_where
+    from kdissect.tables.columns import resolve
 
     return compile_where(where, resolve)
 
@@ -220,7 +220,7 @@ class Run:
         """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
         if self.readable.fault is not None:
             warn(f"warning: {self.readable.fault}; what follows was not read")
-        closing.close(
+        close(
             self.capture,
             self.dissection,
             shown=exchanges,
@@ -278,3 +278,142 @@ def running(
         run = Run(asked, capture, packets, out, stack, trail, survey)
         with faults_named(asked, run.readable):
             yield run
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Rows -> a sink, until there are enough of them or the person presses Ctrl-C. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def show(
+    rows: Iterable[Row],
+    feed: Callable[[Row], object],
+    most: int | None,
+    flush: Callable[[], object],
+    *,
+    flush_each: bool = False,
+    size: Callable[[Row], int] | None = None,
+) -> tuple[int, bool]:
+    """Feed the sink.
+
+    Args:
+        rows: exchanges, records or batches of records.
+        feed: the sink's.
+        most: after how many to stop, None: never.
+        flush: called after the first row, for somebody who waits for it.
+        flush_each: call it after every row.
+        size: how many a row counts for; None: each is one.
+
+    Returns:
+        How many rows the sink got, and whether Ctrl-C ended it.
+    """
+    shown = 0
+    is_first, is_interrupted = True, False
+    try:
+        for row in rows:
+            shown += 1 if size is None else size(row)
+            feed(row)
+            if flush_each or is_first:
+                is_first = False
+                flush()
+            if shown == most:
+                break
+            del row  # before the next one is decoded: either may take most of the memory
+    except KeyboardInterrupt:
+        is_interrupted = True
+    return shown, is_interrupted
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A finished dissection -> the lines for stderr that tell what was not looked at, and why.
+# ------------------------------------------------------------------------------------------------------------
+
+
+MOST_NOTICES = 20
+_CONNECTIONS = "connections: "
+_KAFKA = "Kafka"
+_UNRECOGNISED = "not recognised"
+
+
+class Read(Protocol):
+    """Captures that were read."""
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What was odd about them."""
+
+
+class Dissected(Protocol):
+    """What became of their packets, see ``pipeline.Dissection``."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Sentences about connections."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What there is to count."""
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Packets that were not looked at."""
+
+
+def close(
+    capture: Read,
+    dissection: Dissected,
+    *,
+    shown: int,
+    complete: bool,
+    unmet: Callable[[], str] = str,
+) -> None:
+    """Write them.
+
+    Args:
+        capture: what was read.
+        dissection: what became of it.
+        shown: exchanges that passed the filters.
+        complete: whether it was read to its end: only then is it known what a capture does not have.
+        unmet: tells which names that were asked for it does not have.
+    """
+    for warning in capture.warnings:
+        warn(f"warning: {warning}")
+    for notice in dissection.notices[:MOST_NOTICES]:
+        warn(notice)
+    more = max(dissection.counts["notices"], len(dissection.notices)) - MOST_NOTICES
+    if more > 0:
+        warn(f"{more:,} more notices like these")
+    for line in shortcomings(dissection.counts):
+        warn(line)
+    if skipped := dissection.skipped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
+        warn(f"{many(skipped.total(), 'packet')} not looked at: {reasons}")
+    unrecognised = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
+    if complete and shown and unrecognised:
+        said = many(unrecognised, "connection")
+        warn(f"{said} not recognised; -d tcp.port==PORT,kafka takes a port for Kafka")
+    if complete and not shown:
+        found = dissection.counts["exchanges"]
+        warn(_none_of(found, unmet()) if found else _nothing_found(dissection))
+
+
+def _none_of(found: int, unmet: str) -> str:
+    text = f"none of {many(found, 'exchange')} is what was asked for"
+    return f"{text}: {unmet}" if unmet else text
+
+
+def _nothing_found(dissection: Dissected) -> str:
+    counts = dissection.counts
+    if not counts["packets"]:
+        return "no packets"
+    protocols = [name for name in counts if name.startswith(_CONNECTIONS)]
+    found = {name.removeprefix(_CONNECTIONS): counts[name] for name in protocols}
+    if _KAFKA in found:
+        return f"no complete request or response in {many(found[_KAFKA], 'Kafka connection')}"
+    others = [f"{count:,} {name}" for name, count in found.items()]
+    if count := counts["connections on other ports"]:
+        others.append(f"{count:,} on other ports")
+    said = f"connections: {', '.join(others)}" if others else "no TCP connection"
+    text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {said})"
+    could_be_kafka = found.keys() - {"TLS"}
+    return f"{text}; -d tcp.port==PORT,kafka takes a port's traffic for Kafka" if could_be_kafka else text

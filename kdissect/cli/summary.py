@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.analysis.quantities import parse_duration
-from kdissect.analysis.summary.traffic import BY
-from kdissect.cli.jobs import jobs_option, processes
 from kdissect.cli.options import colour_option, filter_options, input_options
 from kdissect.cli.running import Asked, Run, Selection, running
+from kdissect.cli.sharing import jobs_option, processes
 from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.query.filters import parse_duration
+from kdissect.stats.traffic import BY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kdissect.analysis.summary.document import Summary
-    from kdissect.analysis.summary.summarizer import Summarizer
+    from kdissect.stats.document import Summary
+    from kdissect.stats.summarizer import Summarizer
 
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
 FINDINGS = 1  # exit status
@@ -116,8 +116,8 @@ def summary(
     One page: what was captured, then tables of APIs, brokers, clients, topics, errors, and the slowest
     exchanges. Memory is bounded, whatever the capture's length.
     """
-    from kdissect.analysis.summary.summarizer import PARTS, Summarizer
-    from kdissect.analysis.summary.views import ordered, viewed
+    from kdissect.stats.summarizer import PARTS, Summarizer
+    from kdissect.stats.views import ordered, viewed
 
     parts = frozenset(name for name in PARTS if options.pop(name))
     if fail and parts.isdisjoint(("versions", "findings")):
@@ -151,7 +151,7 @@ def _counting(asked: Asked, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
             yield run
         return
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.sums import Sum, Sums
+    from kdissect.parallel.worker import Sum, Sums
 
     with sharing(asked, bar=lambda _: True) as shared:
         shared.gather(jobs, lambda _: Sums(Selection(asked), summarizer), Sum(), lambda _: None)
@@ -165,39 +165,39 @@ def _closed(summarizer: Summarizer, asked: Asked, run: Run) -> Summary:
 
 
 def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_json: bool) -> None:
-    from kdissect.analysis.summary.views import limited
-    from kdissect.sinks import page, summarypage
-    from kdissect.sinks.printable import json_writer
-    from kdissect.sinks.values import json_document
+    from kdissect.phrases import json_writer
+    from kdissect.stats.views import limited
+    from kdissect.tables.values import json_document
+    from kdissect.text import page, summary_page
 
     if as_json:
         json_writer(run.out)(json_document(limited(document, limit)))
         return
     columns = width(run.out)
-    sections = summarypage.sections(
+    sections = summary_page.sections(
         document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
     )
     page.write(run.out, sections, width=columns, colour=wants_colour(run.out, colour))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
-    from kdissect.sinks import sketchlines
+    from kdissect.text import summary_page
 
     try:
         with path.open("wb") as file:
-            file.writelines(sketchlines.lines(summarizer, by))
+            file.writelines(summary_page.lines(summarizer, by))
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _list_rules(colour: str, *, as_json: bool) -> None:
-    from kdissect.analysis.summary.findings.rules import RULES
-    from kdissect.sinks import findingspage, page
-    from kdissect.sinks.values import json_document
+    from kdissect.stats.findings.rules import RULES
+    from kdissect.tables.values import json_document
+    from kdissect.text import page, summary_page
 
     rows = [rule.row() for rule in RULES]
     with output() as out:
         if as_json:
             out.buffer.write(json_document(rows))
         else:
-            page.write(out, findingspage.rules(rows), width=width(out), colour=wants_colour(out, colour))
+            page.write(out, summary_page.rules(rows), width=width(out), colour=wants_colour(out, colour))

@@ -12,31 +12,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.analysis.nearest import did_you_mean
-from kdissect.analysis.quantities import SECOND_NS, parse_duration, parse_size
-from kdissect.analysis.recordfilters import RecordFilter, Wanted
-from kdissect.analysis.records import Records
 from kdissect.cli.options import CRITERIA, mode_option, to_local, together
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
-from kdissect.sinks.phrases import facts, many, size
-from kdissect.sinks.rowfiles import COMPRESSIONS, NONE, ZST, JsonFormat
-from kdissect.sinks.tablefiles import TableFiles
-from kdissect.sinks.tables.catalogue import RECORDS, TABLES
-from kdissect.sinks.tables.exchanges import BODIES, exchanges
-from kdissect.sinks.values import timestamp
+from kdissect.phrases import facts, many, size
+from kdissect.query.filters import SECOND_NS, parse_duration, parse_size
+from kdissect.query.nearest import did_you_mean
+from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.records import Records
+from kdissect.tables.exchanges import BODIES, exchanges
+from kdissect.tables.rows import RECORDS, TABLES
+from kdissect.tables.table_files import COMPRESSIONS, NONE, ZST, JsonFormat, TableFiles
+from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kdissect.analysis.connectionlog import ConnectionLog
     from kdissect.cli.options import Command
     from kdissect.cli.running import Asked, Run
     from kdissect.limits import Limits
-    from kdissect.sinks.export import Export
-    from kdissect.sinks.manifest import Job
-    from kdissect.sinks.rowfiles import Format
+    from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.tables.export import Export
+    from kdissect.tables.manifest import Job
+    from kdissect.tables.table_files import Format
 
 JSONL, PARQUET = "jsonl", "parquet"
 PARTITIONS = ("date", "api")
@@ -259,7 +258,7 @@ class Tables(NamedTuple):
         """
         if self.form == JSONL:
             return JsonFormat(self.compression or NONE)
-        from kdissect.sinks.parquet import ParquetFormat
+        from kdissect.tables.parquet import ParquetFormat
 
         return ParquetFormat(self.compression or ZST, limits)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kdissect.sinks.printable import printable
+from kdissect.phrases import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -119,7 +119,7 @@ def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Stretch | P
     if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
         yield capture.stretches()
         return
-    from kdissect.sinks.phrases import size  # which only somebody who waits needs
+    from kdissect.phrases import size  # which only somebody who waits needs
 
     began = monotonic()
 

@@ -19,20 +19,72 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import together
-from kdissect.cli.serving import serving, to_address
-from kdissect.cli.terminal import OK, wants_colour
+from kdissect.cli.terminal import OK, wants_colour, warn
 from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kdissect.analysis.pulse import Now
     from kdissect.cli.listening import LiveRun
-    from kdissect.cli.serving import Address
     from kdissect.cli.top import Top
     from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.sinks.metrics import Metrics
+    from kdissect.stats.pulse import Now
+    from kdissect.text.metrics import Metrics
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Metrics -> a page over HTTP for Prometheus, served by a thread until the command ends. Holds a socket.
+# ------------------------------------------------------------------------------------------------------------
+
+
+LOOPBACK = "127.0.0.1"
+_PORTS = 1 << 16
+
+Address = tuple[str, int]
+
+
+def to_address(text: str) -> Address:
+    """``:9464``, ``9464``, ``0.0.0.0:9464``, ``[::1]:9464`` -> host and port; without a host, loopback.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (port.isascii() and port.isdecimal() and int(port) < _PORTS):
+        raise click.BadParameter(f'"{text}" is no address; write :9464, or 0.0.0.0:9464 for all interfaces')
+    return host or LOOPBACK, int(port)
+
+
+@contextmanager
+def serving(metrics: Metrics, address: Address) -> Iterator[int]:
+    """Serve them; which port it is, told on stderr too.
+
+    Raises:
+        click.ClickException: nothing can be served there.
+    """
+    from prometheus_client import start_http_server
+
+    host, port = address
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        server, thread = start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        said = (error.strerror or str(error)).lower()
+        raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {said}") from None
+    port = server.server_port
+    warn(f"metrics are served on http://{shown}:{port}/metrics")
+    try:
+        yield port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# ------------------------------------------------------------------------------------------------------------
+
 
 watch_options = together(
     click.option(
@@ -81,8 +133,8 @@ class Watching:
     """
 
     def __init__(self, limits: Limits) -> None:
-        from kdissect.analysis.pulse import Pulse
-        from kdissect.analysis.summary.facts import Facts
+        from kdissect.stats.facts import Facts
+        from kdissect.stats.pulse import Pulse
 
         self.top: Top | None = None
         self.metrics: Metrics | None = None
@@ -152,13 +204,13 @@ def watching(watch: Watch, limits: Limits, names: Sequence[str], colour: str) ->
     with ExitStack() as stack:
         made = Watching(limits)
         if watch.address is not None:
-            from kdissect.sinks.metrics import Metrics  # and with it prometheus_client, which few have
+            from kdissect.text.metrics import Metrics  # and with it prometheus_client, which few have
 
             made.metrics = Metrics(limits, made.now, made.drops)
             stack.enter_context(serving(made.metrics, watch.address))
         if watch.top:
-            from kdissect.analysis.summary.quantiles import library
             from kdissect.cli.top import Top  # and with it rich
+            from kdissect.stats.quantiles import library
 
             library()  # or the first busy second waits for it
             out = sys.stdout

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kdissect import __version__
-from kdissect.analysis.credentials import may_carry_credentials, may_hide_credentials
-from kdissect.analysis.survey import Survey
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.trail import Trail
@@ -25,17 +23,19 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.cli.running import running
 from kdissect.cli.terminal import progress, warn
 from kdissect.files import replacing
-from kdissect.sinks.phrases import many
+from kdissect.phrases import many
+from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
+from kdissect.stats.survey import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from kdissect.analysis.census import Packets
-    from kdissect.analysis.dialogue import Dialogue
     from kdissect.cli.running import Asked, Run
+    from kdissect.exchanges.dialogue import Dialogue
     from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
+    from kdissect.stats.survey import Packets
 
 STDIN = STDOUT = "-"
 _COMPRESSED = frozenset({".gz", ".zst", ".lz4"})

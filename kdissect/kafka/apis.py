@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from kdissect.errors import UsageError
+from kdissect.kafka.codes import rows
 from kdissect.kafka.schema import Versions
-from kdissect.kafka.tables import rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
-from kdissect.kafka.aborted import AbortedTransactions
 from kdissect.kafka.compression import Budget
-from kdissect.kafka.crc import crc32c
-from kdissect.kafka.internal.control import open_control_record
+from kdissect.kafka.internal.topics import open_control_record
 from kdissect.kafka.messageset import read_messages
+from kdissect.kafka.primitives import crc32c
 from kdissect.kafka.recordbatch import Record, int64, read_batch
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
 from kdissect.limits import DEFAULT
@@ -30,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.kafka.compression import Inflated
-    from kdissect.kafka.internal.control import Control
+    from kdissect.kafka.internal.topics import Control
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
+
 
 _ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
 _ENTRY_BYTES = _ENTRY.size
@@ -416,3 +416,38 @@ def _without_producer(
     nothing = None, None, None, None, None
     of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False)
     return _new(Batch, of_nobody)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The aborted transactions of a Fetch response -> whether each of its batches is hidden by one.
+#
+# A response to a consumer that reads committed records only names, per partition, producer ids with the
+# offset where a transaction began that was aborted (KIP-98). All transactional batches of the producer from
+# there on belong to it, up to the producer's abort marker. Holds what the response tells of one partition.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_ABORT = "ABORT"
+
+
+class AbortedTransactions:
+    """Feed it the batches of the partition, in order.
+
+    Args:
+        told: ``aborted_transactions`` as decoded.
+    """
+
+    def __init__(self, told: Iterable[Mapping[str, int]]) -> None:
+        pairs = ((each.get("first_offset", 0), each.get("producer_id", -1)) for each in told)
+        self._waiting = sorted(pairs, reverse=True)
+        self._open: set[int | None] = set()
+
+    def hide(self, batch: Batch) -> bool:
+        """Whether the records of the next batch are hidden."""
+        while self._waiting and self._waiting[-1][0] <= batch.last_offset:
+            self._open.add(self._waiting.pop()[1])
+        if batch.producer_id not in self._open:
+            return False
+        if any(control.type == _ABORT for control in batch.controls):
+            self._open.discard(batch.producer_id)
+        return batch.transactional and not batch.control

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import NamedTuple
+import os
+from base64 import b64decode, urlsafe_b64encode
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 from kdissect.errors import UsageError
-from kdissect.kafka.tables import rows
 
 UNNAMED_ERROR = "UNKNOWN_ERROR_"
 """What an error code newer than this program is called, followed by its number."""
@@ -115,3 +116,68 @@ def _values(text: str) -> dict[int, str]:
     """Read ``0=NONE 1=LEADER``."""
     pairs = (item.partition("=") for item in text.split())
     return {int(number): name for number, _, name in pairs}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Package data beside this module (tables, lists, texts of messages) -> rows and text. Holds nothing: who
+# asks, keeps.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """Read a table: tab separated, the first line names the columns, an empty cell is an empty string."""
+    head, *lines = (line.split("\t") for line in text(name).splitlines())
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def lines(name: str) -> list[str]:
+    """Read a list: one item a line, without comments and empty lines."""
+    items = (line.partition("#")[0].strip() for line in text(name).splitlines())
+    return [item for item in items if item]
+
+
+def text(name: str) -> str:
+    """Read a file, ``messages/headers.kmsg`` say."""
+    # Who loaded this module reads from a zip too, the form in which Spark ships us. importlib.resources does
+    # as well, but loading it takes a tenth of the time of a short run. The folder keeps its name: workers
+    # have ./kdissect.zip, which Path would call kdissect.zip, and nothing is found under that.
+    loader: Any = __spec__.loader
+    folder, separator, _ = __file__.rpartition(os.sep)
+    data: bytes = loader.get_data(f"{folder}{separator}{name}")
+    return data.decode()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# 16 bytes <-> a uuid in Kafka's text form: url-safe base64 without padding, 22 characters.
+#
+# A capture names the same few topics again and again, so the latest translations are kept: 4096 of them,
+# about 1 MB.
+# ------------------------------------------------------------------------------------------------------------
+
+
+ZERO = "A" * 22
+"""The uuid of no topic at all: sixteen zero bytes."""
+
+_KEPT = 4096
+
+
+@lru_cache(_KEPT)
+def uuid_text(raw: bytes) -> str:
+    """Kafka's text form of 16 bytes."""
+    return urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+@lru_cache(_KEPT)
+def uuid_bytes(text: str) -> bytes:
+    """The 16 bytes behind Kafka's text form.
+
+    Raises:
+        ValueError: the text is not a uuid in that form.
+    """
+    try:
+        raw = b64decode(f"{text}==", altchars=b"-_", validate=True)
+    except ValueError:
+        raw = b""
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} is no uuid in Kafka's form: 22 characters of url-safe base64")
+    return raw

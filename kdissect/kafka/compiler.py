@@ -1,6 +1,6 @@
 """(message, version) -> Python functions that decode, encode and search it, compiled on first use and kept.
 
-What they do is written by decoder.py, encoder.py and collector.py; ``source`` shows the text. One function of
+What they do is written by decoder.py, encoder.py and decoder.py; ``source`` shows the text. One function of
 each sort is kept for every layout that a run meets: about 10 KB each, and the schema has about a thousand
 layouts.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kdissect.kafka import collector as collectors
 from kdissect.kafka import decoder as decoders
 from kdissect.kafka import encoder as encoders
 from kdissect.kafka.layout import layout
@@ -73,7 +72,7 @@ def collector(message: Message, version: int, role: str, draft: Draft | None = N
     Raises:
         Unsupported: there is no such version.
     """
-    generated = collectors.generate(layout(message, version, draft), role)
+    generated = decoders.generate_collector(layout(message, version, draft), role)
     return None if generated is None else generated.function()
 
 

@@ -12,12 +12,15 @@ ones included. Where exactly a fault is, the walker finds out.
 
 from __future__ import annotations
 
+import linecache
+from contextlib import contextmanager
+from keyword import iskeyword
 from struct import Struct, error, unpack_from
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import Truncated
 from kdissect.kafka import primitives
-from kdissect.kafka.generated import Source
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import (
     element_bytes,
     is_nullable,
@@ -30,13 +33,13 @@ from kdissect.kafka.layout import (
 )
 from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, LENGTH, LONGEST_STRING, size_of
 from kdissect.kafka.records import RecordData
-from kdissect.kafka.uuids import uuid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.kafka.layout import Layout
     from kdissect.kafka.schema import Field
+
 
 _NAMESPACE = {
     "RecordData": RecordData,
@@ -282,3 +285,123 @@ class _Generator:
             self.source.line(f"{targets if len(self.run) > 1 else f'({targets},)'} = {unpack}(data, pos)")
         self.source.line(f"pos += {size_of(codes)}")
         self.run.clear()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A layout and a role -> the text of a function that gathers all such values: ``collect(body) -> list``.
+#
+# Values come in wire order, depth first; nulls are left out, and so is what a partial body lacks. Runs on
+# every exchange, for topics, errors, groups: only the structs that lead to such a field are looked into.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def generate_collector(layout: Layout, role: str) -> Source | None:
+    """The function's text, None when no field of the layout has the role."""
+    if not _leading(layout.fields, layout.version, role):
+        return None
+    source = Source(f"{layout} {role} collector", {}, ("body", "found", "value"))
+    source.line(f"# {role} fields of {layout}, generated from its .kmsg text.")
+    with source.block(f"def collect_{role}_{layout.identifier}(body):"):
+        source.line("found = []")
+        _struct(source, layout.fields, layout.version, role, "body")
+        source.line("return found")
+    return source
+
+
+def _struct(source: Source, fields: Sequence[Field], version: int, role: str, struct: str) -> None:
+    for field in _leading(fields, version, role):
+        value = f'{struct}.get("{field.name}")'
+        if field.role == role and field.array:
+            source.line(f"found += {value} or ()")
+        elif field.role == role:
+            with source.block(f"if (value := {value}) is not None:"):
+                source.line("found.append(value)")
+        elif field.array:
+            item = source.name(f"{field.name}_item")
+            with source.block(f"for {item} in {value} or ():"):
+                _struct(source, field.fields, version, role, item)
+        else:
+            nested = source.name(field.name)
+            with source.block(f"if {nested} := {value}:"):
+                _struct(source, field.fields, version, role, nested)
+
+
+def _leading(fields: Sequence[Field], version: int, role: str) -> list[Field]:
+    """The fields that have the role or lead to one that has it, in wire order."""
+    positional, tagged = split(fields, version)
+    return [f for f in [*positional, *tagged] if f.role == role or _leading(f.fields, version, role)]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Lines of Python -> a function, with its source where tracebacks, debuggers and ``inspect`` look for it.
+#
+# Generated code lives in memory only, under a pseudo file name such as ``<kdissect FetchResponse v13
+# decoder>``.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_WIDTH = 100
+
+
+class Source:
+    """The text of one function in the making.
+
+    Attributes:
+        namespace: what the function sees as its globals.
+    """
+
+    __slots__ = ("_depth", "_file", "_lines", "_names", "namespace")
+
+    def __init__(self, title: str, namespace: Mapping[str, Any], reserved: Iterable[str]) -> None:
+        self._file = f"<kdissect {title}>"
+        self.namespace = dict(namespace)
+        self._lines: list[str] = []
+        self._depth = 0
+        self._names = {*namespace, *reserved}
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def line(self, text: str) -> None:
+        """Add a line at the present depth."""
+        self._lines.append(" " * 4 * self._depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Add a line that ends in a colon; what is added inside the ``with`` is indented below it."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def name(self, wanted: str) -> str:
+        """A variable that nothing else in this function uses, named as wanted if that is free."""
+        name = f"{wanted}_" if iskeyword(wanted) else wanted
+        number = 2
+        while name in self._names:
+            name = f"{wanted}_{number}"
+            number += 1
+        self._names.add(name)
+        return name
+
+    def display(self, variable: str, items: Iterable[tuple[str, str]]) -> None:
+        """Add ``variable = {...}``, a dict display of (key, expression), over several lines if it is long."""
+        pairs = [f'"{key}": {expression}' for key, expression in items]
+        one_line = f"{variable} = {{{', '.join(pairs)}}}"
+        if 4 * self._depth + len(one_line) <= _WIDTH:
+            self.line(one_line)
+            return
+        with self.block(f"{variable} = {{"):
+            for pair in pairs:
+                self.line(f"{pair},")
+        self.line("}")
+
+    def function(self) -> Callable[..., Any]:
+        """Compile the text and hand out the one function that it defines."""
+        text = str(self)
+        known = set(self.namespace)
+        exec(compile(text, self._file, "exec"), self.namespace)
+        linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
+        (name,) = self.namespace.keys() - known - {"__builtins__"}
+        made: Callable[..., Any] = self.namespace[name]
+        return made

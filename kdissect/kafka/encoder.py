@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import EncodeError
 from kdissect.kafka import primitives
-from kdissect.kafka.generated import Source
+from kdissect.kafka.codes import uuid_bytes
+from kdissect.kafka.decoder import Source
 from kdissect.kafka.layout import is_nullable, is_tagged, split, tag_of
 from kdissect.kafka.primitives import (
     ALWAYS_OLD,
@@ -24,7 +25,6 @@ from kdissect.kafka.primitives import (
     put,
     put_tags,
 )
-from kdissect.kafka.uuids import uuid_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

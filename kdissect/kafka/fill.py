@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import EncodeError
+from kdissect.kafka.codes import ZERO
 from kdissect.kafka.layout import is_nullable, layout, split
 from kdissect.kafka.primitives import FIXED
-from kdissect.kafka.uuids import ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

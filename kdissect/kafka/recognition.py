@@ -6,18 +6,19 @@ a client id that is text, and a body that decodes to its last byte. Other protoc
 
 The functions here look into a ``Search`` (resync.py) and believe nothing that is not confirmed: by a frame
 that decodes exactly, or by a length that leads to another header. Only a frame too large for the search, or
-cut by a snaplen, is believed for its beginning; beginnings.py tells when half a header will do.
+cut by a snaplen, is believed for its beginning; recognition.py tells when half a header will do.
 """
 
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError
-from kdissect.kafka.beginnings import is_row_of_requests, read_beginning
+from kdissect.kafka import schema
 from kdissect.kafka.bodies import can_be_response, fits_request, fits_response, is_newer_request
 from kdissect.kafka.headers import read_request_header
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdissect.kafka.resync import Run, Search
+    from kdissect.model import Frame
 
+
+if TYPE_CHECKING:
     Asked = Callable[[int], tuple[int, int] | None]
     """correlation id -> api key and version of a request that waits for its response."""
 
@@ -255,3 +259,158 @@ def _names_client(frame: bytes) -> bool | None:
         return None
     client_id = header.client_id or ""
     return bool(client_id) if client_id.isprintable() and "\\x" not in client_id else None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The first bytes of a stream -> the name of a protocol that is not Kafka, or a SASL token in its place.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def is_gssapi_token(data: bytes) -> bool:
+    """Whether a stream begins with a GSSAPI token in a size prefix: what 0.9 clients send on a SASL port
+    instead of a request.
+
+    RFC 2743 section 3.1: tag 0x60, then a DER length that reaches to the token's end.
+    """
+    if len(data) < _SIZE.size + 4 or data[4] != 0x60:
+        return False
+    (size,) = _SIZE.unpack_from(data)
+    length, octets = data[5], 0
+    if length & 0x80:
+        octets = length & 0x7F
+        length = int.from_bytes(data[6 : 6 + octets], "big")
+    return 0 < octets + 2 + length == size and octets <= 4
+
+
+def looks_like(data: bytes) -> str | None:
+    """The name of another protocol that begins like this, None where none is known. TLS also in
+    mid-stream.
+    """
+    if (
+        len(data) >= 6
+        and data[0] in _TLS_RECORDS
+        and data[1] == 3
+        and data[2] <= 4
+        and int.from_bytes(data[3:5], "big") <= _TLS_RECORD_BYTES
+        and (data[0] != _TLS_HANDSHAKE or data[5] in _TLS_HELLOS)
+    ):
+        return "TLS"
+    for beginning, name in _BEGINNINGS:
+        if data.startswith(beginning):
+            return name
+    return None
+
+
+# RFC 8446 section 5.1: record type, version 3.x, a length of at most 2^14 + 256.
+_TLS_HANDSHAKE = 0x16
+_TLS_RECORDS = (0x14, 0x15, _TLS_HANDSHAKE, 0x17)
+_TLS_HELLOS = (1, 2)
+_TLS_RECORD_BYTES = 0x4100
+
+_BEGINNINGS = (
+    *(
+        (method + b" ", "HTTP")
+        for method in (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"CONNECT", b"PATCH")
+    ),
+    (b"HTTP/1.", "HTTP"),
+    (b"PRI * HTTP/2", "HTTP/2"),
+    (b"SSH-", "SSH"),
+    (b"AMQP", "AMQP"),
+)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The captured bytes of a request that a snaplen cut inside its header -> can this be one, and whose is it?
+#
+#      size    api key  api version  correlation id  client id
+#     | 4     | 2      | 2          | 4             | 2 + n ...
+#
+# A client id of twenty letters does not fit into the 30 bytes that a snaplen of 96 leaves of a request.
+# What is there says little by itself. So it is believed for what stands around it: an answer that begins
+# with its correlation id (recognition.py), or requests in a row, each at the beginning of a packet and at
+# the place to which the size of the one before leads, of the same client, with correlation ids that do not
+# fall (those of a controller before 0.9 may stand still). Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_BEGINNING = Struct(">ihhih")
+_DECODER = getincrementaldecoder("utf-8")
+
+LONGEST_CLIENT_ID = 255
+_IN_A_ROW = 3
+_STEP = 10_000  # a Java client counts its requests to all brokers together
+
+
+class Beginning(NamedTuple):
+    """What is there of a request.
+
+    Attributes:
+        size: as in the size field.
+        client: the client id's length and its first bytes.
+    """
+
+    size: int
+    correlation_id: int
+    client: bytes
+
+
+def read_beginning(data: bytes, largest: int) -> Beginning | None:
+    """Read the first bytes, the size field included, of what may be a request with a client id, of an api and
+    version that this program knows; None where it is none.
+
+    Args:
+        data: as far as it was captured; what is behind the client id does not matter.
+        largest: size of the largest frame.
+    """
+    if len(data) < _BEGINNING.size:
+        return None
+    size, api_key, version, correlation_id, length = _BEGINNING.unpack_from(data)
+    if not (_BEGINNING.size - 4 + length <= size <= largest and 0 < length <= LONGEST_CLIENT_ID):
+        return None
+    message = schema.request(api_key)
+    if correlation_id < 0 or message is None or version not in message.versions:
+        return None
+    client = data[_BEGINNING.size : _BEGINNING.size + length]
+    try:
+        text = _DECODER().decode(client)  # a letter that was cut is not missed
+    except UnicodeDecodeError:
+        return None
+    if not text.isprintable():
+        return None
+    return Beginning(size, correlation_id, data[_BEGINNING.size - 2 : _BEGINNING.size] + client)
+
+
+def can_be_request(frame: Frame) -> bool:
+    """Whether a frame is a request, as far as it was captured."""
+    if fits_request(frame.data, to_the_end=frame.complete):
+        return True
+    return not frame.complete and read_beginning(_SIZE.pack(frame.size) + frame.data, frame.size) is not None
+
+
+def is_row_of_requests(search: Search, place: int) -> bool | int:
+    """Whether requests of one client begin here in a row; or the end of the stream at which that can be
+    told.
+    """
+    at = place
+    before: Beginning | None = None
+    for _ in range(_IN_A_ROW):
+        if at >= search.end:
+            return at + _BEGINNING.size
+        if not search.is_item_start(at):
+            return False
+        data = search.read(at, _BEGINNING.size + LONGEST_CLIENT_ID)
+        if len(data) < _BEGINNING.size:
+            return at + _BEGINNING.size if at + len(data) == search.end else False
+        request = read_beginning(data, search.largest)
+        if request is None or not (before is None or _goes_on(before, request)):
+            return False
+        at, before = at + 4 + request.size, request
+    return True
+
+
+def _goes_on(before: Beginning, request: Beginning) -> bool:
+    common = min(len(before.client), len(request.client))
+    return (
+        before.client[:common] == request.client[:common]
+        and 0 <= request.correlation_id - before.correlation_id <= _STEP
+    )

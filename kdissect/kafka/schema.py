@@ -37,7 +37,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import SchemaError
-from kdissect.kafka import tables
+from kdissect.kafka import codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -423,12 +423,12 @@ def file_names() -> list[str]:
 
 def file_text(name: str) -> str:
     """Read one of ``file_names()``."""
-    return tables.text(f"messages/{name}")
+    return codes.text(f"messages/{name}")
 
 
 @cache
 def _api_files() -> dict[int, str]:
-    return {int(row["key"]): f"{row['key']:0>3}_{row['name']}.kmsg" for row in tables.rows("apis.tsv")}
+    return {int(row["key"]): f"{row['key']:0>3}_{row['name']}.kmsg" for row in codes.rows("apis.tsv")}
 
 
 def _api_file(api_key: int) -> File | None:

@@ -9,17 +9,20 @@ possible: a credential must not leak because a message was damaged.
 
 from __future__ import annotations
 
+import re
+from fnmatch import translate
 from functools import cache
 from typing import TYPE_CHECKING
 
 from kdissect.kafka import schema
-from kdissect.kafka.sensitive import is_sensitive_config
+from kdissect.kafka.codes import lines
 from kdissect.model import Embedded, Withheld
 
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
     from kdissect.kafka.walker import Walk
     from kdissect.model import Body
+
 
 SECRET = "secret"
 CONFIG = "config"
@@ -118,3 +121,26 @@ def _is_sensitive_entry(body: Body) -> bool:
 
 def _length(value: str | bytes) -> int:
     return len(value.encode(errors="replace")) if isinstance(value, str) else len(value)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A config's name -> whether its value is a credential, by sensitive.txt: read on first use, kept.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def is_sensitive_config(name: str) -> bool:
+    """Whether values of this config are withheld, even where the broker does not call it sensitive."""
+    plain = name.lower().replace("-", ".").replace("_", ".")
+    sensitive, harmless = _patterns()
+    return sensitive.match(plain) is not None and harmless.match(plain) is None
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    patterns = lines("sensitive.txt")
+    harmless = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    return _any_of([pattern for pattern in patterns if not pattern.startswith("!")]), _any_of(harmless)
+
+
+def _any_of(patterns: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))

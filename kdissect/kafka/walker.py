@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import limits
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import (
     element_bytes,
     is_nullable,
@@ -36,7 +37,6 @@ from kdissect.kafka.primitives import (
     utf16,
 )
 from kdissect.kafka.records import RecordData
-from kdissect.kafka.uuids import uuid_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

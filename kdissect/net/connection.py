@@ -15,7 +15,7 @@ passes when that clock reaches it, or when ``tick`` says that every segment up t
 this changes when the outcome is noticed, not what it is. So a process that takes a ``Share`` of the
 connections, or one alone, finds what one finds that takes all, unless a bound on all of them was reached.
 
-What is over stays known until its deadline, and its numbers for longer (ended.py): segments that come again,
+What is over stays known until its deadline, and its numbers for longer (below): segments that come again,
 because a capture has them from several interfaces, from inside and outside a tunnel, or from both ends, are
 no other connection. The first one captured counts. Addresses make a connection: behind NAT it is another one.
 
@@ -33,10 +33,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Closed, Data, Packet, Segment
 from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
-from kdissect.net.ended import Ended
 from kdissect.net.link import COOKED, ETHERNET
-from kdissect.net.runs import payloads
-from kdissect.net.stream import SEQUENCE_MASK, Stream, distance
+from kdissect.net.stream import SEQUENCE_MASK, Stream, advance, distance
 from kdissect.net.tcp import (
     ACK,
     CARRIES_MASK,
@@ -56,10 +54,11 @@ from kdissect.net.tcp import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kdissect.model import Stretch
-    from kdissect.net.share import Share
+    from kdissect.net.tcp import Share
+
 
 __all__ = ["Connection", "Connections", "Event"]
 
@@ -491,3 +490,124 @@ class Connections:
             self.counts["streams_flushed"] += 1
             longest.flush(out)
             self._settle(longest, out)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Packets that go on with one another and differ in nothing else -> their payloads. Holds nothing.
+#
+# A large message fills packet after packet: of one connection, of one size, with one acknowledgment. Once
+# the first has been looked at, a single comparison tells of each of the others whether it is as good.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def payloads(
+    data: bytes,
+    places: Iterable[tuple[int, int, int, int]],
+    spot: tuple[int, int, int],
+    like: tuple[int, int, int, bytes, int, int, int],
+    now_ns: int,
+    until_ns: int,
+) -> list[bytes]:
+    """Of the packets behind the first of a run, the payloads of those that belong to it.
+
+    Args:
+        data: what the packets stand in.
+        places: theirs, as in ``Stretch``; the first that is not of the run ends it.
+        spot: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
+        like: these fields, as the next packet of the run must have them.
+        now_ns: time of the packet before; it must not go back.
+        until_ns: time that none may reach.
+    """
+    at, start, end = spot
+    kind, total, carries, ends, sequence, acknowledgment, control = like
+    found: list[bytes] = []
+    for time_ns, begin, stop, _ in places:
+        expected = kind, total, carries, ends, sequence, acknowledgment, control
+        if begin + end > stop or not now_ns <= time_ns < until_ns or _unpack(data, begin + at) != expected:
+            break
+        found.append(data[begin + start : begin + end])
+        sequence = (sequence + end - start) & SEQUENCE_MASK
+        now_ns = time_ns
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections that are over -> whether a segment belongs to one of them, and so came again.
+#
+# Captures of both ends, merged, tell of a connection twice, and when their clocks differ by seconds the
+# second time begins or ends long after the first is over. A SYN with the number of an earlier one, and
+# payload out of its numbers, begin no connection then. Without this, each would be counted twice, or its
+# last seconds would make a connection of their own.
+#
+# Holds the numbers where streams began and ended, for each pair of ends those of its last connections: of
+# ``Limits.ended_connections`` pairs, until ``ended_age_ns`` has passed.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_LONG = 1 << 30
+_MOST = 4
+"""Connections remembered of one pair of ends: a minute of TIME_WAIT keeps most from having more."""
+
+
+class _Ended(NamedTuple):
+    """A connection, from side 0 on: its ends, when it was over, and the first and the next number of each
+    stream; None for a stream of which nothing came.
+    """
+
+    ends: bytes
+    time_ns: int
+    numbers: tuple[tuple[int, int] | None, tuple[int, int] | None]
+
+
+class Ended:
+    """Remembers connections that are over."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._ended: OrderedDict[bytes, tuple[_Ended, ...]] = OrderedDict()
+
+    def add(self, duplex: Duplex, time_ns: int) -> bool:
+        """Remember a connection; whether another one had to be forgotten for it too soon."""
+        one, two = duplex.streams
+        ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
+        key = _key(duplex.ends)
+        self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
+        is_full = len(self._ended) > self._limits.ended_connections
+        if is_full:
+            self._ended.popitem(last=False)
+        return is_full
+
+    def tick(self, time_ns: int) -> None:
+        """Every segment up to this time has been delivered: forget what none that follows can be part of."""
+        since_ns = time_ns - self._limits.ended_age_ns
+        while self._ended and next(iter(self._ended.values()))[-1].time_ns < since_ns:
+            self._ended.popitem(last=False)
+
+    def knows(self, segment: Segment) -> bool:
+        """Whether a segment lies within a connection that is over."""
+        for ended in self._ended.get(_key(segment.ends), ()):
+            numbers = ended.numbers[segment.ends != ended.ends]
+            recent = abs(segment.time_ns - ended.time_ns) <= self._limits.ended_age_ns
+            if numbers and recent and _within(segment, *numbers):
+                return True
+        return False
+
+
+def _key(ends: bytes) -> bytes:
+    """The same for both directions."""
+    return min(ends, reversed_ends(ends))
+
+
+def _numbers(stream: Stream) -> tuple[int, int] | None:
+    if stream.first is None:
+        return None
+    # What is more than 2 GiB behind looks as if it were ahead: of so long a stream, the end is remembered.
+    near = distance(stream.first, stream.next) >= 0
+    return stream.first if near else advance(stream.next, -_LONG), stream.next
+
+
+def _within(segment: Segment, first: int, following: int) -> bool:
+    if segment.flags & SYN:
+        return advance(segment.sequence, 1) == first
+    end = advance(segment.sequence, segment.length)
+    return distance(first, segment.sequence) >= -1 and distance(end, following) >= 0

@@ -11,9 +11,13 @@ What carries no TCP is counted by what it is, never dropped in silence. Holds fr
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
@@ -23,6 +27,7 @@ from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_
 
 if TYPE_CHECKING:
     from kdissect.model import Interface
+
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
@@ -192,3 +197,35 @@ def _address_text(address: bytes) -> str:
     from socket import AF_INET6, inet_ntop  # a capture without IPv6 need not load it
 
     return inet_ntop(AF_INET6, address)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Connections -> which of several processes that read the same packets takes them. Holds what the last
+# ``_REMEMBERED`` answers were.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_REMEMBERED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of ``of`` shares of the connections, by its number from 0."""
+
+    number: int
+    of: int
+
+    def owns(self, ends: bytes) -> bool:
+        """Whether a connection is in it, by ``Segment.ends`` of either direction."""
+        return share_of(ends, self.of) == self.number
+
+
+def cores() -> int:
+    """How many shares can be worked on at once: the processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(_REMEMBERED)
+def share_of(ends: bytes, shares: int) -> int:
+    """The number of the share that a connection is in."""
+    return crc32(min(ends, reversed_ends(ends))) % shares

@@ -29,12 +29,11 @@ come, and the one that is behind is never ahead; what the parent sends is taken 
 own, whatever its other thread does; the parent reads whatever comes from whichever worker. A process that
 dies closes its pipe: workers end without a parent, and the parent says which worker is gone.
 
-    protocol.py     what they say to one another
-    worker.py       the worker's side
-    assembling.py   the parent's side: rows of all workers -> their order
+    worker.py       the worker's side; what it makes of exchanges: texts, sums of a summary
+    tables.py       rows of an export
+    assembling.py   what they say to one another; the parent's side: rows of all workers -> their order
     crew.py         processes and pipes
     aligning.py     lines with columns that grow: what a worker could not know of the others' widths
-    work.py         what a worker makes of exchanges: texts; tables.py: rows of an export; sums.py: a summary
 
-cli/sharing.py brings them together, cli/jobs.py says when.
+cli/sharing.py brings them together, and says when.
 """

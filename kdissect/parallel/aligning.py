@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.sinks.printable import columns_of
+from kdissect.phrases import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

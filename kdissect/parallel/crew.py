@@ -17,7 +17,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 from kdissect.errors import KdissectError, UnexpectedError, WorkerError
-from kdissect.parallel.protocol import Failed, Stop
+from kdissect.parallel.assembling import Failed, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from kdissect.analysis.carried import OpenBatch
-from kdissect.parallel.work import Selected
-from kdissect.sinks.export import Export
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.rowfiles import JsonFile, JsonFormat
-from kdissect.sinks.tables.others import TopicIds
-from kdissect.sinks.types import OBJECT
-from kdissect.sinks.values import json_bytes
+from kdissect.exchanges.partition_records import OpenBatch
+from kdissect.parallel.worker import Selected
+from kdissect.tables.columns import OBJECT
+from kdissect.tables.export import Export
+from kdissect.tables.lines import JsonLines
+from kdissect.tables.others import TopicIds
+from kdissect.tables.table_files import JsonFile, JsonFormat
+from kdissect.tables.values import json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
-    from kdissect.analysis.over import Over
-    from kdissect.analysis.records import Records
+    from kdissect.exchanges.ordering import Over
     from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.sinks.columns import Column
-    from kdissect.sinks.rowfiles import Format, RowFile
-    from kdissect.sinks.tables.form import Table
-    from kdissect.sinks.tables.rows import Row, TableRows
+    from kdissect.query.records import Records
+    from kdissect.tables.columns import Column
+    from kdissect.tables.form import Table
+    from kdissect.tables.rows import Row, TableRows
+    from kdissect.tables.table_files import Format, RowFile
 
     Maker = Callable[[Any], tuple[Any, ...]]
 

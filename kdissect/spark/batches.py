@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.carried import OpenBatch
-from kdissect.analysis.connectionlog import ConnectionLog
-from kdissect.analysis.nearest import did_you_mean
-from kdissect.analysis.recordfilters import RecordFilter, Wanted
-from kdissect.analysis.records import Records
 from kdissect.errors import UsageError
+from kdissect.exchanges.partition_records import OpenBatch
 from kdissect.limits import DEFAULT, MIB, Limits
-from kdissect.sinks.arrow import RowBatch
-from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.tables.exchanges import BODIES, exchanges
-from kdissect.sinks.tables.rows import TableRows
+from kdissect.query.nearest import did_you_mean
+from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.records import Records
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables.arrow import RowBatch
+from kdissect.tables.exchanges import BODIES, exchanges
+from kdissect.tables.rows import TABLES, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kdissect.capture.source import Source
     from kdissect.model import Exchange
-    from kdissect.sinks.columns import Column
-    from kdissect.sinks.tables.rows import Row
+    from kdissect.tables.columns import Column
+    from kdissect.tables.rows import Row
 
 ROWS = 5000
 """Of a batch: Spark takes 1,000 to 10,000 fastest."""

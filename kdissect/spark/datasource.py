@@ -7,25 +7,29 @@ captures once for names of topics where several tasks share them.
 
 from __future__ import annotations
 
+import operator
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kdissect.errors import UsageError
-from kdissect.sinks import sparkschema
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.planning import plan
-from kdissect.spark.pushdown import test_of
 from kdissect.spark.reading import read
+from kdissect.tables import spark_schema
+from kdissect.tables.columns import BINARY, OBJECT, TIMESTAMP, Scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.datasource import DataSourceStreamReader, Filter
 
     from kdissect.spark.options import Asked
+    from kdissect.tables.columns import Column
 
 
 class KdissectSource(DataSource):
@@ -46,7 +50,7 @@ class KdissectSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns of the table."""
-        return StructType.fromJson(sparkschema.struct_type(columns_of(self._asked.table)))
+        return StructType.fromJson(spark_schema.struct_type(columns_of(self._asked.table)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there now."""
@@ -104,7 +108,7 @@ def names_in(schema: StructType, table: str) -> tuple[str, ...]:
         UsageError: the table has no such column, or it is of another type.
     """
     columns = columns_of(table, schema.fieldNames())
-    own = StructType.fromJson(sparkschema.struct_type(columns))
+    own = StructType.fromJson(spark_schema.struct_type(columns))
     for wanted, field in zip(schema.fields, own.fields, strict=True):
         if wanted.dataType.simpleString() != field.dataType.simpleString():
             raise UsageError(
@@ -112,3 +116,65 @@ def names_in(schema: StructType, table: str) -> tuple[str, ...]:
                 f"not {wanted.dataType.simpleString()}"
             )
     return tuple(schema.fieldNames())
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Filters that Spark hands down -> a test of rows, made before anything else of a row is. Holds the filters.
+#
+# Taken are comparisons of a column with values, as SQL means them: a null is never equal, nor less. Bodies
+# and structs are left to Spark.
+# ------------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    Test = Callable[[Any], bool]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    spark.EqualTo: operator.eq,
+    spark.GreaterThan: operator.gt,
+    spark.GreaterThanOrEqual: operator.ge,
+    spark.LessThan: operator.lt,
+    spark.LessThanOrEqual: operator.le,
+    spark.StringStartsWith: str.startswith,
+    spark.StringEndsWith: str.endswith,
+    spark.StringContains: operator.contains,
+}
+
+
+def test_of(filter_: spark.Filter, columns: Mapping[str, Column]) -> Test | None:
+    """What a filter asks of a row; None where Spark has to ask it itself."""
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
+    column = columns.get(path[0]) if len(path) == 1 else None
+    if column is None or not isinstance(column.type, Scalar) or column.type in (OBJECT, BINARY):
+        return None
+    get = _value_of(column)
+    if isinstance(filter_, spark.IsNull):
+        return lambda row: get(row) is None
+    if isinstance(filter_, spark.IsNotNull):
+        return lambda row: get(row) is not None
+    if isinstance(filter_, spark.In):
+        values = frozenset(_comparable(value) for value in filter_.value if value is not None)
+        return lambda row: get(row) in values
+    compare = _COMPARISONS.get(type(filter_))
+    if compare is None:
+        return None
+    wanted = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
+    if wanted is None:
+        return lambda _: False
+    return lambda row: (value := get(row)) is not None and compare(value, wanted)
+
+
+def _value_of(column: Column) -> Callable[[Any], Any]:
+    """How to read what the filters compare with: of times microseconds, as Spark has them."""
+    get = column.get
+    if column.type != TIMESTAMP:
+        return get
+    return lambda row: None if (time_ns := get(row)) is None else time_ns // 1000
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // _MICROSECOND
+    return value.isoformat() if isinstance(value, date) else value

@@ -28,22 +28,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from kdissect.analysis.census import Census
-from kdissect.analysis.learned import LearnedFacts
 from kdissect.capture import inputs
 from kdissect.errors import OutputError
+from kdissect.exchanges.learned import LearnedFacts
 from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, MIB, Limits
-from kdissect.sinks import manifest
-from kdissect.sinks.folderlock import locked
-from kdissect.sinks.tablefiles import Listing, cannot_write, own_files
-from kdissect.sinks.tables import others
-from kdissect.sinks.tables.catalogue import RECORDS, TABLES
-from kdissect.sinks.values import timestamp
 from kdissect.spark import parts, shuffle
 from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
+from kdissect.stats.survey import Census
+from kdissect.tables import manifest, others
+from kdissect.tables.rows import RECORDS, TABLES
+from kdissect.tables.table_files import Listing, cannot_write, locked, own_files
+from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -51,10 +49,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.source import Source
-    from kdissect.sinks.tablefiles import TableFiles
     from kdissect.spark.parts import Learned, PartTold
     from kdissect.spark.ranges import Found
     from kdissect.spark.shuffle import RangeStats
+    from kdissect.tables.table_files import TableFiles
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)

@@ -12,21 +12,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis import filters
-from kdissect.analysis.bounds import parse_limits
-from kdissect.analysis.nearest import did_you_mean
-from kdissect.analysis.ports import parse_port_rule, parse_ports
-from kdissect.analysis.quantities import DAY_NS, parse_duration, parse_size
-from kdissect.analysis.recordfilters import RecordFilter, Wanted
-from kdissect.analysis.records import Records
-from kdissect.analysis.where import compile_where
 from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
-from kdissect.sinks import columns
-from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.tables.exchanges import BODIES
+from kdissect.query import filters
+from kdissect.query.bounds import parse_limits
+from kdissect.query.filters import DAY_NS, parse_duration, parse_port_rule, parse_ports, parse_size
+from kdissect.query.nearest import did_you_mean
+from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.records import Records
+from kdissect.query.where import compile_where
 from kdissect.spark.batches import BOTH, BYTES, ROWS
+from kdissect.tables import columns
+from kdissect.tables.exchanges import BODIES
+from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from kdissect.analysis.over import Over
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
+from kdissect.exchanges.ordering import Over
 from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Lull
 from kdissect.pipeline import Dissection
 

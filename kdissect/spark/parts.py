@@ -8,7 +8,7 @@ of a task: what attempts that failed have left is not among the files that are t
 it. What tables have of the whole capture, and not of a connection, is handed to the driver: ids of topics,
 and what was told of captures.
 
-Holds what dissecting and writing hold (pipeline.py, sinks/tablefiles.py).
+Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 """
 
 from __future__ import annotations
@@ -24,43 +24,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kdissect.analysis import filters
-from kdissect.analysis.connectionlog import ConnectionLog
-from kdissect.analysis.learned import LearnedFacts
-from kdissect.analysis.naming import mentions
-from kdissect.analysis.recordfilters import RecordFilter, Wanted
-from kdissect.analysis.records import Records
-from kdissect.analysis.where import compile_where
-from kdissect.capture.readable import Readable
-from kdissect.capture.reader import open_capture
+from kdissect.capture.reader import Readable, open_capture
+from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.topic_names import mentions
 from kdissect.files import PRIVATE
 from kdissect.model import Lull
-from kdissect.net.share import Share
+from kdissect.net.tcp import Share
 from kdissect.pipeline import dissect
-from kdissect.sinks import columns
-from kdissect.sinks.parquet import ParquetFormat
-from kdissect.sinks.rowfiles import NONE, ZST, JsonFormat
-from kdissect.sinks.tablefiles import Listing, TableFiles, Written
-from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.tables.exchanges import BODIES, exchanges
-from kdissect.sinks.tables.rows import TableRows
+from kdissect.query import filters
+from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.records import Records
+from kdissect.query.where import compile_where
 from kdissect.spark.batches import BOTH
-from kdissect.spark.learning import learn_all, learned_from
+from kdissect.spark.planning import learn_all, learned_from
 from kdissect.spark.shuffle import Rows
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.tables import columns
+from kdissect.tables.exchanges import BODIES, exchanges
+from kdissect.tables.parquet import ParquetFormat
+from kdissect.tables.rows import TABLES, TableRows
+from kdissect.tables.table_files import NONE, ZST, JsonFormat, Listing, TableFiles, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kdissect.analysis.census import Census
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.pipeline import Dissection
-    from kdissect.sinks.rowfiles import Format
-    from kdissect.sinks.tables.form import Table
-    from kdissect.sinks.tables.rows import Row
     from kdissect.spark.ranges import Fingerprint
     from kdissect.spark.shuffle import RangeStats
+    from kdissect.stats.survey import Census
+    from kdissect.tables.form import Table
+    from kdissect.tables.rows import Row
+    from kdissect.tables.table_files import Format
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 TOPIC_IDS, CAPTURES = "topic_ids", "captures"

@@ -15,22 +15,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.learned import LearnedFacts
 from kdissect.capture.inputs import captures
-from kdissect.capture.reader import open_capture
+from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError, UsageError
+from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.topic_names import learn
 from kdissect.limits import MIB
-from kdissect.net.share import Share, cores
-from kdissect.spark.learning import learned_from
+from kdissect.model import Exchange
+from kdissect.net.tcp import Share, cores
+from kdissect.pipeline import dissect
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
+    from kdissect.pipeline import Dissection
     from kdissect.spark.options import Asked
+
 
 ALONE_BYTES = 256 * MIB
 """Captures of together so many bytes are read by one task, unless it is said otherwise: tasks cost too."""
@@ -97,7 +101,7 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
-    learned = learn(paths, asked) if asked.needs_names(shown) else LearnedFacts(asked.limits)
+    learned = learned_by(paths, asked) if asked.needs_names(shown) else LearnedFacts(asked.limits)
     if split == CONNECTIONS:
         return [
             Part(paths, share=Share(number, count), first_ns=first_ns, learned=learned)
@@ -164,7 +168,7 @@ def by_files(
     return parts
 
 
-def learn(paths: Sequence[str], asked: Asked) -> LearnedFacts:
+def learned_by(paths: Sequence[str], asked: Asked) -> LearnedFacts:
     """What captures say about topic ids."""
     return learned_from(paths, limits=asked.limits, ports=asked.ports, kafka_ports=asked.kafka_ports)
 
@@ -199,3 +203,27 @@ def _split(asked: Asked, size: int, count: int) -> str:
     if asked.table == "captures":
         return FILES
     return NONE if count == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Captures -> the facts that cross connections, which several tasks that read them apart must know first.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def learned_from(paths: Sequence[str], **options: Any) -> LearnedFacts:
+    """What captures say, read with these ``options`` of ``dissect``."""
+    facts = LearnedFacts(options["limits"])
+    try:
+        with open_capture(*paths, limits=options["limits"]) as capture:
+            learn_all(dissect(Readable(capture.stretches()), **options), facts)
+    except CaptureError:  # there is nothing in them; who reads them says why
+        pass
+    return facts
+
+
+def learn_all(dissection: Dissection, facts: LearnedFacts) -> None:
+    """Take what the exchanges of a dissection say. Only those are decoded that may say anything."""
+    for items, _ in dissection.steps():
+        for item in items:
+            if isinstance(item, Exchange):
+                learn(item, facts)

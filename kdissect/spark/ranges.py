@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
 
 from kdissect.capture import compression, pcap, pcapng
+from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
 from kdissect.capture.reader import packets_of
-from kdissect.capture.section import ENHANCED_PACKET, HEAD_BYTES, Section
 from kdissect.capture.source import BLOCK_BYTES, Source
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError

@@ -7,8 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from kdissect.capture.readable import Readable
-from kdissect.capture.reader import open_capture
+from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection

@@ -8,12 +8,12 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.analysis.nearest import did_you_mean
 from kdissect.errors import UsageError
-from kdissect.sinks import page
-from kdissect.sinks.page import Heading, Section
-from kdissect.sinks.phrases import ABSENT, duration, listed, many, size
-from kdissect.spark.answers import as_json
+from kdissect.phrases import ABSENT, duration, listed, many, size
+from kdissect.query.nearest import did_you_mean
+from kdissect.spark.tables import as_json
+from kdissect.text import page
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import warnings
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from importlib import metadata
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from kdissect.children import python_environment
-from kdissect.errors import SparkError
-from kdissect.sinks.tablefiles import cannot_write
-from kdissect.spark import package
-from kdissect.spark.explain import explain
-from kdissect.spark.needs import demand, needs
+from kdissect.errors import OutputError, SparkError
+from kdissect.phrases import size
+from kdissect.tables.table_files import cannot_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from importlib.resources.abc import Traversable
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+
 
 EMBEDDED = "local[*]"
 SETTINGS = {
@@ -216,8 +226,8 @@ def _workers_environment(place: Place) -> Iterator[None]:
 
 def _ship(spark: SparkSession, place: Place, folder: Path) -> None:
     """Give this package to the workers, so that they run the same as this process does."""
-    path = folder / f"{package.PACKAGE}.zip"
-    package.write(path)
+    path = folder / f"{PACKAGE}.zip"
+    write(path)
     if place.remote is not None:
         spark.addArtifacts(str(path), pyfile=True)
     else:
@@ -262,3 +272,332 @@ def _streams_to(log: Path | None) -> Iterator[None]:
             os.dup2(copy, each)
             os.close(copy)
         os.close(target)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# This machine, and where Spark shall run -> what stands in the way of it, with what to install or to set.
+#
+# Looks without starting Spark: at Java, at the Python packages, at whether somebody listens at the address
+# of a cluster, at folders and ports. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+LEAST_JAVA = 17
+PACKAGES = {"pyspark": ((4, 2), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
+"""Which versions do: from, and up to but without. Newer pandas than this works, and warns each time."""
+CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc")
+DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
+LEAST_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
+
+_INSTALL = "pip install 'kdissect[spark]'"
+_JAVA_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?[^"]*"')
+_MOST_JAVA_S = 30
+_MOST_CONNECT_S = 5
+
+
+class Need(NamedTuple):
+    """Something that Spark needs.
+
+    Attributes:
+        name: in a word.
+        found: what there is of it.
+        remedy: what to do about it, None where nothing has to be done.
+    """
+
+    name: str
+    found: str
+    remedy: str | None = None
+
+
+def needs(place: Place) -> Iterator[Need]:
+    """Look at each, the cheap ones first."""
+    yield python()
+    yield from packages()
+    if place.remote is not None:
+        yield connect()
+    else:
+        yield java()
+        yield folder()
+        yield port()
+    yield from address(place)
+
+
+def demand(found: Iterable[Need]) -> None:
+    """Let nothing be started that must fail.
+
+    Raises:
+        SparkError: the first thing that stands in the way, and what to do about it.
+    """
+    for need in found:
+        if need.remedy is not None:
+            raise SparkError(f"Spark needs {need.name}: {need.found}; {need.remedy}")
+
+
+def python() -> Need:
+    """The interpreter, which workers on other machines must have in the same version."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    workers = os.environ.get("PYSPARK_PYTHON")
+    return Need("Python", f"{version} ({sys.executable})" + (f", for workers {workers}" if workers else ""))
+
+
+def packages() -> Iterator[Need]:
+    """The packages of the extra ``spark``."""
+    for name, (least, beyond) in PACKAGES.items():
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Need(name, "not installed", _INSTALL)
+            continue
+        numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+        fits = least <= numbers and (beyond is None or numbers < beyond)
+        wanted = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
+        yield Need(name, version if fits else f"{version}, not {wanted}", None if fits else _INSTALL)
+
+
+def java() -> Need:
+    """The Java that Spark's launcher takes: that of JAVA_HOME, else the first on the path."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    name, get_one = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
+    if path is None:
+        return Need(name, f"no java in JAVA_HOME, {home}" if home else "there is no java", get_one)
+    try:
+        done = subprocess.run(  # all releases write it to stderr
+            [path, "-version"], capture_output=True, text=True, check=False, timeout=_MOST_JAVA_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Need(name, f"{path} does not run ({error})", get_one)
+    match = _JAVA_VERSION.search(done.stderr)
+    if match is None:
+        return Need(name, f"{path} does not tell its version", get_one)
+    # Java 8 called itself 1.8
+    number = int(match["second"] or 0) if match["first"] == "1" else int(match["first"])
+    found = f"{match[0].split()[1].strip(chr(34))} ({path})"
+    return Need(name, found, None if number >= LEAST_JAVA else get_one)
+
+
+def connect() -> Need:
+    """What talks to a Spark Connect server."""
+    from importlib.util import find_spec
+
+    try:
+        missing = [name for name in CONNECT_PACKAGES if find_spec(name) is None]
+    except ModuleNotFoundError as error:  # of google.rpc, google
+        missing = [error.name or "google"]
+    name = "the packages of Spark Connect"
+    return Need(name, f"no {missing[0]}", _INSTALL) if missing else Need(name, "installed")
+
+
+def folder() -> Need:
+    """Where shuffled packets and Spark's own files go meanwhile."""
+    path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    name, remedy = "a folder to write to", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            free = shutil.disk_usage(path).free
+    except OSError as error:
+        return Need(name, f"{path}: {error.strerror or error}", remedy)
+    found = f"{path}, {size(free)} free"
+    return Need(name, found, None if free >= LEAST_FREE_BYTES else remedy)
+
+
+def port() -> Need:
+    """Whether Python and Java can talk to each other on this machine."""
+    name = "ports on 127.0.0.1"
+    try:
+        with closing(socket.create_server(("127.0.0.1", 0))) as server:
+            return Need(name, f"free: {server.getsockname()[1]}")
+    except OSError as error:
+        return Need(name, str(error.strerror or error), "allow it in the firewall or sandbox")
+
+
+def address(place: Place) -> Iterator[Need]:
+    """Whether somebody listens where a server is said to be: Spark itself would try for minutes."""
+    for option, url in (("--remote", place.remote), ("--master", place.master)):
+        parts = urlsplit((url or "").split(",")[0])  # a standalone cluster may have several masters
+        default = DEFAULT_PORTS.get(parts.scheme)
+        if default is None:
+            continue
+        name = f"somebody at {option} {url}"
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
+                yield Need(name, "listens")
+        except (OSError, ValueError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            yield Need(name, told, "check host and port, and that the server runs")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What Spark raises -> one line for a person: what is wrong, and what to do about it where that is known.
+#
+# Spark tells the same in many ways: an exception of Python with a condition and a plan below it, one of
+# Java with its stack and those of its causes, the traceback of a worker inside either. A worker that died
+# says why only in the log.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CAUSE = "Caused by: "
+_JAVA_CALL = re.compile(r"^An error occurred while calling .*?\n:? ?", re.DOTALL)
+_CLASS = re.compile(r"^(?:[A-Za-z_]\w*[.$])+[A-Z]\w*(?:: |$)")
+_OWN_CLASS = re.compile(r"^(?:kdissect\.errors\.)?(?:Usage|Output|Capture|Spark)Error: ")
+_LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*? \(TID \d+\) \(.*?\): ")
+_STATE = re.compile(r"\s*SQLSTATE: \w{5};?")
+_PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .+")
+_LOG_BYTES = 64 * 1024
+
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} that has kdissect[spark], on every machine"
+REMEDIES = {
+    "PYTHON_VERSION_MISMATCH": _SET_PYTHON,
+    "Cannot run program": _SET_PYTHON,
+    "No module named": "the Python of the workers lacks it: pip install 'kdissect[spark]' there, or "
+    + _SET_PYTHON,
+    "OutOfMemoryError": "give Spark more: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
+    "JAVA_GATEWAY_EXITED": "Java ended before Spark began; kdissect spark doctor looks for the reason",
+    "Could not parse Master URL": "a master is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+}
+"""Words of an error, and what to do about it."""
+
+
+def explain(error: BaseException, log: Path | None = None) -> str:
+    """Tell what went wrong.
+
+    Args:
+        error: what Spark raised.
+        log: what its processes wrote to stderr, for what workers said as they died.
+    """
+    said = str(error)
+    text = _line(_JAVA_CALL.sub("", said))
+    if "Python worker" in text and log is not None:
+        text = _last_words(log) or text
+    for words, remedy in REMEDIES.items():
+        if words in text or words in said:
+            return f"{text.rstrip('.')}; {remedy}"
+    return text or type(error).__name__
+
+
+def _line(text: str) -> str:
+    """The one line that tells most."""
+    if _TRACEBACK in text:
+        return _OWN_CLASS.sub("", _raised(text.rpartition(_TRACEBACK)[2]))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    causes = [_bare(line.removeprefix(_CAUSE)) for line in lines if line.startswith(_CAUSE)]
+    told = [_bare(lines[0]), *causes]
+    # The root, or what says the same and more: Cannot run program "x": error=2, No such file or directory.
+    return next(each for each in told if each.endswith(told[-1]))
+
+
+def _bare(line: str) -> str:
+    """The text alone, without what Java calls it, and whom it happened to."""
+    line = _CLASS.sub("", line) or line
+    return _STATE.sub("", _CLASS.sub("", _LOST_TASK.sub("", line))).strip()
+
+
+def _raised(traceback: str) -> str:
+    """The exception at the end of a worker's traceback: the first line that stands at the margin."""
+    for line in traceback.splitlines():
+        if line and not line.startswith((" ", "\t")):
+            return line
+    return traceback.strip()
+
+
+def _last_words(log: Path) -> str | None:
+    """The last exception of Python in a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), None)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# This package -> a zip that Spark gives to its workers (``--py-files``). Holds the zip's table of contents.
+#
+# Python imports modules from such a zip, and ``importlib.resources`` reads the texts of messages from it.
+# What kdissect needs of other packages is not in it: they are compiled, and installed where workers run.
+# ------------------------------------------------------------------------------------------------------------
+
+
+PACKAGE, SOURCE = "kdissect", "pyspark_kdissect"
+_ENDINGS = (".py", ".kmsg", ".tsv", ".txt", ".typed")
+
+
+def write(path: Path) -> int:
+    """Write the zip, the same bytes each time; how many files are in it.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    count = 0
+    try:
+        with ZipFile(path, "w", ZIP_DEFLATED) as made:
+            for name, content in _files():
+                made.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+                count += 1
+    except OSError as error:
+        raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None
+    return count
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    spec = find_spec(SOURCE)
+    source = spec.loader.get_source(SOURCE) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
+    if source is not None:
+        yield f"{SOURCE}.py", source.encode()
+    yield from _below(files(PACKAGE), PACKAGE)
+
+
+def _below(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        path = f"{name}/{each.name}"
+        if each.is_dir():
+            yield from _below(each, path)
+        elif each.name.endswith(_ENDINGS):
+            yield path, each.read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Where Spark shall run -> what its workers are: their Python, and the kdissect that they import. Holds
+# nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+TASKS = 4
+_COLUMNS = ("python", "kdissect", "apis")
+_FAULT = "mend that first"
+
+
+def trial(place: Place, log: Path | None = None) -> Iterator[Need]:
+    """Start Spark, and ask workers what they are."""
+    try:
+        with session(place, log) as spark:
+            yield Need("Spark", spark.version)
+            tasks = spark.range(0, TASKS, 1, TASKS)
+            answers = tasks.mapInArrow(_answer, ", ".join(f"{name} string" for name in _COLUMNS))
+            for row in answers.distinct().collect():
+                yield Need("workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} apis")
+    except SparkError as error:
+        yield Need("workers", str(error), _FAULT)
+
+
+def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    import kdissect
+    from kdissect.kafka.apis import all_apis
+    from kdissect.kafka.schema import request
+
+    known = [api for api in all_apis() if request(api.key) is not None]
+    version = ".".join(map(str, sys.version_info[:3]))
+    found = (f"{version} ({sys.executable})", kdissect.__path__[0], str(len(known)))
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({name: [text] for name, text in zip(_COLUMNS, found, strict=True)})

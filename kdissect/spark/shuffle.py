@@ -33,7 +33,6 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from kdissect.analysis.census import Census, FileCount
 from kdissect.capture.reader import packets_of
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
@@ -42,6 +41,7 @@ from kdissect.model import Interface, Segment
 from kdissect.net.link import ETHERNET
 from kdissect.net.tcp import Segments, reversed_ends
 from kdissect.spark.ranges import open_range
+from kdissect.stats.survey import Census, FileCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kdissect.analysis.nearest import did_you_mean
+import orjson
+
 from kdissect.errors import UsageError
-from kdissect.sinks import sparkschema
-from kdissect.sinks.manifest import FOLDER, MANIFEST
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.query.nearest import did_you_mean
+from kdissect.tables import spark_schema
+from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
+
 
 _FORMATS = {"jsonl": "json", "parquet": "parquet"}
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
@@ -83,6 +86,54 @@ def _table(session: SparkSession, folder: str, name: str, told: dict[str, dict[s
         raise UsageError(f"no table {name} in {folder}; it has {there}")
     form, partition_by = _FORMATS[told[name]["format"]], told[name]["partition_by"]
     columns = TABLES[name].columns if form == "json" else TABLES[name].binary_columns
-    reader = session.read.schema(sparkschema.ddl(sparkschema.in_folders(columns, partition_by))).format(form)
+    reader = session.read.schema(spark_schema.ddl(spark_schema.in_folders(columns, partition_by))).format(
+        form
+    )
     # A value of another type is a fault of ours, and must not become null.
     return reader.option("mode", "FAILFAST").load(f"{folder.rstrip('/')}/{name}")
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A data frame -> rows of plain values, one after the other. Holds those that Spark hands over at a time.
+#
+# Spark writes each row as JSON itself. So values look as they do in exports, wherever the frame is
+# computed: times are UTC and end in Z, bytes are base64.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX",
+}
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+"""How the names of types begin that stand at their column's right edge."""
+
+
+def rows(frame: DataFrame, most: int | None = None) -> Iterator[list[Any]]:
+    """Yield the values of each row, in the order of the columns.
+
+    Args:
+        frame: columns of the same name do no harm.
+        most: rows; they are then taken at once. None: all, of each task at a time.
+    """
+    if not frame.columns:  # a statement that answers nothing
+        return
+    names = [str(place) for place in range(len(frame.columns))]
+    texts = as_json(frame.toDF(*names))
+    taken = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
+    for row in taken:
+        values = orjson.loads(row[0])
+        yield [values[name] for name in names]
+
+
+def as_json(frame: DataFrame) -> DataFrame:
+    """One column, of texts: each row as JSON, nulls included."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return frame.select(F.to_json(F.struct("*"), _JSON))
+
+
+def is_number(frame: DataFrame, place: int) -> bool:
+    """Whether a column has numbers."""
+    return frame.dtypes[place][1].startswith(NUMBERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.capture.appearance import appearance
+from kdissect.capture.reader import appearance
 
 
 @pytest.mark.parametrize(

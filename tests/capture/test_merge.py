@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture.merge import Part, merged
+from kdissect.capture.reader import Part, merged
 from kdissect.model import Interface, Packet
 
 if TYPE_CHECKING:

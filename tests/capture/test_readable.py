@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.readable import Readable
+from kdissect.capture.reader import Readable
 from kdissect.errors import CaptureError
 from tests.cli.running import talk
 

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kdissect.cli.commands import Commands
+from kdissect.cli.main import Commands
 from kdissect.cli.terminal import USAGE
 
 TOLD = {"one": "Says one.", "two": "Says two."}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.ending import Ending
+from kdissect.cli.listening import Ending
 
 
 class Ongoing:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.sinks.manifest import FOLDER, MANIFEST
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.rows import TABLES
 from tests.captures import counters, interface, section
 from tests.cli.running import Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.exports import json_rows, parquet_rows, part
@@ -27,7 +27,7 @@ MOST_WAIT_S = 60
 KILLED = """
 import os, signal
 from kdissect.cli.main import main
-from kdissect.sinks.export import Export
+from kdissect.tables.export import Export
 
 feed, fed = Export.feed, []
 
@@ -121,7 +121,7 @@ def test_without_pyarrow_it_says_what_to_install(
     export: Exporting, capture: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "kdissect.sinks.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "kdissect.tables.parquet", raising=False)
     done = export(capture, "-o", out, "--format", "parquet")
     assert done == Run(USAGE, "", "kdissect: Parquet needs pyarrow: pip install 'kdissect[parquet]'\n")
     assert not out.exists()
@@ -280,7 +280,7 @@ def test_a_full_disk(export: Exporting, capture: str, out: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("kdissect.sinks.tablefiles.publish", full)  # which manifests have by themselves
+        patched.setattr("kdissect.tables.table_files.publish", full)  # which manifests have by themselves
         done = export(capture, "-o", out)
     assert done.status == USAGE
     assert "cannot write to" in done.err

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.habits import ELSEWHERE
+from kdissect.cli.main import ELSEWHERE
 from kdissect.cli.read import read
 from kdissect.cli.terminal import USAGE
 from tests.cli.running import run

@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kdissect.analysis.bounds import name_of
-from kdissect.cli.limiting import limits_option, table, to_limits
+from kdissect.cli.options import limits_option, table, to_limits
 from kdissect.limits import DEFAULT, MIB, Limits
+from kdissect.query.bounds import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.sinks.manifest import FOLDER, MANIFEST
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.rows import TABLES
 from tests.captures import pcapng
 from tests.cli.living import live, on_loopback
 from tests.cli.running import capture_bytes, long_capture, run, talk

@@ -6,9 +6,8 @@ import click
 import pytest
 
 from kdissect.cli.looks import Look
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.table import Table
-from kdissect.sinks.tally import Tally
+from kdissect.tables.lines import JsonLines
+from kdissect.text.table import Table, Tally
 
 NOTHING = dict.fromkeys(Look._fields, False) | {"times": None, "colour": "never"}
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import InterfaceStatistics
-from kdissect.cli.losses import Losses
+from kdissect.cli.listening import Losses
 from kdissect.model import Lull
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from kdissect.analysis import filters
 from kdissect.cli.options import (
     CRITERIA,
     ExchangeId,
@@ -16,6 +15,7 @@ from kdissect.cli.options import (
     to_ports,
 )
 from kdissect.cli.terminal import OK, USAGE
+from kdissect.query import filters
 from tests.cli.running import run, talk, write
 
 if TYPE_CHECKING:

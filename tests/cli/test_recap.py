@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.recap import is_wanted
+from kdissect.cli.live import is_wanted
 from kdissect.cli.terminal import OK
 from tests.cli.living import live
 from tests.cli.running import capture_bytes, talk

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.sinks.recordcolumns import RECORD
+from kdissect.tables.columns import RECORD
 from samples.golden import captures, name_of
 from tests.cli.running import Run, capture_bytes, run, spawn, write
 from tests.frames import FETCH, request, response

@@ -8,13 +8,13 @@ from urllib.request import urlopen
 import click
 import pytest
 
-from kdissect.cli.serving import serving, to_address
+from kdissect.cli.watching import serving, to_address
 from kdissect.limits import DEFAULT
-from kdissect.sinks.metrics import Metrics
+from kdissect.text.metrics import Metrics
 from tests.pulses import busy
 
 if TYPE_CHECKING:
-    from kdissect.cli.serving import Address
+    from kdissect.cli.watching import Address
 
 
 @pytest.mark.parametrize(

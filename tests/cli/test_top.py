@@ -22,7 +22,7 @@ from tests.terminal import Terminal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kdissect.analysis.pulse import Now
+    from kdissect.stats.pulse import Now
     from tests.terminal import Size
 
 SMALL, LARGE = (80, 24), (200, 50)

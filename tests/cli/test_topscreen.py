@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.text import Text
 
-from kdissect.cli.topscreen import Screen, keys_in, open_keyboard
+from kdissect.cli.top import Screen, keys_in, open_keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

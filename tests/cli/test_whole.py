@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from kdissect.cli.whole import Whole
+from kdissect.cli.listening import Whole
 
 
 def test_ctrl_c_waits_for_the_function() -> None:

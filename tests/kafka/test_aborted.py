@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.kafka.aborted import AbortedTransactions
-from kdissect.kafka.batches import read_records
+from kdissect.kafka.batches import AbortedTransactions, read_records
 from kdissect.kafka.records import RecordData
 from tests.record_batches import ABORT_KEY, COMMIT_KEY, CONTROL, TRANSACTIONAL, Item, batch
 

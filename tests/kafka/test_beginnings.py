@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kdissect.kafka.beginnings import (
+from kdissect.kafka.recognition import (
     Beginning,
     can_be_request,
     is_row_of_requests,

@@ -5,8 +5,7 @@ from kio.schema.errors import ErrorCode
 
 from kdissect.errors import UsageError
 from kdissect.kafka import schema
-from kdissect.kafka.codes import all_errors, enum_name, enum_values, error_code, error_name
-from kdissect.kafka.tables import rows
+from kdissect.kafka.codes import all_errors, enum_name, enum_values, error_code, error_name, rows
 
 
 def test_error_codes_agree_with_kio() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import crc32c as whole
 import pytest
 
-from kdissect.kafka import crc
+from kdissect.kafka import primitives
 
 if TYPE_CHECKING:
-    from kdissect.kafka.crc import Checksum
+    from kdissect.kafka.primitives import Checksum
 
 
 def agrees(checksum: Checksum) -> bool:
@@ -21,7 +21,7 @@ def agrees(checksum: Checksum) -> bool:
 
 
 def test_is_the_checksum_of_batches() -> None:
-    assert agrees(crc.crc32c)
+    assert agrees(primitives.crc32c)
 
 
 @pytest.mark.parametrize("missing", ["crc32c", "crc32c._crc32c"])
@@ -34,7 +34,7 @@ def test_where_the_package_is_built_otherwise_it_is_loaded_whole(
         return None if name == missing else found(name, path)
 
     monkeypatch.setattr(PathFinder, "find_spec", find)
-    assert agrees(crc._load())
+    assert agrees(primitives._load())
 
 
 def test_loads_nothing_of_the_package_but_it() -> None:

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from kdissect.kafka.generated import Source
+from kdissect.kafka.decoder import Source
 
 
 def test_lines_become_a_function_whose_source_is_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from kdissect.kafka.protocols import is_gssapi_token, looks_like
+from kdissect.kafka.recognition import is_gssapi_token, looks_like
 from tests.frames import heartbeats, request_payload
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kdissect.kafka.batches import Batch
-    from kdissect.kafka.internal.control import Control
+    from kdissect.kafka.internal.topics import Control
 
 FILE = MESSAGES.with_name("records.jsonl.xz")
 COUNTS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.kafka.schema_ids import SchemaId, schema_id
+from kdissect.kafka.traces import SchemaId, schema_id
 
 GUID = UUID("7e6be6ae-3a1c-4c9c-8f0e-1d3a5b7c9e10")
 AVRO = pack(">bi", 0, 100_042) + b"\x0ahello"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.kafka.sensitive import is_sensitive_config
+from kdissect.kafka.secrets import is_sensitive_config
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.kafka.tables import lines, rows
+from kdissect.kafka.codes import lines, rows
 
 
 def test_rows_have_the_names_of_the_head() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.kafka.uuids import ZERO, uuid_bytes, uuid_text
+from kdissect.kafka.codes import ZERO, uuid_bytes, uuid_text
 
 
 def test_text_form_is_kafkas() -> None:

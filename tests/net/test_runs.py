@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.net.connection import Connections
-from kdissect.net.runs import payloads
+from kdissect.net.connection import Connections, payloads
 from kdissect.net.tcp import USUAL, Segments
 from tests.connections import in_one_piece
 from tests.segments import ACK, COOKED, ETHERNET, MILLISECOND, PSH, START_NS, Talk

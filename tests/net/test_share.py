@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.net.share import Share, cores, share_of
-from kdissect.net.tcp import reversed_ends
+from kdissect.net.tcp import Share, cores, reversed_ends, share_of
 
 if TYPE_CHECKING:
     import pytest

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.parallel.aligning import SEAM, Aligned, Texts
-from kdissect.parallel.work import Page, Text
-from kdissect.sinks.table import Table
-from kdissect.sinks.times import Times
-from tests.exchanges import connection, exchange
+from kdissect.parallel.worker import Page, Text
+from kdissect.text.style import Times
+from kdissect.text.table import Table
+from tests.made_exchanges import connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.analysis.naming import Mentions, Naming
-from kdissect.analysis.ordering import Ordering
+from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.topic_names import Mentions, Naming
 from kdissect.limits import Limits
 from kdissect.parallel.aligning import Texts
-from kdissect.parallel.assembling import Assembly
-from kdissect.parallel.protocol import Batch, Late
+from kdissect.parallel.assembling import Assembly, Batch, Late
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:

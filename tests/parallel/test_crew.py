@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.errors import CaptureError, UnexpectedError, WorkerError
+from kdissect.parallel.assembling import Stop
 from kdissect.parallel.crew import Crew, Ear
-from kdissect.parallel.protocol import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

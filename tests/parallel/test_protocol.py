@@ -3,10 +3,10 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 
-from kdissect.analysis.naming import Mentions
 from kdissect.errors import UnexpectedError
+from kdissect.exchanges.topic_names import Mentions
 from kdissect.model import Anomaly
-from kdissect.parallel.protocol import Batch, End, Failed, Late, Stop, Told, Verdict
+from kdissect.parallel.assembling import Batch, End, Failed, Late, Stop, Told, Verdict
 from kdissect.parallel.worker import columns
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pickle
 
-from kdissect.analysis.summary.summarizer import Summarizer
-from kdissect.parallel.sums import Sum, Sums
-from tests.exchanges import exchange
+from kdissect.parallel.worker import Sum, Sums
+from kdissect.stats.summarizer import Summarizer
+from tests.made_exchanges import exchange
 
 
 def test_what_workers_counted_adds_up_in_the_parent() -> None:

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from kdissect.parallel.aligning import SEAM
-from kdissect.parallel.work import Page, Text
-from kdissect.sinks.jsonlines import JsonLines
-from kdissect.sinks.table import Table
-from kdissect.sinks.times import Times
-from tests.exchanges import exchange
+from kdissect.parallel.worker import Page, Text
+from kdissect.tables.lines import JsonLines
+from kdissect.text.style import Times
+from kdissect.text.table import Table
+from tests.made_exchanges import exchange
 
 OUT: Any = SimpleNamespace(encoding="ascii", errors="backslashreplace", isatty=lambda: False)
 

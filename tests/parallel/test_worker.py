@@ -6,8 +6,8 @@ import pytest
 
 from kdissect import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.net.share import Share
-from kdissect.parallel.protocol import AHEAD, Batch, Late, Stop, Told, Verdict
+from kdissect.net.tcp import Share
+from kdissect.parallel.assembling import AHEAD, Batch, Late, Stop, Told, Verdict
 from kdissect.parallel.worker import Stopped, Worker
 from kdissect.pipeline import dissect
 from samples.golden import ROOT

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.needs import demand, needs
-from kdissect.spark.session import Place, session
+from kdissect.spark.session import Place, demand, needs, session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

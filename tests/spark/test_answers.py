@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.spark.answers import is_number, rows
+from kdissect.spark.tables import is_number, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ import pytest
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
 from kdissect.pipeline import dissect
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.batches import TableBatches, columns_of
+from kdissect.tables.rows import TABLES
 from tests.carried_records import fetch, long_batch, produce
-from tests.exchanges import exchange
+from tests.made_exchanges import exchange
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.cli.main import main
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables.rows import TABLES
 from tests.exports import parquet_rows
 from tests.spark.conftest import QUICK_JAVA, why_not
 from tests.spark.installed import without

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 from kdissect.errors import UsageError
-from kdissect.sinks import sparkschema
-from kdissect.sinks.columns import EXCHANGE
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.datasource import KdissectSource, PushingReader, Reader
+from kdissect.tables import spark_schema
+from kdissect.tables.columns import EXCHANGE
+from kdissect.tables.rows import TABLES
 from samples.golden import ROOT
 from tests.damage import DAMAGES
 from tests.exports import as_json, export_capture, json_rows
@@ -39,7 +39,7 @@ def source(**options: str) -> KdissectSource:
 
 def test_the_schema_is_that_of_the_table() -> None:
     for name, table in TABLES.items():
-        schema = StructType.fromJson(sparkschema.struct_type(table.binary_columns))
+        schema = StructType.fromJson(spark_schema.struct_type(table.binary_columns))
         assert source(table=name).schema() == schema
 
 

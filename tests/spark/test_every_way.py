@@ -21,11 +21,10 @@ from pyspark.sql.functions import col, encode, lit, struct, to_json, unbase64, w
 
 from kdissect.capture import inputs
 from kdissect.cli.main import main
-from kdissect.sinks import sparkschema
-from kdissect.sinks.columns import EXCHANGE
-from kdissect.sinks.tables.catalogue import TABLES
-from kdissect.sinks.types import BINARY
 from kdissect.spark.tables import tables
+from kdissect.tables import spark_schema
+from kdissect.tables.columns import BINARY, EXCHANGE
+from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.exports import json_rows
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kdissect.model import Packet
-    from kdissect.sinks.columns import Column
+    from kdissect.tables.columns import Column
 
     Frames = Mapping[str, DataFrame]
 
@@ -195,7 +194,7 @@ def test_each_way_has_the_same_rows(
     capfdbinary.readouterr()
     assert main(["read", "--json", "--no-progress", *inputs.captures([str(folder)])]) == 0
     (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
-    read = spark.read.schema(sparkschema.ddl(EXCHANGE)).option("mode", "FAILFAST")
+    read = spark.read.schema(spark_schema.ddl(EXCHANGE)).option("mode", "FAILFAST")
     made["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
     expected = made.pop("export jsonl none")
     expected[SHOWN] = as_text(frames["export jsonl none"]["exchanges"], EXCHANGE)

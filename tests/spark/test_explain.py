@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.spark.explain import explain
+from kdissect.spark.session import explain
 
 if TYPE_CHECKING:
     from pathlib import Path

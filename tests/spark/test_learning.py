@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.analysis.naming import teachings
 from kdissect.capture.reader import open_capture
+from kdissect.exchanges.topic_names import teachings
 from kdissect.limits import DEFAULT, Limits
-from kdissect.net.share import Share
+from kdissect.net.tcp import Share
 from kdissect.pipeline import dissect
-from kdissect.spark.learning import learned_from
+from kdissect.spark.planning import learned_from
 from samples.golden import ROOT
 
 if TYPE_CHECKING:

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark import needs as needing
-from kdissect.spark.needs import Need, address, connect, demand, folder, java, needs, packages, port, python
-from kdissect.spark.session import Place
+from kdissect.spark import session as needing
+from kdissect.spark.session import (
+    Need,
+    Place,
+    address,
+    connect,
+    demand,
+    folder,
+    java,
+    needs,
+    packages,
+    port,
+    python,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

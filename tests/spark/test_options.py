@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kdissect.analysis.quantities import DAY_NS
 from kdissect.errors import UsageError
+from kdissect.query.filters import DAY_NS
 from kdissect.spark.options import OPTIONS, parse
 
 

@@ -12,8 +12,8 @@ import pytest
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
 from kdissect.limits import DEFAULT
-from kdissect.sinks.parquet import ParquetFormat
 from kdissect.spark import parts
+from kdissect.tables.parquet import ParquetFormat
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files

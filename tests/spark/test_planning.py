@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import CaptureError, UsageError
-from kdissect.net.share import Share
+from kdissect.net.tcp import Share
 from kdissect.spark import planning
 from kdissect.spark.options import parse
 from kdissect.spark.planning import by_files, first_time_ns, plan

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.options import FILES, parse
 from kdissect.spark.planning import plan
 from kdissect.spark.reading import read
+from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
 from tests.exports import as_json, export_capture, json_rows

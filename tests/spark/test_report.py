@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.report import JOBS, report, write_json, write_page, write_parquet
+from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
 from tests.exports import export_capture
 

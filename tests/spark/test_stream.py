@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-from kdissect.analysis.quantities import DAY_NS, SECOND_NS
 from kdissect.errors import CaptureError, UsageError
+from kdissect.query.filters import DAY_NS, SECOND_NS
 from kdissect.spark.batches import columns_of
 from kdissect.spark.options import parse
 from kdissect.spark.stream import StreamReader

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.sinks.tables.catalogue import TABLES
 from kdissect.spark.tables import manifests, tables, views
+from kdissect.tables.rows import TABLES
 from samples.golden import captures, name_of
 from tests.exports import export_capture, json_rows
 

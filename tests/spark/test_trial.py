@@ -9,8 +9,7 @@ import pytest
 import kdissect
 from kdissect.kafka.apis import all_apis
 from kdissect.kafka.schema import request
-from kdissect.spark.session import Place
-from kdissect.spark.trial import trial
+from kdissect.spark.session import Place, trial
 from tests.spark.installed import without
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kdissect.cli.commands import Commands
+from kdissect.cli.main import Commands
 
 COMMANDS = {
     "decode": "Write typed tables of captures, decoded by all cores or a cluster.",

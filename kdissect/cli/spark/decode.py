@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.capture.inputs import STDIN, captures
-from kdissect.cli.closing import close
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Asked
+from kdissect.cli.running import Asked, close
 from kdissect.cli.spark import places
-from kdissect.cli.spark.progress import progress
 from kdissect.cli.tables import PARQUET, Tables, export_options
 from kdissect.cli.terminal import warn
-from kdissect.sinks.phrases import facts, many, size
+from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
     from kdissect.spark.decode import Decoded
     from kdissect.spark.session import Place
+
 
 SPLITS = ("auto", "single", "shards", "shuffle")
 
@@ -112,3 +116,59 @@ def _tell(done: Decoded, folder: Path) -> None:
     rows = facts(*(f"{name} {count:,}" for name, count in done.rows.items()))
     by = many(done.tasks, "task")
     warn(f"{many(done.files, 'file')} of {size(done.bytes)} written to {folder} by {by}; rows: {rows}")
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What Spark's tasks are at -> a line on the terminal, twice a second. Holds that line.
+# ------------------------------------------------------------------------------------------------------------
+
+
+EVERY_S = 0.5
+_CLEAR = "\r\x1b[K"
+_MOST_WAIT_S = 5
+
+
+@contextmanager
+def progress(spark: SparkSession, verb: str, *, wanted: bool) -> Iterator[None]:
+    """Tell on stderr what is done meanwhile, if that is a terminal.
+
+    Args:
+        spark: not one of Spark Connect, which does not know.
+        verb: what is done.
+        wanted: whether somebody wants to know.
+    """
+    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    end = threading.Event()
+
+    def watch() -> None:
+        with suppress(Exception):  # Java has ended, or the terminal: whoever waits for the tasks will tell
+            while not end.wait(EVERY_S):
+                stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+                sys.stderr.write(f"{_CLEAR}{told(verb, stages)}")
+                sys.stderr.flush()
+
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        end.set()
+        watcher.join(_MOST_WAIT_S)
+        with suppress(OSError):
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+def told(verb: str, stages: Iterable[Any]) -> str:
+    """The line: how many tasks are done, of those that Spark knows now."""
+    known = [stage for stage in stages if stage is not None]
+    if not known:
+        return f"{verb} ..."
+    done, running, tasks = (
+        sum(getattr(stage, name) for stage in known)
+        for name in ("numCompletedTasks", "numActiveTasks", "numTasks")
+    )
+    return f"{verb}: {done:,} of {tasks:,} tasks, {running:,} running"

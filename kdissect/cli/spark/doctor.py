@@ -9,17 +9,16 @@ import click
 from kdissect.cli.options import colour_option
 from kdissect.cli.spark import places
 from kdissect.cli.terminal import output, wants_colour, width
-from kdissect.sinks import page
-from kdissect.sinks.page import Heading, Section
-from kdissect.sinks.printable import json_writer
-from kdissect.sinks.values import json_document
-from kdissect.spark.needs import needs
-from kdissect.spark.trial import trial
+from kdissect.phrases import json_writer
+from kdissect.spark.session import needs, trial
+from kdissect.tables.values import json_document
+from kdissect.text import page
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.spark.needs import Need
+    from kdissect.spark.session import Need
 
 MISSING = 1  # exit status
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from kdissect.cli.terminal import warn
-from kdissect.sinks.phrases import many, size
-from kdissect.spark.package import write
+from kdissect.phrases import many, size
+from kdissect.spark.session import write
 
 EXAMPLES = """\b
 Examples:

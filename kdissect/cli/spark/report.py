@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.analysis.nearest import did_you_mean
 from kdissect.cli.options import colour_option
 from kdissect.cli.spark import places
-from kdissect.cli.spark.folders import address
 from kdissect.cli.terminal import output, wants_colour, warn, width
-from kdissect.sinks.phrases import listed
-from kdissect.sinks.printable import json_writer
+from kdissect.errors import UsageError
+from kdissect.phrases import json_writer, listed
+from kdissect.query.nearest import did_you_mean
 from kdissect.spark import report as reporting
-from kdissect.spark.needs import demand, packages
 from kdissect.spark.report import JOBS, ROWS
-from kdissect.spark.session import session
+from kdissect.spark.session import demand, packages, session
+from kdissect.tables.manifest import FOLDER, MANIFEST
+
+if TYPE_CHECKING:
+    from kdissect.spark.session import Place
+
 
 ALL = "all"
 
@@ -123,3 +128,37 @@ def report(folder: str, **options: Any) -> None:
         else:
             colour = wants_colour(out, options["colour"])
             reporting.write_page(out, found, limit=options["limit"], width=width(out), colour=colour)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The folder of tables that a command was given -> its address for Spark. Holds the manifests that are
+# there.
+#
+# What this machine can see is looked at before Spark is started, which takes seconds.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def address(folder: str, place: Place | None = None) -> str:
+    """The folder as Spark finds it, wherever it runs: a server has another working directory.
+
+    Args:
+        folder: a path, or a URL that Spark knows.
+        place: where Spark runs; None: nothing needs to be in the folder.
+
+    Raises:
+        UsageError: there are no tables.
+    """
+    path = Path(folder)
+    if _URL.match(folder):
+        return folder
+    if place is not None:
+        found = [json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))]
+        if place.is_here and not found:
+            raise UsageError(f"no tables in {folder}; kdissect export or kdissect spark decode writes some")
+        unfinished = ", ".join(each["table"] for each in found if not each["complete"])
+        if unfinished:
+            warn(f"warning: not complete, because what wrote it was interrupted: {unfinished}")
+    return str(path.absolute())

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kdissect.analysis.nearest import did_you_mean
 from kdissect.cli.terminal import output
-from kdissect.sinks import sparkschema
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.query.nearest import did_you_mean
+from kdissect.tables import spark_schema
+from kdissect.tables.rows import TABLES
 
 if TYPE_CHECKING:
-    from kdissect.sinks.tables.form import Table
+    from kdissect.tables.form import Table
 
 EXAMPLES = f"""\b
 Examples:
@@ -63,12 +63,12 @@ def schema(table: Table, notation: str, location: Path) -> None:
     columns = table.binary_columns
     with output() as out:
         if notation == "json":
-            text = json.dumps(sparkschema.struct_type(columns), indent=2)
+            text = json.dumps(spark_schema.struct_type(columns), indent=2)
         elif notation == "sql":
             folder = location.absolute() / table.name
-            text = sparkschema.create_table(table, columns, folder, (), "PARQUET").rstrip()
+            text = spark_schema.create_table(table, columns, folder, (), "PARQUET").rstrip()
         elif notation == "pyspark":
-            text = sparkschema.python(columns)
+            text = spark_schema.python(columns)
         else:
-            text = sparkschema.ddl(columns)
+            text = spark_schema.ddl(columns)
         out.write(f"{text}\n")

@@ -10,17 +10,15 @@ import click
 
 from kdissect.cli.options import CSV_TEXTS, colour_option
 from kdissect.cli.spark import places
-from kdissect.cli.spark.folders import address
+from kdissect.cli.spark.report import address
 from kdissect.cli.terminal import output, wants_colour, width
-from kdissect.sinks import page
-from kdissect.sinks.csvlines import printable_cells
-from kdissect.sinks.page import Heading, Section
-from kdissect.sinks.phrases import absent, many
-from kdissect.sinks.printable import json_writer
-from kdissect.sinks.values import json_bytes
-from kdissect.spark.answers import is_number, rows
+from kdissect.phrases import absent, json_writer, many
 from kdissect.spark.session import session
-from kdissect.spark.tables import views
+from kdissect.spark.tables import is_number, rows, views
+from kdissect.tables.lines import printable_cells
+from kdissect.tables.values import json_bytes
+from kdissect.text import page
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

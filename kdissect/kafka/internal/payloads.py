@@ -7,21 +7,328 @@ something else stay bytes. Holds nothing but which fields lead to such bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.kafka import schema
-from kdissect.kafka.internal import telemetry
-from kdissect.kafka.internal.groups import UNKNOWN, GroupProtocol, GroupProtocols
-from kdissect.kafka.internal.prefix import Opened, read, read_self_versioned, read_versioned
+from kdissect.errors import DecodeError, SchemaError
+from kdissect.kafka import primitives, schema
+from kdissect.kafka.compiler import decoder
+from kdissect.kafka.compression import inflate
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
 
 if TYPE_CHECKING:
-    from kdissect.kafka.primitives import DecodeBudget
-    from kdissect.kafka.schema import Field, Message
+    from kdissect.kafka.schema import Draft, Field, Message
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
+
+
+# ------------------------------------------------------------------------------------------------------------
+# JoinGroup exchanges -> the protocol that each classic group uses: what its members' bytes are written in.
+#
+# Holds a type and a name for each (connection, group) that joined last, ``limits.group_protocols`` of them;
+# beyond that the one that joined longest ago is forgotten. A member joins and synchronises on the
+# connection to its group's coordinator, so nothing is lost by keeping connections apart.
+# ------------------------------------------------------------------------------------------------------------
+
+
+JOIN_GROUP = 11
+
+_NAMES = ("protocol_name", "protocol_data", "protocol", "name")  # in different messages
+
+
+class GroupProtocol(NamedTuple):
+    """What a classic group speaks.
+
+    Attributes:
+        type: ``consumer``, ``connect`` or what else its members agreed on; None: not known.
+        name: of the assignor, or of Connect's protocol; None: not known.
+    """
+
+    type: str | None = None
+    name: str | None = None
+
+    def within(self, struct: Body) -> GroupProtocol:
+        """The same, corrected by what a struct says of itself."""
+        name = next((struct[key] for key in _NAMES if struct.get(key)), None)
+        return GroupProtocol(struct.get("protocol_type") or self.type, name or self.name)
+
+
+UNKNOWN = GroupProtocol()
+
+
+class GroupProtocols:
+    """The protocols of groups that were seen to be joined."""
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._most = limits.group_protocols
+        self._known: dict[tuple[str, str], GroupProtocol] = {}
+
+    def learn(self, exchange: Exchange) -> GroupProtocol:
+        """Remember what a decoded JoinGroup says; get what is known of the group that the exchange is
+        about.
+        """
+        group = (exchange.request or {}).get("group_id")
+        if exchange.api_key == JOIN_GROUP:
+            protocol = joined(exchange.request or {}, exchange.response or {})
+            if isinstance(group, str):
+                self._remember((exchange.connection.id, group), protocol)
+            return protocol
+        return self.lookup(exchange.connection.id, group)
+
+    def lookup(self, connection: str, group: str | None) -> GroupProtocol:
+        """What is known of a group, by the id of the connection on which it was joined."""
+        return UNKNOWN if group is None else self._known.get((connection, group), UNKNOWN)
+
+    def _remember(self, group: tuple[str, str], protocol: GroupProtocol) -> None:
+        self._known.pop(group, None)
+        self._known[group] = protocol
+        if len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+
+
+def joined(request: Body, response: Body) -> GroupProtocol:
+    """The protocol of a JoinGroup: the response has its name, and its type from version 7 on."""
+    offered = request.get("protocols") or []
+    only = offered[0].get("name") if len(offered) == 1 else None
+    return GroupProtocol(request.get("protocol_type"), only).within(response)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Bytes of an embedded message -> its body, by what stands in front of it. Holds nothing.
+#
+# ====== ======================================================================================== v16 int16
+# version, body type16 int16 record type, body in version 0: keys of the coordinators' topics frame uvarint
+# frame version, uvarint record type, uvarint version, body (KIP-631) self the body, whose first field is
+# the version: int16 or int32 none the body: who reads it has to know, or to try ======
+# ========================================================================================
+#
+# A body that was read begins with two keys of ours: ``_message``, its name in the schema, and ``_version``,
+# as the prefix says. Layouts of pre-releases are tried where the final one does not end with the bytes;
+# then ``_draft`` tells whose it is.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_FRAME_VERSIONS = (0, 1)  # 0 only in 2.8
+
+
+class Opened(NamedTuple):
+    """What bytes say.
+
+    Attributes:
+        message: that they are, with the fields of the layout that fitted.
+        body: decoded, behind ``_message`` and ``_version``.
+    """
+
+    message: Message
+    body: Body
+
+
+def read(
+    message: Message,
+    version: int,
+    data: bytes,
+    pos: int = 0,
+    *,
+    told: int | None = None,
+    exact: bool = False,
+    budget: DecodeBudget | None = None,
+) -> Opened | None:
+    """Read a body, None where no layout of the version fits.
+
+    Args:
+        message: that it should be.
+        version: of the layout.
+        data: prefix and body.
+        pos: where the body begins.
+        told: the version that the prefix has, where the layout is an older one.
+        exact: refuse bytes behind the body; else they become ``_left_over``.
+        budget: what the body may take in memory; None: as much as the messages of an exchange.
+    """
+    budget = budget or DecodeBudget()
+    if version not in message.versions:
+        return None
+    rest: tuple[Body, int] | None = None
+    for draft in (None, *(draft for draft in message.drafts if version in draft.versions)):
+        try:
+            body, end = decoder(message, version, draft)(data, pos, budget)
+        except DecodeError:
+            continue
+        if end == len(data):
+            return _opened(message, version if told is None else told, draft, body)
+        if draft is None:
+            rest = body, end
+    if rest is None or exact:
+        return None
+    body, end = rest
+    body["_left_over"] = data[end:]
+    return _opened(message, version if told is None else told, None, body)
+
+
+def read_versioned(
+    message: Message,
+    data: bytes,
+    *,
+    newest: bool = False,
+    exact: bool = False,
+    budget: DecodeBudget | None = None,
+) -> Opened | None:
+    """Read v16; ``newest``: versions above the newest one that is known have its fields too, and more behind
+    them.
+    """
+    if len(data) < _INT16.size:
+        return None
+    told: int = _INT16.unpack_from(data)[0]
+    version = min(told, message.versions.last) if newest else told
+    return read(message, version, data, _INT16.size, told=told, exact=exact, budget=budget)
+
+
+def read_self_versioned(message: Message, data: bytes, budget: DecodeBudget | None = None) -> Opened | None:
+    """Read a body that begins with its version."""
+    prefix = _INT32 if message.fields[0].type == "int32" else _INT16
+    if len(data) < prefix.size:
+        return None
+    return read(message, prefix.unpack_from(data)[0], data, budget=budget)
+
+
+def read_key(family: str, data: bytes) -> Opened | None:
+    """Read type16."""
+    message = key_message(family, record_type(data))
+    return None if message is None else read(message, 0, data, _INT16.size)
+
+
+def record_type(key: bytes) -> int:
+    """What a coordinator's key says that the record is; -1 where it is too short to say so."""
+    return int(_INT16.unpack_from(key)[0]) if len(key) >= _INT16.size else -1
+
+
+def read_frame(family: str, data: bytes) -> Opened | None:
+    """Read frame, to its last byte."""
+    try:
+        frame_version, pos = _uvarint(data, 0)
+        kind, pos = _uvarint(data, pos)
+        version, pos = _uvarint(data, pos)
+    except (IndexError, DecodeError):
+        return None
+    message = _by_type(family, "").get(kind)
+    if message is None or frame_version not in _FRAME_VERSIONS:
+        return None
+    return read(message, version, data, pos, exact=True)
+
+
+def key_message(family: str, kind: int) -> Message | None:
+    """The layout of a coordinator's keys of a record type."""
+    return _by_type(family, "Key").get(kind)
+
+
+def value_message(family: str, kind: int) -> Message | None:
+    """The layout of a coordinator's values of a record type."""
+    return _by_type(family, "Value").get(kind)
+
+
+def layout_of(body: Body) -> tuple[Message, int] | None:
+    """The layout that a body read here says it is in, with its newest version where the prefix told a newer
+    one; None for other bodies.
+    """
+    try:
+        message = schema.embedded(body.get("_message", ""))
+    except SchemaError:
+        return None
+    version = min(body["_version"], message.versions.last)
+    drafts = (draft for draft in message.drafts if draft.releases == body.get("_draft"))
+    return next((_as_drafted(message, draft) for draft in drafts), message), version
+
+
+@cache
+def _by_type(family: str, ending: str) -> dict[int, Message]:
+    messages = (message for message in schema.family(family) if message.name.endswith(ending))
+    return {message.api_key: message for message in messages if message.api_key is not None}
+
+
+def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
+    first = data[pos]
+    return (first, pos + 1) if first < 0x80 else primitives.uvarint(data, pos + 1, first)
+
+
+def _opened(message: Message, version: int, draft: Draft | None, body: Body) -> Opened:
+    own: Body = {"_message": message.name, "_version": version}
+    if draft is not None:
+        own["_draft"] = draft.releases
+        message = _as_drafted(message, draft)
+    return Opened(message, own | body)
+
+
+@cache
+def _as_drafted(message: Message, draft: Draft) -> Message:
+    """The message with a draft's fields: roles, such as those of credentials, are looked up there."""
+    return replace(message, fields=draft.fields)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Metrics that a client pushes (KIP-714) -> a body: OpenTelemetry's MetricsData, as protobuf says it.
+#
+# The package opentelemetry-proto knows the messages, and without it the bytes stay bytes. Names are those
+# of the .proto files, enumerations are told by name, fields that were not sent are left out. Holds nothing;
+# what is decompressed at a time is at most ``limits.telemetry_bytes``.
+# ------------------------------------------------------------------------------------------------------------
+
+
+NAME = "MetricsData"
+
+
+def decode(data: bytes, compression_type: int, limits: Limits) -> Body | Anomaly:
+    """Read the metrics of one push, or say why not."""
+    if (protobuf := _protobuf()) is None:
+        return Anomaly("unread_telemetry", "", f"{len(data)} bytes")
+    plain, fault = inflate(compression_type, data, limits.telemetry_bytes)
+    if fault is not None:
+        return Anomaly("malformed_payload", "", f"metrics: {fault.reason}")
+    metrics = protobuf.metrics_data()
+    try:
+        metrics.ParseFromString(plain)
+    except protobuf.fault as error:
+        return Anomaly("malformed_payload", "", f"metrics: {error}")
+    return {"_message": NAME} | _body(metrics)
+
+
+class _Protobuf(NamedTuple):
+    metrics_data: Any
+    fault: type[Exception]
+
+
+@cache
+def _protobuf() -> _Protobuf | None:
+    try:
+        from google.protobuf.message import DecodeError as Fault
+        from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+    except ImportError:
+        return None
+    return _Protobuf(MetricsData, Fault)
+
+
+def _body(message: Any) -> Body:
+    return {
+        field.name: [_value(field, item) for item in value] if field.is_repeated else _value(field, value)
+        for field, value in message.ListFields()
+    }
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _body(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value
+
+
+# ------------------------------------------------------------------------------------------------------------
+
 
 _SUBSCRIPTION, _ASSIGNMENT, _SUBSCRIPTION_DATA, _ASSIGNMENT_DATA = schema.GROUP_ROLES
 _TELEMETRY = "telemetry"
@@ -143,12 +450,12 @@ def _decode(
     role: str, data: bytes, context: Context, where: str, anomalies: list[Anomaly]
 ) -> Embedded | None:
     if role == _TELEMETRY:
-        metrics = telemetry.decode(data, context.compression_type, context.limits)
+        metrics = decode(data, context.compression_type, context.limits)
         if isinstance(metrics, Anomaly):
             anomalies.append(metrics._replace(where=where))
             return None
         return Embedded(data, metrics)
-    opened = _opened(role, data, context.protocol, context.budget)
+    opened = _payloads_opened(role, data, context.protocol, context.budget)
     if opened is None:
         if (message := _expected(role, context.protocol)) is not None:
             anomalies.append(Anomaly("malformed_payload", where, f"{len(data)} bytes are no {message}"))
@@ -162,7 +469,9 @@ def _expected(role: str, protocol: GroupProtocol) -> str | None:
     return _OF_MEMBERS.get((protocol.type or "", role))
 
 
-def _opened(role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None) -> Opened | None:
+def _payloads_opened(
+    role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
+) -> Opened | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
         return _of_member(role, data, protocol, budget)
     if role not in (_SUBSCRIPTION_DATA, _ASSIGNMENT_DATA):

@@ -18,16 +18,17 @@ decode.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.kafka import secrets
-from kdissect.kafka.internal import prefix
-from kdissect.kafka.internal.payloads import Context, open_body
+from kdissect.kafka import codes, schema, secrets
+from kdissect.kafka.internal import payloads
+from kdissect.kafka.internal.payloads import Context, open_body, read_self_versioned, read_versioned
 from kdissect.model import Embedded, Withheld
 
 if TYPE_CHECKING:
-    from kdissect.kafka.internal.prefix import Opened
+    from kdissect.kafka.internal.payloads import Opened
     from kdissect.kafka.schema import Message
+
 
 Payload = bytes | Embedded | Withheld | None
 """A key or value: as it was where it is not known what it says."""
@@ -71,13 +72,13 @@ def open_record(
     """
     if topic in _COORDINATORS:
         family = _COORDINATORS[topic]
-        opened_key = None if key is None else prefix.read_key(family, key)
+        opened_key = None if key is None else payloads.read_key(family, key)
         opened = None if key is None or value is None else _read_value(family, key, value)
         message = opened.message if opened is not None else _value_message(family, key)
         shown = _shown(opened, message, value, show_secrets=show_secrets)
         return _shown(opened_key, None, key, show_secrets=show_secrets), shown
     if topic in _FRAMED:
-        opened = None if value is None else prefix.read_frame(_FRAMED[topic], value)
+        opened = None if value is None else payloads.read_frame(_FRAMED[topic], value)
         if opened is None and topic in _SECRETIVE and not show_secrets:
             return _withheld(key), _withheld(value)
         return key, _shown(opened, None, value, show_secrets=show_secrets)
@@ -88,18 +89,18 @@ def _read_value(family: str, key: bytes, value: bytes) -> Opened | None:
     message = _value_message(family, key)
     if message is None:
         return None
-    opened = prefix.read_versioned(message, value)
-    if opened is None and prefix.record_type(key) == _LEGACY_OFFSET:
+    opened = payloads.read_versioned(message, value)
+    if opened is None and payloads.record_type(key) == _LEGACY_OFFSET:
         # The type is that of the key alone: brokers wrote newer values behind old keys.
-        newer = prefix.value_message(family, _OFFSET)
-        opened = None if newer is None else prefix.read_versioned(newer, value)
+        newer = payloads.value_message(family, _OFFSET)
+        opened = None if newer is None else payloads.read_versioned(newer, value)
     if opened is not None:
         open_body(opened.message, opened.body, Context(), "")
     return opened
 
 
 def _value_message(family: str, key: bytes | None) -> Message | None:
-    return None if key is None else prefix.value_message(family, prefix.record_type(key))
+    return None if key is None else payloads.value_message(family, payloads.record_type(key))
 
 
 def _shown(
@@ -121,3 +122,55 @@ def _shown(
 
 def _withheld(data: bytes | None) -> Withheld | None:
     return None if data is None else Withheld(len(data))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Key and value of a control record -> what it marks. Holds nothing.
+#
+# The key tells the type. The markers that end transactions are framed as v16 like the key (KIP-98); those
+# of KRaft begin with their version (KIP-595, KIP-630, KIP-853).
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MARKERS = {0: "EndTxnMarker", 1: "EndTxnMarker"}
+_OF_KRAFT = {
+    2: "LeaderChangeMessage",
+    3: "SnapshotHeaderRecord",
+    4: "SnapshotFooterRecord",
+    5: "KRaftVersionRecord",
+    6: "VotersRecord",
+}
+
+
+class Control(NamedTuple):
+    """A control record.
+
+    Attributes:
+        type: ``COMMIT``, ``ABORT``, ``LEADER_CHANGE`` ...; of a type that is not known its number; None: the
+            key does not tell.
+        key, value: decoded where they are what the type says.
+    """
+
+    type: str | None
+    key: bytes | Embedded | None
+    value: bytes | Embedded | None
+
+
+def open_control_record(key: bytes | None, value: bytes | None) -> Control:
+    """Decode a record of a control batch."""
+    read_key = None if key is None else read_versioned(schema.embedded("ControlRecordTypeSchema"), key)
+    if key is None or read_key is None:
+        return Control(None, key, value)
+    number: int = read_key.body["type"]
+    name = codes.enum_name("ControlRecordTypeSchema", "type", number) or str(number)
+    opened = None if value is None else _read_control_value(number, value)
+    shown = value if value is None or opened is None else Embedded(value, opened.body)
+    return Control(name, Embedded(key, read_key.body), shown)
+
+
+def _read_control_value(number: int, value: bytes) -> Opened | None:
+    if number in _MARKERS:
+        return read_versioned(schema.embedded(_MARKERS[number]), value)
+    if number in _OF_KRAFT:
+        return read_self_versioned(schema.embedded(_OF_KRAFT[number]), value)
+    return None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
 
-from kdissect.analysis.nearest import did_you_mean
-from kdissect.analysis.quantities import parse_duration
 from kdissect.errors import UsageError
+from kdissect.query.filters import parse_duration
+from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from kdissect.analysis.groupevents import GroupEvent
-from kdissect.analysis.summary.groupstories import timeline
+from kdissect.exchanges.group_events import GroupEvent
 from kdissect.limits import DEFAULT
 from kdissect.spark.jobs import keys
+from kdissect.stats.groups import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from kdissect.analysis.summary.rebalances import Rebalance
+    from kdissect.stats.rebalances import Rebalance
 
 TABLES = ("groups", "exchanges")
 BY: Mapping[str, str] = {}

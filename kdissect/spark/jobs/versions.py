@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from kdissect.analysis import releases
 from kdissect.kafka import apis
 from kdissect.spark.jobs import keys
+from kdissect.stats import releases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

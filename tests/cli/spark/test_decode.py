@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.cli.spark.decode import SPLITS
 from kdissect.cli.terminal import OK, USAGE
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables.rows import TABLES
 from tests.cli.running import Run, run, talk, write
 from tests.exports import json_rows, parquet_rows
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.spark.folders import address
+from kdissect.cli.spark.report import address
 from kdissect.errors import UsageError
-from kdissect.sinks.manifest import FOLDER, MANIFEST
 from kdissect.spark.session import Place
+from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
     from pathlib import Path

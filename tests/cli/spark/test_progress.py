@@ -6,8 +6,8 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kdissect.cli.spark import progress as progressing
-from kdissect.cli.spark.progress import progress, told
+from kdissect.cli.spark import decode as progressing
+from kdissect.cli.spark.decode import progress, told
 
 if TYPE_CHECKING:
     import pytest

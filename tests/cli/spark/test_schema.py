@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.terminal import OK, USAGE
-from kdissect.sinks import sparkschema
-from kdissect.sinks.tables.catalogue import TABLES
+from kdissect.tables import spark_schema
+from kdissect.tables.rows import TABLES
 from tests.cli.running import run
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def test_every_table_in_every_notation(capsys: pytest.CaptureFixture[str], name:
     columns = TABLES[name].binary_columns
     for options in ((), ("--ddl",)):
         done = run(capsys, "spark", "schema", name, *options)
-        assert (done.status, done.out) == (OK, f"{sparkschema.ddl(columns)}\n")
+        assert (done.status, done.out) == (OK, f"{spark_schema.ddl(columns)}\n")
     told = json.loads(run(capsys, "spark", "schema", "--json", name).out)
-    assert told == sparkschema.struct_type(columns)
+    assert told == spark_schema.struct_type(columns)
     sql = run(capsys, "spark", "schema", "--sql", "--location", "/share/my tables", name).out
     assert f"LOCATION 'file:///share/my%20tables/{name}'" in sql
     assert sql.count(" COMMENT '") == len(columns)

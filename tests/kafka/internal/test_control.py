@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.kafka import schema
-from kdissect.kafka.internal.control import open_control_record
+from kdissect.kafka.internal.topics import open_control_record
 from kdissect.model import Embedded
-from kdissect.sinks.values import json_bytes
+from kdissect.tables.values import json_bytes
 from tests.kafka.internal.framed import FAMILIES, Framed, every_case, framed, framing_of, shown
 from tests.test_mutations import mutated
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.kafka.internal.groups import UNKNOWN, GroupProtocol, GroupProtocols
+from kdissect.kafka.internal.payloads import UNKNOWN, GroupProtocol, GroupProtocols
 from kdissect.limits import Limits
-from tests.exchanges import connection, exchange
+from tests.made_exchanges import connection, exchange
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange

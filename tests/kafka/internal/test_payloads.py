@@ -7,20 +7,21 @@ import pytest
 
 from kdissect.kafka import schema
 from kdissect.kafka.fill import fill
-from kdissect.kafka.internal.groups import GroupProtocol, GroupProtocols
 from kdissect.kafka.internal.payloads import (
     Context,
+    GroupProtocol,
+    GroupProtocols,
     carries_payloads,
     decode_payload,
     open_body,
     open_payloads,
 )
 from kdissect.model import Anomaly, Body, Embedded, Exchange
-from kdissect.sinks.outline import View, outline
-from kdissect.sinks.values import json_bytes
-from tests.exchanges import connection, exchange
+from kdissect.tables.values import json_bytes
+from kdissect.text.outline import View, outline
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, shown
 from tests.kafka.random_bodies import Case, cases, random_body, rpc_messages
+from tests.made_exchanges import connection, exchange
 from tests.test_mutations import mutated
 
 CONSUMER, CONNECT = GroupProtocol("consumer", "range"), GroupProtocol("connect", "sessioned")

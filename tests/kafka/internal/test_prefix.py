@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.kafka import schema
-from kdissect.kafka.internal import prefix
-from kdissect.kafka.internal.prefix import read, read_frame, read_key, read_self_versioned, read_versioned
+from kdissect.kafka.internal import payloads
+from kdissect.kafka.internal.payloads import read, read_frame, read_key, read_self_versioned, read_versioned
 from tests.kafka.internal.framed import Framed, encoded, every_case, framed, framing_of, shown
 from tests.kafka.random_bodies import Case
 
@@ -18,7 +18,7 @@ CASES = every_case()
 IDS = [f"{case.layout}" for _, case in CASES]
 
 
-def opened(made: Framed, family: str, data: bytes) -> prefix.Opened | None:
+def opened(made: Framed, family: str, data: bytes) -> payloads.Opened | None:
     message, version = made.case.message, made.case.version
     match made.framing:
         case "v16":
@@ -44,7 +44,7 @@ def test_every_embedded_message_is_read_behind_its_prefix(family: str, case: Cas
         assert found.body["_version"] == case.version
         assert ("_draft" in found.body) == (case.draft is not None)
         assert set(made.body) <= {field.name for field in found.message.fields} | {"_tags"}
-        told = prefix.layout_of(found.body)
+        told = payloads.layout_of(found.body)
         assert told is not None
         assert told[0].fields == found.message.fields
         assert told[1] == case.version
@@ -82,7 +82,7 @@ def test_versions_beyond_the_newest_are_read_as_it_where_the_protocol_says_so() 
         **body,
         "_left_over": b"more",
     }
-    assert prefix.layout_of(found.body) == (message, 3)
+    assert payloads.layout_of(found.body) == (message, 3)
     assert read_versioned(message, data) is None
     assert read_versioned(message, data, newest=True, exact=True) is None
 
@@ -123,9 +123,9 @@ def test_a_leader_change_of_2_7_does_not_say_its_version() -> None:
 
 def test_a_key_of_a_type_that_is_not_known_is_none() -> None:
     assert read_key("group_coordinator", b"\0\x12\0\0") is None  # 18 was never shipped
-    assert prefix.record_type(b"\0") == -1
+    assert payloads.record_type(b"\0") == -1
 
 
 @pytest.mark.parametrize("body", [{}, {"header": {}, "body": {}}, {"_message": "MetricsData"}])
 def test_other_bodies_say_no_layout(body: Body) -> None:
-    assert prefix.layout_of(body) is None
+    assert payloads.layout_of(body) is None

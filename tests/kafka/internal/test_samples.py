@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect import dissect, open_capture
-from kdissect.kafka.internal import telemetry
-from kdissect.kafka.internal.control import open_control_record
-from kdissect.kafka.internal.groups import GroupProtocols
-from kdissect.kafka.internal.payloads import open_payloads
-from kdissect.kafka.internal.topics import is_internal, open_record
+from kdissect.kafka.internal import payloads
+from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
+from kdissect.kafka.internal.topics import is_internal, open_control_record, open_record
 from kdissect.kafka.records import RecordData
 from kdissect.model import Anomaly, Body, Embedded, Exchange
 from samples.golden import captures, name_of
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 CAPTURES = captures()
 GROUPS = [path for path in CAPTURES if not name_of(path).startswith(("http", "tls", "midstream", "raw"))]
 Places = set[tuple[str, int]]
-HAVE_TELEMETRY = telemetry._protobuf() is not None
+HAVE_TELEMETRY = payloads._protobuf() is not None
 
 
 def truth_of(capture: Path) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from kdissect.kafka.internal import telemetry
+from kdissect.kafka.internal import payloads
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
-from kdissect.sinks.values import json_bytes
+from kdissect.tables.values import json_bytes
 from tests.test_mutations import mutated
 
 metrics_pb2 = pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2")
@@ -45,18 +45,18 @@ BODY = {
 
 
 def test_metrics_by_name() -> None:
-    assert telemetry.decode(push(), 0, DEFAULT) == BODY
+    assert payloads.decode(push(), 0, DEFAULT) == BODY
 
 
 def test_compressed_metrics() -> None:
-    assert telemetry.decode(gzip.compress(push()), 1, DEFAULT) == BODY
+    assert payloads.decode(gzip.compress(push()), 1, DEFAULT) == BODY
 
 
 def test_an_enumeration_value_of_tomorrow_is_its_number() -> None:
     data = metrics_pb2.MetricsData()
     metric = data.resource_metrics.add().scope_metrics.add().metrics.add()
     metric.sum.aggregation_temporality = 77
-    (scope,) = telemetry.decode(data.SerializeToString(), 0, DEFAULT)["resource_metrics"][0]["scope_metrics"]  # type: ignore[index,call-overload]
+    (scope,) = payloads.decode(data.SerializeToString(), 0, DEFAULT)["resource_metrics"][0]["scope_metrics"]  # type: ignore[index,call-overload]
     assert scope["metrics"] == [{"sum": {"aggregation_temporality": 77}}]
 
 
@@ -65,20 +65,20 @@ def test_an_enumeration_value_of_tomorrow_is_its_number() -> None:
     [(b"\xff\xff", 0), (b"not gzip", 1), (push(), 9), (gzip.compress(bytes(10_000)), 1)],
 )
 def test_what_is_no_metrics_is_said(data: bytes, compression_type: int) -> None:
-    found = telemetry.decode(data, compression_type, Limits(telemetry_bytes=5000))
+    found = payloads.decode(data, compression_type, Limits(telemetry_bytes=5000))
     assert isinstance(found, Anomaly)
     assert found.kind == "malformed_payload"
 
 
 def test_without_the_library_the_bytes_stay_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_protobuf", lambda: None)
-    assert telemetry.decode(push(), 0, DEFAULT) == Anomaly("unread_telemetry", "", f"{len(push())} bytes")
+    monkeypatch.setattr(payloads, "_protobuf", lambda: None)
+    assert payloads.decode(push(), 0, DEFAULT) == Anomaly("unread_telemetry", "", f"{len(push())} bytes")
 
 
 def test_nothing_raises_on_damage() -> None:
     random = Random(20261121)
     for _ in range(1500):
-        found = telemetry.decode(mutated(push(), random, 0), 0, DEFAULT)
+        found = payloads.decode(mutated(push(), random, 0), 0, DEFAULT)
         if not isinstance(found, Anomaly):
             json_bytes(found)
 
@@ -89,7 +89,7 @@ def test_nesting_is_bounded_so_that_all_that_is_read_can_be_shown(levels: int, r
     value = data.resource_metrics.add().resource.attributes.add(key="k").value
     for _ in range(levels):
         value = value.kvlist_value.values.add(key="k").value
-    found = telemetry.decode(data.SerializeToString(), 0, DEFAULT)
+    found = payloads.decode(data.SerializeToString(), 0, DEFAULT)
     assert isinstance(found, dict) == readable
     if readable:
         json_bytes(found)

@@ -15,7 +15,7 @@ from kdissect.kafka.internal.topics import (
     open_record,
 )
 from kdissect.model import Embedded, Withheld
-from kdissect.sinks.values import json_bytes
+from kdissect.tables.values import json_bytes
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, prefix, shown
 from tests.kafka.random_bodies import Case
 from tests.test_mutations import mutated

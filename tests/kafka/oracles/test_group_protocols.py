@@ -14,8 +14,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.structs import TopicPartition as AioTopicPartition
 
-from kdissect.kafka.internal.groups import GroupProtocol
-from kdissect.kafka.internal.payloads import Context, decode_payload
+from kdissect.kafka.internal.payloads import Context, GroupProtocol, decode_payload
 from kdissect.model import Body, Embedded
 from tests.kafka.internal.framed import shown
 from tests.kafka.oracles import kafka_python  # noqa: F401  silences what importing kafka warns about

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 
 from kdissect.kafka import schema
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import split
 from kdissect.kafka.records import RecordData
-from kdissect.kafka.uuids import uuid_text
 from tests.kafka.oracles.both import LETTERS, check, same_name
 from tests.kafka.oracles.kafka_python import (
     class_versions,

@@ -25,9 +25,9 @@ from kio.static.constants import EntityType
 from kio.static.primitive import Records
 
 from kdissect.kafka import schema
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import is_tagged, split
 from kdissect.kafka.records import RecordData
-from kdissect.kafka.uuids import uuid_text
 from tests.kafka.oracles.both import LETTERS, check, same_name
 from tests.kafka.random_bodies import TIMES
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from kdissect import dissect, open_capture, summarize
-from kdissect.analysis.summary.summarizer import PARTS
-from kdissect.sinks.values import json_document
 from kdissect.spark.report import report
+from kdissect.stats.summarizer import PARTS
+from kdissect.tables.values import json_document
 from samples.golden import captures, name_of
 from tests.compared import as_json
 from tests.exports import export_packets

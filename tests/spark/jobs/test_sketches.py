@@ -7,9 +7,9 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 from kdissect import dissect, open_capture
-from kdissect.analysis.summary.quantiles import RANK_ERROR, Quantiles
-from kdissect.analysis.summary.summarizer import Summarizer
-from kdissect.sinks.sketchlines import SCHEMA, lines
+from kdissect.stats.quantiles import RANK_ERROR, Quantiles
+from kdissect.stats.summarizer import Summarizer
+from kdissect.text.summary_page import SCHEMA, lines
 from samples.golden import captures
 from tests.compared import by_key
 

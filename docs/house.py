@@ -1,0 +1,124 @@
+"""The package as a house, in numbers: `python docs/house.py [CHECKOUT]`.
+
+Files; lines of code, without blanks, comments and docstrings; import circles, those for types included; class
+names that are defined more than once; modules with one importer; files that `kdissect read` runs through.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+WALK = """
+import sys
+files = set()
+def note(frame, event, arg):
+    if frame.f_code.co_name != "<module>":
+        files.add(frame.f_code.co_filename)
+from kdissect.cli.main import main
+sys.setprofile(note)
+main(["read", "-j", "1", "samples/kafka-4-basics.pcap"])
+sys.setprofile(None)
+sys.stderr.write("".join(f"{each}\\n" for each in files))
+"""
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code."""
+    documents: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        for each in getattr(node, "body", []) if not isinstance(node, ast.Lambda | ast.IfExp) else []:
+            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and each.end_lineno:
+                documents.update(range(each.lineno, each.end_lineno + 1))
+    lines: set[int] = set()
+    blank = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in blank:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - documents)
+
+
+def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports."""
+    found: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        names = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    names.add(full if full in trees else node.module)
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+        found[name] = (names & trees.keys()) - {name}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that import one another, by whatever way."""
+
+    def reached(start: str) -> set[str]:
+        seen, todo = set[str](), [start]
+        while todo:
+            for each in graph[todo.pop()] - seen:
+                seen.add(each)
+                todo.append(each)
+        return seen
+
+    reach = {name: reached(name) for name in graph}
+    found = {
+        frozenset(each for each in reach[name] if name in reach[each])
+        for name in graph
+        if name in reach[name]
+    }
+    return sorted(sorted(each) for each in found)
+
+
+def main() -> None:
+    """Print the numbers."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    texts = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path.read_text(
+            "utf-8"
+        )
+        for path in sorted(root.glob("kdissect/**/*.py"))
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    graph = imports(trees)
+    classes = Counter(
+        node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+    )
+    importers = Counter(each for names in graph.values() for each in names)
+    done = subprocess.run(
+        [sys.executable, "-c", WALK],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(root)},
+    )
+    walked = [line for line in done.stderr.splitlines() if f"{root}/kdissect/" in line]
+    print(f"files                          {len(texts):>7,}")
+    print(f"lines of code                  {sum(map(code_lines, texts.values())):>7,}")
+    print(f"import circles                 {len(circles(graph)):>7,}")
+    for circle in circles(graph):
+        print(f"    {' '.join(circle)}")
+    print(f"class names defined twice      {sum(count > 1 for count in classes.values()):>7,}")
+    print(f"modules with one importer      {sum(count == 1 for count in importers.values()):>7,}")
+    print(f"files that read runs through   {len(walked):>7,}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Exchanges -> who talked to whom about what, how fast, with which errors. Start with summarizer.py."""

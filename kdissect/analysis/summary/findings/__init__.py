@@ -1,1 +1,0 @@
-"""Facts -> what an expert would point at: one small file for each rule, listed in rules.py."""

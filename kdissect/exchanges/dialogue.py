@@ -1,0 +1,688 @@
+r"""The bytes of one connection's two directions -> its exchanges.
+
+Until the connection is recognised as Kafka both directions are searched; from then on one carries requests,
+the other responses:
+
+    client side --Data, Gap--> Framing --Frame--> Pairing.request  \\
+                                                                     -> Exchange
+    broker side --Data, Gap--> Framing --Frame--> Pairing.response /
+
+What went wrong between two exchanges (gaps, lost boundaries) is written on the next one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import Counter
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kdissect.errors import DecodeError
+from kdissect.exchanges.pairing import Pairing
+from kdissect.kafka.bodies import decode_request, decode_response
+from kdissect.kafka.framing import SIZE_BYTES, Framing
+from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
+from kdissect.kafka.recognition import (
+    can_be_request,
+    is_first_request,
+    is_gssapi_token,
+    locate_request,
+    locate_response,
+    locate_response_chain,
+    looks_like,
+)
+from kdissect.kafka.resync import Lost
+from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kdissect.kafka.resync import Search
+    from kdissect.limits import Limits
+    from kdissect.model import Body
+    from kdissect.net.connection import Connection
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchanges of a connection -> who is at its client end: software (KIP-511), SASL mechanism, principal.
+#
+# Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow
+# SaslHandshake v0. A user is believed only once the broker has accepted the credentials; the credentials
+# themselves are looked at here and kept nowhere.
+# ------------------------------------------------------------------------------------------------------------
+
+
+SASL_HANDSHAKE = 17
+SASL_AUTHENTICATE = 36
+
+_KEY_AND_VERSION = Struct(">hh")
+
+_TELLING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+
+
+class Identity:
+    """What one connection has told about its client so far.
+
+    Attributes:
+        raw_tokens: SaslHandshake v0 was sent: frames that are no requests are SASL tokens.
+    """
+
+    __slots__ = ("_candidate", "_info", "_rounds", "raw_tokens")
+
+    def __init__(self, info: ConnectionInfo) -> None:
+        self._info = info
+        self._candidate: str | None = None
+        self._rounds = 0
+        self.raw_tokens = False
+
+    def begins_with_gssapi(self) -> None:
+        """The stream began with a GSSAPI token instead of a request, as 0.9 clients do."""
+        self.raw_tokens = True
+        self._info.sasl_mechanism = "GSSAPI"
+
+    def asked(self, frame: Frame) -> None:
+        """Look at a SaslHandshake before its answer is there."""
+        _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
+        self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
+        self._candidate, self._rounds = None, 0
+        self.raw_tokens = api_version == 0
+
+    def learn(self, exchange: Exchange) -> None:
+        """Look at a finished exchange, and write on it who the client is."""
+        if exchange.api_key in _TELLING:
+            if exchange.api_key == API_VERSIONS:
+                self._learn_software(exchange)
+            elif exchange.api_key in (SASL_AUTHENTICATE, None):
+                self._learn_principal(exchange)
+        info = self._info
+        exchange.client_software_name = info.client_software_name
+        exchange.client_software_version = info.client_software_version
+        exchange.principal = info.principal
+        exchange.sasl_mechanism = info.sasl_mechanism
+
+    def _learn_software(self, exchange: Exchange) -> None:
+        if exchange.request_frame is not None:
+            request = _request(exchange.request_frame, API_VERSIONS)
+            self._info.client_software_name = (
+                request.get("client_software_name") or self._info.client_software_name
+            )
+            self._info.client_software_version = (
+                request.get("client_software_version") or self._info.client_software_version
+            )
+
+    def _learn_principal(self, exchange: Exchange) -> None:
+        if exchange.request_frame is None:
+            return
+        mechanism = self._info.sasl_mechanism or ""
+        self._rounds += 1
+        if self._rounds == 1:
+            self._candidate = user_of(mechanism, _asked_token(exchange))
+        answer = _accepting_token(exchange)
+        if answer is None or self._candidate is None:
+            return
+        if _accepts(mechanism, answer):
+            self._info.principal = f"User:{self._candidate}"
+
+
+def _accepts(mechanism: str, answer: bytes) -> bool:
+    """Whether the broker's token says that the credentials are good: the error code can be 0 even if not.
+
+    SCRAM's last token says whether the proof was right, v= or e= (RFC 5802). OAUTHBEARER refuses by a token
+    that says why, and the client has to answer that first (RFC 7628, 3.2.2).
+    """
+    if mechanism.startswith("SCRAM"):
+        return answer.startswith(b"v=")
+    return mechanism != "OAUTHBEARER" or not answer
+
+
+def user_of(mechanism: str | None, token: bytes) -> str | None:
+    """The user that a client's first token names; None where the mechanism does not tell.
+
+    PLAIN (RFC 4616): [authzid] NUL user NUL password. SCRAM (RFC 5802): ``n,,n=user,r=nonce``. OAUTHBEARER
+    (RFC 7628): a JWT, whose ``sub`` is the principal by default.
+    """
+    if mechanism == "PLAIN":
+        parts = token.split(b"\0")
+        return parts[1].decode(errors="backslashreplace") if len(parts) == 3 else None
+    if mechanism is not None and mechanism.startswith("SCRAM"):
+        for attribute in token.split(b","):
+            if attribute.startswith(b"n="):
+                name = attribute[2:].decode(errors="backslashreplace")
+                return name.replace("=2C", ",").replace("=3D", "=")
+        return None
+    if mechanism == "OAUTHBEARER":
+        return _jwt_subject(token)
+    return None
+
+
+def _jwt_subject(token: bytes) -> str | None:
+    import orjson  # which few connections need
+
+    try:
+        claims = token.split(b"Bearer ", 1)[1].split(b".")[1]
+        subject = orjson.loads(base64.urlsafe_b64decode(claims + b"=" * (-len(claims) % 4))).get("sub")
+    except (IndexError, ValueError, AttributeError, binascii.Error):
+        return None
+    return subject if isinstance(subject, str) else None
+
+
+def _asked_token(exchange: Exchange) -> bytes:
+    assert exchange.request_frame is not None
+    if exchange.api_key is None:
+        return exchange.request_frame.data
+    token = _request(exchange.request_frame, SASL_AUTHENTICATE).get("auth_bytes")
+    return token if isinstance(token, bytes) else b""
+
+
+def _accepting_token(exchange: Exchange) -> bytes | None:
+    """What the broker said, None where it said nothing or no."""
+    frame = exchange.response_frame
+    if frame is None or exchange.api_key is None:
+        return frame and frame.data
+    version, complete = exchange.api_version, frame.complete
+    answer = decode_response(
+        frame.data, SASL_AUTHENTICATE, version, complete=complete, show_secrets=True
+    ).value
+    if answer.get("error_code") != 0:
+        return None
+    return answer.get("auth_bytes") or b""
+
+
+def _request(frame: Frame, api_key: int) -> Body:
+    return decode_request(frame.data, api_key, complete=frame.complete, show_secrets=True).value
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The gaps of one connection -> what they cost: which exchanges were told by half, and which not at all.
+#
+# Brokers answer in order, and most clients count their requests by one. So of a gap that hides a frame
+# boundary it can be told whose messages were in it:
+#
+# * a request that waited when the gap came, or while the next response was looked for, and is passed over
+#   by a later response or never answered: its response was in the gap;
+# * a response that comes after a gap in the requests, to a request that was never seen: that request was;
+# * correlation ids that are missing between the requests before the gap and behind it, on a connection that
+#   counted by one until then: exchanges that nobody saw, where their responses were lost too.
+#
+# Such an exchange is counted once, as ``exchanges_lost``, and one that was told has an anomaly that says
+# so. A gap inside a frame hides no boundary: its exchange is counted as ``exchanges_incomplete``. Holds the
+# requests that waited, as long as they wait.
+# ------------------------------------------------------------------------------------------------------------
+
+
+LOST = "exchanges_lost"
+INCOMPLETE = "exchanges_incomplete"
+
+_MOST_MISSING = 100_000  # correlation ids: more is a client that began to count anew
+
+
+class Losses:
+    """What the gaps of a connection cost.
+
+    Args:
+        pairing: of the connection.
+        counts: where to count.
+    """
+
+    __slots__ = ("_before", "_counts", "_found", "_hidden", "_pairing", "_requests_lost", "_waited")
+
+    def __init__(self, pairing: Pairing, counts: Counter[str]) -> None:
+        self._pairing = pairing
+        self._counts = counts
+        self._waited: set[Exchange] = set()
+        self._requests_lost = False
+        self._before: int | None = None  # correlation id of the last request before a gap
+        self._found = 0  # orphans since, while the first request behind it has not come
+        self._hidden = range(0)  # correlation ids that were lost, and are counted
+
+    def in_requests(self) -> None:
+        """A gap hides where a request begins."""
+        self._requests_lost = True
+        before = self._pairing.forget_last_id()
+        if before is not None:
+            self._before, self._found = before, 0
+
+    def in_responses(self) -> None:
+        """A gap hides where a response begins, or bytes were passed over until the next one was found."""
+        self._waited.update(self._pairing.waiting)
+        self._pairing.mistrust()
+
+    def request(self, correlation_id: int) -> None:
+        """The first request behind a gap in them."""
+        if self._before is None:
+            return
+        hidden = range(self._before + 1, correlation_id)
+        self._before = None
+        if len(hidden) <= _MOST_MISSING:
+            self._hidden = hidden
+            self._counts[LOST] += max(0, len(hidden) - self._found)
+
+    @property
+    def awaits_request(self) -> bool:
+        """Whether ``request`` wants to be told the next one."""
+        return self._before is not None
+
+    def judge(self, exchange: Exchange) -> None:
+        """Write on an exchange that is complete now what it lost."""
+        if exchange in self._waited:
+            self._waited.discard(exchange)
+            if exchange.kind == UNANSWERED:
+                self._counts[LOST] += 1
+                exchange.anomalies.append(
+                    Anomaly("gap", "response", "may be in bytes that were not captured")
+                )
+        elif exchange.kind == ORPHAN and self._requests_lost and not exchange.anomalies:
+            if self._before is not None:
+                self._found += 1
+            if exchange.correlation_id not in self._hidden:
+                self._counts[LOST] += 1
+            exchange.anomalies.append(Anomaly("gap", "request", "was in bytes that were not captured"))
+        if not (_is_whole(exchange.request_frame) and _is_whole(exchange.response_frame)):
+            self._counts[INCOMPLETE] += 1
+
+
+def _is_whole(frame: Frame | None) -> bool:
+    return frame is None or frame.complete
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What all connections hold together -> which of them must let go.
+#
+# A bound for each connection is none for twenty thousand of them. So what they hold (``Dialogue.held``) is
+# summed up, and past ``Limits.held_bytes_in_all`` the one that was silent for longest lets go of its own.
+# The sum is brought up to date every ``_EVERY`` items: what comes in between is little.
+#
+# Holds a number for each connection that holds something.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_EVERY = 64
+
+
+class Holdings:
+    """The sum of what dialogues hold.
+
+    Attributes:
+        held: bytes, costs included, when they were last summed up.
+    """
+
+    __slots__ = ("_bound", "_changed", "_due", "_held_by", "held")
+
+    def __init__(self, limits: Limits) -> None:
+        self._bound = limits.held_bytes_in_all
+        self._changed: dict[Dialogue, None] = {}
+        self._held_by: dict[Dialogue, int] = {}  # silent for longest first
+        self._due = _EVERY
+        self.held = 0
+
+    def note(self, dialogue: Dialogue) -> bool:
+        """One was fed; whether it is time to ask for the ``excess``."""
+        self._changed[dialogue] = None
+        self._due -= 1
+        return not self._due
+
+    def excess(self) -> Iterator[Dialogue]:
+        """Those that must let go, one after another, until the rest is within the bound."""
+        changed, self._changed, self._due = self._changed, {}, _EVERY
+        for dialogue in changed:
+            self._account(dialogue)
+        for _ in range(len(self._held_by)):
+            if self.held <= self._bound:
+                break
+            silent = next(iter(self._held_by))
+            yield silent
+            self._account(silent)
+
+    def forget(self, dialogue: Dialogue) -> None:
+        """One is over."""
+        self._changed.pop(dialogue, None)
+        self.held -= self._held_by.pop(dialogue, 0)
+
+    def _account(self, dialogue: Dialogue) -> None:
+        self.forget(dialogue)
+        if held := dialogue.held:
+            self._held_by[dialogue] = held
+            self.held += held
+
+
+# ------------------------------------------------------------------------------------------------------------
+
+
+_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # an api key, with which a request begins
+_NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
+
+
+class Dialogue:
+    """What is known of one connection, and what it holds of it.
+
+    Args:
+        connection: both ends, and who opened it.
+        limits: bounds.
+        broker_side: 0 or 1 where the user said which end is the broker, None where the bytes must tell.
+        counts: where to count frames and bytes that did not become exchanges.
+
+    Attributes:
+        protocol: ``Kafka`` once recognised, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
+            once refused, else None.
+        last_ns: time of the last bytes, captured or not.
+        resyncs: how often it had to be searched for where the next frame begins.
+        skipped_bytes: passed over meanwhile.
+        unread_bytes: captured, of what is not recognised as Kafka.
+    """
+
+    __slots__ = (
+        "_broker_side", "_client", "_connection", "_counts", "_framings", "_gaps", "_heard", "_identity",
+        "_limits", "_losses", "_made", "_pairing", "_pending_anomalies", "_refused", "last_ns", "protocol",
+        "resyncs", "skipped_bytes", "unread_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: Connection,
+        limits: Limits,
+        broker_side: int | None = None,
+        counts: Counter[str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._broker_side = broker_side
+        self._client: int | None = None
+        self._heard = [False, False]
+        self._refused = False
+        self._framings: tuple[Framing, ...] = tuple(
+            Framing(limits, partial(self._locate, side), at_start=connection.from_start[side])
+            for side in (0, 1)
+        )
+        self._pairing: Pairing | None = None
+        self._made = 0  # exchanges before it turned out to be something else
+        self._identity: Identity | None = None
+        self._pending_anomalies: list[Anomaly] = []
+        self.protocol: str | None = None
+        self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        self._gaps: Counter[str] | None = None
+        self._losses: Losses | None = None  # none before the first gap
+
+    def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
+        """Take the next bytes from ``side``; get the exchanges that they complete."""
+        self.last_ns = item.time_ns
+        if not self._heard[side]:
+            self._hear(side, item)
+        if self._client is not None:
+            if isinstance(item, Gap):
+                return self._take_gap(side, item)
+            framing = self._framings[side]
+            found = framing.feed(item)
+            if found:
+                self._connection.wanted[side] = 0
+                return self._take(side, found)
+            self._connection.wanted[side] = min(framing.wanted, self._limits.gathered_bytes)
+            return []
+        if isinstance(item, Gap):
+            self._count(item)
+        else:
+            self.unread_bytes += len(item.payload)
+        if self.protocol is not None:
+            return []
+        frames: list[list[Frame | Lost]] = [[], []]
+        frames[side] = self._framings[side].feed(item)
+        frames[1 - side] = self._framings[1 - side].retry()  # what one side says tells about the other
+        if self._refused:
+            self._refuse("not Kafka")
+        return self._take_both(frames)
+
+    def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+        """The connection is over, ``now_ns`` in packet time, or is given up for a ``reason``: what waits is
+        unanswered.
+        """
+        out = self._take_both([framing.retry(final=True) for framing in self._framings])
+        if self._refused:
+            self._refuse("not Kafka")
+        for side in (0, 1):
+            out += self._take(side, self._framings[side].close())
+        if self._pairing is not None:
+            out += self._finish(self._pairing.give_up(now_ns, reason))
+        self._framings = ()  # each refers to this object
+        return out
+
+    def shed(self, now_ns: int) -> list[Exchange]:
+        """Let go of what is held, because all connections together hold too much."""
+        self._counts["shed"] += 1
+        for framing in self._framings:
+            framing.shed()
+        if self._pairing is None or self._pairing.shorten():
+            return []
+        return self._finish(self._pairing.give_up(now_ns, "all connections together hold too much"))
+
+    @property
+    def held(self) -> int:
+        """Bytes that all that is held costs."""
+        one, two = self._framings
+        return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
+
+    @property
+    def heard(self) -> tuple[bool, bool]:
+        """By side, whether any byte of it was captured."""
+        return self._heard[0], self._heard[1]
+
+    @property
+    def client(self) -> int | None:
+        """The side that asks, None where that is not known."""
+        return self._client
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges there were."""
+        return self._made if self._pairing is None else self._pairing.made
+
+    @property
+    def gaps(self) -> Mapping[str, int]:
+        """What was not captured: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
+        return self._gaps or {}
+
+    @property
+    def unattached(self) -> list[Anomaly]:
+        """Anomalies behind the last exchange."""
+        return self._pending_anomalies
+
+    def _hear(self, side: int, item: Data | Gap) -> None:
+        """The first that one side says may tell what the connection is."""
+        if self.protocol is None and self._broker_side is not None:
+            self._recognised(1 - self._broker_side)
+        if not isinstance(item, Data):
+            return
+        self._heard[side] = True
+        other = looks_like(item.payload)
+        if other is not None and (self._client is None or other == "TLS"):
+            self._refuse(other)
+        elif (
+            side == self._connection.initiator
+            and self._client in (None, side)
+            and is_gssapi_token(item.payload)
+        ):
+            if self._client is None:
+                self._recognised(side)
+            assert self._identity is not None
+            self._identity.begins_with_gssapi()
+
+    def _locate(self, side: int, search: Search, final: bool) -> int | None:
+        if self._client is None:
+            return self._recognise(side, search, final)
+        assert self._pairing is not None
+        if search.first_run is not None and self._begins_with_frame(side):
+            return 0
+        if side == self._client:
+            return locate_request(search)
+        ids = self._pairing.ids
+        if ids is not None:
+            return locate_response(search, self._pairing.asked, ids)
+        return None if self._heard[self._client] else locate_response_chain(search)
+
+    def _begins_with_frame(self, side: int) -> bool:
+        """Whether a stream needs no look at its first bytes: they are known to be Kafka's."""
+        assert self._identity is not None
+        return side != self._client or self._broker_side is not None or self._identity.raw_tokens
+
+    def _recognise(self, side: int, search: Search, final: bool) -> int | None:
+        initiator, run = self._connection.initiator, search.first_run
+        if initiator == side and run is not None:
+            verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
+            self._refused = verdict is False
+            place = 0 if verdict else None
+        else:
+            place = locate_request(search) if initiator in (None, side) else None
+        if place is not None:
+            self._recognised(side)
+        elif initiator != side and not self._heard[1 - side]:
+            place = locate_response_chain(search)
+            if place is not None:
+                self._recognised(1 - side)
+                self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
+        return place
+
+    def _recognised(self, client: int) -> None:
+        ends = self._connection.ends
+        info = ConnectionInfo(
+            self._connection.id, ends[client], ends[1 - client], ordinal=self._connection.ordinal
+        )
+        self._client = client
+        self._pairing = Pairing(info, self._limits)
+        self._pairing.doubts = not self._connection.from_start[client]
+        self._identity = Identity(info)
+        self.protocol = "Kafka"
+        self.unread_bytes = 0
+        if self._gaps is not None:
+            self._counts.update(self._gaps)
+            self._losses = Losses(self._pairing, self._counts)
+
+    def _refuse(self, protocol: str) -> None:
+        self.protocol = protocol
+        self._made = self.exchanges
+        self._client = self._pairing = None
+        for framing in self._framings:
+            framing.lose()
+
+    def _take_gap(self, side: int, gap: Gap) -> list[Exchange]:
+        self._counts.update(self._count(gap))
+        self._connection.wanted[side] = 0
+        if self._losses is None:
+            assert self._pairing is not None
+            self._losses = Losses(self._pairing, self._counts)
+        framing = self._framings[side]
+        out = self._take(side, framing.feed(gap))
+        if not framing.synchronised:
+            self._hide(side)
+        return out
+
+    def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
+        """Frames of either side: requests first, because responses are found by them."""
+        if self._client is None:
+            return []
+        broker = 1 - self._client
+        out = self._take(self._client, frames[self._client])
+        return out + self._take(broker, frames[broker] + self._framings[broker].retry())
+
+    def _take(self, side: int, frames: list[Frame | Lost]) -> list[Exchange]:
+        if not frames or self._client is None:
+            return []
+        out: list[Exchange] = []
+        refused = 0  # bytes of frames that are none, up to where a boundary was found again
+        was_found = False
+        for frame in frames:
+            if isinstance(frame, Lost):
+                self._note_lost(side, frame, refused)
+                refused, was_found = 0, True
+            elif refused:
+                refused += SIZE_BYTES + frame.size
+            else:
+                try:
+                    done = self._message(side, frame, was_found=was_found)
+                    if done:
+                        out += self._finish(done)
+                    was_found = False
+                except DecodeError as error:
+                    refused = SIZE_BYTES + frame.size
+                    detail = f"{error.reason} from the {self._end(side)}"
+                    self._pending_anomalies.append(Anomaly("not_a_frame", "connection", detail))
+        if refused:
+            self._framings[side].lose(refused)
+        return out
+
+    def _message(self, side: int, frame: Frame, *, was_found: bool) -> list[Exchange]:
+        pairing, identity = self._pairing, self._identity
+        assert pairing is not None
+        assert identity is not None
+        if side != self._client:
+            return pairing.response(frame, may_be_token=identity.raw_tokens, was_found=was_found)
+        if identity.raw_tokens:
+            if not can_be_request(frame):
+                return pairing.token_request(frame)
+            identity.raw_tokens = False
+        if len(frame.data) < HEADER_BEGINS_BYTES and not frame.complete:
+            self._hide(side)
+            detail = f"of a request of {frame.size} bytes only {len(frame.data)} were captured"
+            self._pending_anomalies.append(Anomaly("gap", "connection", detail))
+            return []
+        done = pairing.request(frame)
+        if frame.data.startswith(_SASL_HANDSHAKE):
+            identity.asked(frame)
+        if self._losses is not None and self._losses.awaits_request:
+            correlation_id = frame.data[HEADER_BEGINS_BYTES - CORRELATION_ID_BYTES : HEADER_BEGINS_BYTES]
+            self._losses.request(int.from_bytes(correlation_id, "big", signed=True))
+        return done
+
+    def _finish(self, exchanges: list[Exchange]) -> list[Exchange]:
+        assert self._identity is not None
+        for exchange in exchanges:
+            self._identity.learn(exchange)
+            if self._losses is not None:
+                self._losses.judge(exchange)
+            if exchange.kind == UNANSWERED and any(one.kind == "given_up" for one in exchange.anomalies):
+                self._counts["requests_given_up"] += 1
+            if self._pending_anomalies:
+                exchange.anomalies = self._pending_anomalies + exchange.anomalies
+                self._pending_anomalies = []
+        return exchanges
+
+    def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
+        end = self._end(side)
+        lost = lost._replace(skipped=lost.skipped + refused)
+        self._counts["kafka_skipped_bytes"] += lost.skipped
+        self.skipped_bytes += lost.skipped
+        self.resyncs += not lost.end
+        if side == self._client:
+            self._framings[1 - side].look_again()
+        if lost.missing and (lost.skipped or side == self._client):
+            self._hide(side)
+        elif lost.skipped and self._pairing is not None:
+            self._pairing.mistrust()
+        if lost.missing:
+            kind = "gap"
+            detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} passed over"
+        elif lost.end:
+            kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
+        else:
+            kind, detail = "resynchronised", f"{lost.skipped} bytes from the {end} were passed over"
+        self._pending_anomalies.append(Anomaly(kind, "connection", detail))
+
+    def _hide(self, side: int) -> None:
+        """A gap hides where frames begin."""
+        if self._losses is None:
+            assert self._pairing is not None
+            self._losses = Losses(self._pairing, self._counts)
+        if side == self._client:
+            self._losses.in_requests()
+        else:
+            self._losses.in_responses()
+
+    def _end(self, side: int) -> str:
+        return "client" if side == self._client else "broker"
+
+    def _count(self, gap: Gap) -> dict[str, int]:
+        found = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
+        if self._gaps is None:
+            self._gaps = Counter()
+        self._gaps.update(found)
+        return found

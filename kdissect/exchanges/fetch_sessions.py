@@ -1,0 +1,149 @@
+"""Fetch exchanges -> where each consumer stands in each partition, also those that an exchange does not name.
+
+Since KIP-227 a request names only the partitions whose position changed, and its response only those with
+something new. What else belongs to the session is remembered here: positions by connection and session id,
+at most ``Limits.fetch_session_partitions`` of them; past it the session that was silent for longest is
+forgotten. A capture that begins in the middle of a session learns its partitions as they are named.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.exchanges.touched import Touched
+    from kdissect.kafka.records import RecordData
+    from kdissect.limits import Limits
+    from kdissect.model import Exchange
+
+FETCH = 1
+_NO_SESSION = 0
+_FIRST_EPOCH = 0
+_NO_TIMESTAMP = -1
+
+
+class Position(NamedTuple):
+    """Where a consumer stands in a partition, when an answer has come.
+
+    Attributes:
+        topic, partition: which.
+        fetch_offset: what it asked for; None where that was before the capture.
+        next_offset: behind the last record that came, else ``fetch_offset``.
+        newest_ms: timestamp of the newest record that came, None where none did.
+        high_watermark, last_stable_offset, log_start_offset: as the broker told; None where it did not.
+        error: the partition's error code.
+    """
+
+    topic: str
+    partition: int
+    fetch_offset: int | None
+    next_offset: int | None
+    newest_ms: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    log_start_offset: int | None
+    error: int
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the high watermark; None where either is not known."""
+        if self.high_watermark is None or self.next_offset is None or self.high_watermark < 0:
+            return None
+        return max(0, self.high_watermark - self.next_offset)
+
+
+_Key = tuple[str, int]
+_Session = dict[_Key, Position]
+
+
+class FetchSessions:
+    """The sessions that are open."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._sessions: OrderedDict[tuple[str, int], _Session] = OrderedDict()
+        self._most = limits.fetch_session_partitions
+        self._partitions = 0
+
+    def feed(self, exchange: Exchange, touched: Sequence[Touched]) -> list[Position]:
+        """Take a Fetch and what it touched; get the position in every partition that it fetched."""
+        request = exchange.request or {}
+        asked_id, asked_epoch = request.get("session_id", _NO_SESSION), request.get("session_epoch", -1)
+        connection = exchange.connection.id
+        is_incremental = asked_id != _NO_SESSION and asked_epoch > _FIRST_EPOCH
+        session = self._take(connection, asked_id) if asked_id != _NO_SESSION else {}
+        if not is_incremental:
+            session = {}
+        for topic in request.get("forgotten_topics_data") or ():
+            name = topic.get("topic") or exchange.topic_names.get(
+                topic.get("topic_id", ""), topic.get("topic_id")
+            )
+            for partition in topic.get("partitions") or ():
+                session.pop((name, partition), None)
+        if exchange.response is None or exchange.response.get("error_code"):
+            return []
+        for each in touched:
+            session[each.topic, each.partition] = _moved(each, session.get((each.topic, each.partition)))
+        told_id = exchange.response.get("session_id", _NO_SESSION)
+        if told_id != _NO_SESSION and session:
+            self._keep((connection, told_id), session)
+        return list(session.values())
+
+    def _take(self, connection: str, session_id: int) -> _Session:
+        session = self._sessions.pop((connection, session_id), {})
+        self._partitions -= len(session)
+        return session
+
+    def _keep(self, key: tuple[str, int], session: _Session) -> None:
+        """Remember a session: how far it has come, and no longer what came last."""
+        rested = {
+            each: position._replace(fetch_offset=position.next_offset) for each, position in session.items()
+        }
+        self._take(*key)
+        self._sessions[key] = rested
+        self._partitions += len(rested)
+        while self._partitions > self._most and self._sessions:
+            _, oldest = self._sessions.popitem(last=False)
+            self._partitions -= len(oldest)
+
+
+def _moved(each: Touched, before: Position | None) -> Position:
+    """The position after an answer; what neither message says is as it was."""
+    fetch_offset = each.request.get("fetch_offset")
+    if fetch_offset is None and before is not None:
+        fetch_offset = before.next_offset
+    next_offset, newest_ms = _end(each.fetched)
+    return Position(
+        each.topic,
+        each.partition,
+        fetch_offset,
+        fetch_offset if next_offset is None else next_offset,
+        newest_ms,
+        _told(each.response.get("high_watermark"), None if before is None else before.high_watermark),
+        _told(each.response.get("last_stable_offset"), None if before is None else before.last_stable_offset),
+        _told(each.response.get("log_start_offset"), None if before is None else before.log_start_offset),
+        each.error or 0,
+    )
+
+
+def _told(value: int | None, before: int | None) -> int | None:
+    """-1 stands for an offset that the broker does not tell."""
+    return before if value is None or value < 0 else value
+
+
+def _end(records: RecordData | None) -> tuple[int | None, int | None]:
+    """The offset behind the last record, and the newest timestamp; headers alone tell."""
+    batches = [] if records is None else records.batches()
+    if not batches:
+        return None, None
+    last = batches[-1]
+    # Of a compressed message of magic 0 or 1, the offset is that of the last one inside.
+    is_set = "offset" in last
+    end: int = (last["offset"] if is_set else last["base_offset"] + last["last_offset_delta"]) + 1
+    stamps: list[Any] = [
+        batch.get("max_timestamp", batch.get("timestamp", _NO_TIMESTAMP)) for batch in batches
+    ]
+    newest: int = max(stamps)
+    return end, None if newest == _NO_TIMESTAMP else newest

@@ -1,0 +1,136 @@
+"""Exchanges as their connections complete them -> in order of completion over all connections.
+
+A connection in which a segment is late or missing tells what it held with the times of the packets that
+carried it; meanwhile others have gone on. So while any connection waits, exchanges completed after it began
+to wait are held back, and sorted; so are those that one packet completes on several connections. The order
+within a connection stays as it is. As a rule nobody waits, and everything passes through. Holds at most
+``Limits.order_rows`` exchanges and ``order_bytes`` of frames; past the bound the earliest goes on.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.limits import Limits
+    from kdissect.model import Anomaly, Closed
+    from kdissect.net.connection import Connection
+
+
+class Completed(Protocol):
+    """What has a place in the order: an exchange, the end of a connection, or what stands for either in
+    another process.
+    """
+
+    @property
+    def connection_id(self) -> str:
+        """Of which connection."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """As in ``Exchange``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
+
+
+Item = TypeVar("Item", bound=Completed)
+
+
+class Ordering(Generic[Item]):
+    """What is held back until its order is settled."""
+
+    __slots__ = ("_bytes", "_heap", "_latest", "_limits", "_places")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by place, connection and arrival
+        self._latest: dict[str, tuple[int, int]] = {}  # place of the last one held, by connection
+        self._bytes = 0
+        self._places = count()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held."""
+        return not self._heap
+
+    def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:
+        """Take what one packet completed, of each connection in its order; get those whose place is settled.
+
+        Args:
+            items: may be empty.
+            waiting_since_ns: the earliest time that what is still to come of a waiting connection may have;
+                None while none waits.
+        """
+        heap, latest = self._heap, self._latest
+        if not heap and waiting_since_ns is None and (len(items) < 2 or _is_one_connection(items)):
+            return items
+        for item in items:
+            connection = item.connection_id
+            place = latest[connection] = max(item.order, latest.get(connection, item.order))
+            heappush(heap, (place, connection, next(self._places), item))
+            self._bytes += item.held_bytes
+        settled = []
+        limits = self._limits
+        while heap and (
+            waiting_since_ns is None
+            or heap[0][0][0] < waiting_since_ns
+            or len(heap) > limits.order_rows
+            or self._bytes > limits.order_bytes
+        ):
+            item = heappop(heap)[3]
+            self._bytes -= item.held_bytes
+            settled.append(item)
+        if not heap:
+            latest.clear()
+        return settled
+
+
+def _is_one_connection(items: list[Item]) -> bool:
+    first = items[0].connection_id
+    return all(item.connection_id == first for item in items)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What stands in the order of exchanges where a connection is over: behind the last of its own. Holds the
+# dialogue until that is told.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_BEHIND_ALL = 1 << 62  # of the packets
+
+
+class Over:
+    """The end of a connection; it waits for its place as exchanges do.
+
+    Attributes:
+        connection, dialogue, end: what a survey is told.
+        completed_ns: when the connection was closed.
+        held_bytes, decoded_bytes, anomalies, topic_names: as exchanges have them; nothing.
+    """
+
+    __slots__ = ("anomalies", "completed_ns", "connection", "dialogue", "end", "topic_names")
+    held_bytes = 0
+    decoded_bytes = 0
+
+    def __init__(self, connection: Connection, dialogue: Dialogue, end: Closed, completed_ns: int) -> None:
+        self.connection = connection
+        self.dialogue = dialogue
+        self.end = end
+        self.completed_ns = completed_ns
+        self.anomalies: list[Anomaly] = []
+        self.topic_names: dict[str, str] = {}
+
+    @property
+    def connection_id(self) -> str:
+        """Whose end it is."""
+        return self.connection.id
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts it behind all that was completed by then."""
+        return self.completed_ns, _BEHIND_ALL

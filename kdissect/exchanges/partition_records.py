@@ -1,0 +1,544 @@
+"""Exchange -> the record data in it, and each record with what the messages around it tell. Holds one batch.
+
+Records travel in Produce requests, and in the responses of Fetch, ShareFetch and FetchSnapshot. Where in a
+message they stand, and which partition they are of, is told by the schema (below).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.exchanges.content import PARTITION, RECORDS, TOPIC
+from kdissect.kafka.batches import Batch, check_crcs, read_records
+from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.compression import Budget
+from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, is_internal, open_record
+from kdissect.kafka.layout import layout as layout_of
+from kdissect.kafka.layout import present
+from kdissect.kafka.records import TIMESTAMP_TYPES, RecordData
+from kdissect.kafka.traces import KEY_HEADER, VALUE_HEADER, schema_id, trace_of
+from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly, Embedded, Withheld
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.internal.topics import Control, Payload
+    from kdissect.kafka.recordbatch import Headers, Record
+    from kdissect.kafka.schema import Field
+    from kdissect.kafka.traces import SchemaId, Trace
+    from kdissect.limits import Limits
+    from kdissect.model import Body, Exchange
+
+
+REQUEST, RESPONSE = "request", "response"
+FETCH_SNAPSHOT = 59
+
+TOGETHER = 256
+"""Records that are read column by column at a time: what is read of them is held meanwhile."""
+
+_BASE_OFFSET = "base_offset"
+LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
+_OWN_KEYS = ("_left_over", "_tags")
+_new = tuple.__new__  # for millions, half the time of the class's own
+
+
+class Slice(NamedTuple):
+    """A piece of a snapshot (KIP-630).
+
+    Attributes:
+        snapshot: the offset and the leader epoch that it ends with: its name.
+        position: of the piece's first byte in it.
+        size: bytes of the whole.
+    """
+
+    snapshot: tuple[int, int]
+    position: int
+    size: int
+
+
+class Carried(NamedTuple):
+    """Record data of one partition.
+
+    Attributes:
+        exchange: that carried it.
+        produced: whether a client sent it; else a broker did.
+        topic: its name, None where the capture has not taught it.
+        topic_id: None where the message has none.
+        partition: None where the message ends before it.
+        records: not opened yet.
+        base_offset: the first record's, as the response to a Produce tells; None where it does not.
+        aborted: ``aborted_transactions`` of a Fetch response; None: it does not tell.
+        log_append_time_ms: when the broker appended them, as the response to a Produce tells where the topic
+            has such timestamps; None where it has the producer's.
+        piece: of a FetchSnapshot; all but the first begin anywhere, also inside a batch.
+        budget: what all record data of the same message may become together, decompressed.
+    """
+
+    exchange: Exchange
+    produced: bool
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    records: RecordData
+    base_offset: int | None = None
+    aborted: Sequence[Mapping[str, int]] | None = None
+    log_append_time_ms: int | None = None
+    piece: Slice | None = None
+    budget: Budget | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """What the topic can be called: its name, its id."""
+        return [name for name in (self.topic, self.topic_id) if name]
+
+    @property
+    def place(self) -> str:
+        """Topic and partition as Kafka's own tools write them: ``orders-1``; "" where neither is told."""
+        return "-".join([*self.names[:1], *([] if self.partition is None else [str(self.partition)])])
+
+    def timestamp_type(self, batch: Batch) -> str | None:
+        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        return batch.timestamp_type if self.log_append_time_ms is None else LOG_APPEND_TIME
+
+    @property
+    def in_log(self) -> bool:
+        """Whether it is of a log; a snapshot counts its records from 0 anew (KIP-630)."""
+        return self.piece is None
+
+    @property
+    def tells_offsets(self) -> bool:
+        """Whether it is known which offsets its records have."""
+        return self.in_log and (not self.produced or self.base_offset is not None)
+
+
+class CarriedRecord(NamedTuple):
+    """One record with all that is told about it.
+
+    Attributes:
+        carried: the exchange and the partition.
+        batch: what it shares with others.
+        record: as in the batch; of one in Kafka's own topics ``key`` and ``value`` say more.
+        offset: absolute; None for a Produce whose response is not there or refuses, and in a snapshot.
+        key, value, headers: as they may be shown.
+        control: ``COMMIT``, ``ABORT`` ...: what a control record marks, None for any other.
+        ordinal: its place among the records of this exchange and partition, from 0.
+    """
+
+    carried: Carried
+    batch: Batch
+    record: Record
+    offset: int | None
+    key: Payload
+    value: Payload
+    headers: Headers
+    control: str | None = None
+    ordinal: int = 0
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """The time it has in the log, as far as that is told; -1 where the producer set none, None for magic
+        0.
+        """
+        told = self.carried.log_append_time_ms
+        return self.record.timestamp_ms if told is None else told
+
+    @property
+    def timestamp_type(self) -> str | None:
+        """Who set it: one of ``records.TIMESTAMP_TYPES``; None for magic 0."""
+        return self.carried.timestamp_type(self.batch)
+
+    @property
+    def schema(self) -> SchemaId | None:
+        """The registered schema that its value is written in, where anything says so."""
+        return self._schema(self.value, VALUE_HEADER)
+
+    @property
+    def key_schema(self) -> SchemaId | None:
+        """The same of its key."""
+        return self._schema(self.key, KEY_HEADER)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace that its headers name."""
+        return trace_of(self.headers)
+
+    def _schema(self, payload: Payload, header: str) -> SchemaId | None:
+        told = None
+        for name, value in self.headers:
+            if name == header:
+                told = value
+        if told is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
+            return None  # nearly always, and quickly
+        # What is decoded or a credential is Kafka's own, and so are the marks in a log.
+        if self.control is not None or not isinstance(payload, bytes | None):
+            return None
+        return schema_id(payload, told)
+
+
+class OpenBatch:
+    """The records of a batch: iterate over it to get each with what is told about it.
+
+    Attributes:
+        carried, batch: what they share.
+        are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
+    """
+
+    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "carried")
+
+    def __init__(self, carried: Carried, batch: Batch, first: int, *, show_secrets: bool) -> None:
+        self.carried = carried
+        self.batch = batch
+        # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
+        self._topic = next(iter(carried.names), CLUSTER_METADATA) if carried.in_log else CLUSTER_METADATA
+        self.are_plain = not batch.controls and not is_internal(self._topic)
+        self._first = first
+        self._is_told = carried.tells_offsets
+        self._show_secrets = show_secrets
+
+    def __len__(self) -> int:
+        return len(self.batch.records)
+
+    def __iter__(self) -> Iterator[CarriedRecord]:
+        if not self.are_plain:
+            yield from _decoded(
+                self.carried, self.batch, self._first, self._topic, show_secrets=self._show_secrets
+            )
+            return
+        yield from map(self.plain, range(len(self)))
+
+    def pieces(self) -> Iterator[OpenBatch]:
+        """It, or batches of ``TOGETHER`` records each that stand for it; they are plain."""
+        for start in range(0, len(self), TOGETHER):
+            batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
+            yield OpenBatch(self.carried, batch, self._first + start, show_secrets=self._show_secrets)
+
+    def plain(self, place: int) -> CarriedRecord:
+        """One of them, counted from 0; they are plain."""
+        record = self.batch.records[place]
+        offset = record[0] if self._is_told else None
+        told = self.carried, self.batch, record, offset, *record[2:], None, self._first + place
+        return _new(CarriedRecord, told)
+
+
+def carried(exchange: Exchange) -> Iterator[Carried]:
+    """The record data of an exchange in wire order, nulls left out."""
+    request, response = request_layout(exchange), response_layout(exchange)
+    if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
+        answers, budget = _answers(exchange), Budget()
+        for place in places(plan, exchange.request):
+            base_offset, append_ms = answers.get(
+                (place.topic or place.topic_id, place.partition), _NOTHING_TOLD
+            )
+            yield _carried(
+                exchange,
+                place,
+                produced=True,
+                base_offset=base_offset,
+                log_append_time_ms=append_ms,
+                budget=budget,
+            )
+    if response is not None and exchange.response is not None and (plan := plan_of(response, RECORDS)):
+        budget = Budget()
+        for place in places(plan, exchange.response):
+            aborted = place.struct.get("aborted_transactions")
+            piece = _piece(place.struct) if exchange.api_key == FETCH_SNAPSHOT else None
+            yield _carried(exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget)
+
+
+def open_carried(
+    found: Carried, limits: Limits = DEFAULT, *, show_secrets: bool = False
+) -> Iterator[OpenBatch]:
+    """Open record data batch by batch; the batch's anomalies say what could not be read.
+
+    Of a piece of a snapshot that is not its first (``partition_records.py`` joins them) nothing can be.
+    """
+    where = REQUEST if found.produced else RESPONSE
+    if found.piece is not None and found.piece.position:
+        yield OpenBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
+        return
+    index = 0
+    batches = read_records(
+        found.records,
+        limits,
+        base_offset=found.base_offset,
+        aborted=found.aborted,
+        where=where,
+        budget=found.budget,
+    )
+    for batch in batches:
+        yield OpenBatch(found, batch, index, show_secrets=show_secrets)
+        index += len(batch.records)
+
+
+def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
+    """What is wrong with the checksums of an exchange's record batches; none is opened."""
+    found: list[Anomaly] = []
+    for each in carried(exchange):
+        found += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
+    return found
+
+
+def _carried(exchange: Exchange, place: Place, **told: Any) -> Carried:
+    topic_id = place.topic_id
+    name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
+    return Carried(
+        exchange=exchange,
+        topic=name,
+        topic_id=topic_id,
+        partition=place.partition,
+        records=place.value,
+        **told,
+    )
+
+
+_Told = tuple[int | None, int | None]
+_NOTHING_TOLD: _Told = (None, None)
+
+
+def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Told]:
+    """Of each partition whose records the broker took, the first record's offset and their LogAppendTime."""
+    layout = response_layout(exchange)
+    plan = None if layout is None else plan_of(layout, _BASE_OFFSET)
+    if plan is None or exchange.response is None:
+        return {}
+    return {
+        (place.topic or place.topic_id, place.partition): (
+            _unless_negative(place.value),
+            _unless_negative(place.struct.get("log_append_time_ms", -1)),
+        )
+        for place in places(plan, exchange.response)
+        if not place.struct.get("error_code")
+    }
+
+
+def _unless_negative(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _piece(struct: Body) -> Slice:
+    snapshot = struct.get("snapshot_id") or {}
+    name = snapshot.get("end_offset", -1), snapshot.get("epoch", -1)
+    return Slice(name, struct.get("position", 0), struct.get("size", 0))
+
+
+# --- records ------------------------------------------------------------------------------------------------
+
+
+def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
+    """What stands for batches that begin nobody knows where."""
+    detail = (
+        f"{len(records)} bytes from byte {piece.position} of a snapshot, of which those before are missing"
+    )
+    return Batch(
+        pos=0,
+        size=len(records),
+        magic=2,
+        attributes=0,
+        base_offset=0,
+        last_offset=-1,
+        leader_epoch=None,
+        producer_id=None,
+        producer_epoch=None,
+        base_sequence=None,
+        base_timestamp_ms=None,
+        records=[],
+        anomalies=[Anomaly("unaligned_records", where, detail)],
+    )
+
+
+def _decoded(
+    found: Carried, batch: Batch, first: int, topic: str, *, show_secrets: bool
+) -> Iterator[CarriedRecord]:
+    """Those of Kafka's own topics, and the marks in any."""
+    is_told, controls = found.tells_offsets, batch.controls
+    withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
+    for ordinal, record in enumerate(batch.records):
+        control = controls[ordinal] if ordinal < len(controls) else None
+        if control is not None:
+            key, value = _marked(control, withholds=withholds)
+        else:
+            key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)
+            if withholds and isinstance(key, bytes):  # brokers write none there
+                key = Withheld(len(key))
+        yield CarriedRecord(
+            carried=found,
+            batch=batch,
+            record=record,
+            offset=record.offset if is_told else None,
+            key=key,
+            value=value,
+            # Brokers write no headers there, and damage can put anything in their place.
+            headers=() if withholds else record.headers,
+            control=None if control is None else control.type or "unknown",
+            ordinal=first + ordinal,
+        )
+
+
+def _marked(control: Control, *, withholds: bool) -> tuple[Payload, Payload]:
+    """Key and value of a control record; what is not what its type says may be anything."""
+    if not withholds:
+        return control.key, control.value
+    return _known(control.key), _known(control.value)
+
+
+def _known(payload: bytes | Embedded | None) -> Payload:
+    match payload:
+        case None:
+            return None
+        case Embedded(bytes(data), decoded):
+            odd = any(key in decoded for key in _OWN_KEYS)
+            return Withheld(len(data)) if odd else Embedded(Withheld(len(data)), decoded)
+        case bytes():
+            return Withheld(len(payload))
+        case _:
+            return payload
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Layout -> where values of a type or name stand in its bodies, and which topic and partition they are
+# about.
+#
+# What is around a value is told by roles of the schema; the way there is worked out once for each layout
+# and kept.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_NO_TOPIC_ID = "A" * 22
+
+
+class Plan(NamedTuple):
+    """What a struct says about the value looked for, by field name, and which of its fields lead to it."""
+
+    topic: str | None
+    topic_id: str | None
+    partition: str | None
+    values: tuple[str, ...]
+    inner: tuple[tuple[str, bool, Plan], ...]
+
+
+class Place(NamedTuple):
+    """A value that was found, the struct that has it, and what stands around it."""
+
+    topic: str | None
+    topic_id: str | None
+    partition: int | None
+    struct: Body
+    value: Any
+
+
+def places(
+    plan: Plan,
+    struct: Body,
+    topic: str | None = None,
+    topic_id: str | None = None,
+    partition: int | None = None,
+) -> Iterator[Place]:
+    """Find the values that are there, in wire order; topic and partition are those around the struct."""
+    if plan.topic is not None:
+        topic = struct.get(plan.topic) or topic
+    if plan.topic_id is not None and (found := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
+        topic_id = found or topic_id
+    if plan.partition is not None:
+        partition = struct.get(plan.partition, partition)
+    for name in plan.values:
+        if (value := struct.get(name)) is not None:
+            yield Place(topic, topic_id, partition, struct, value)
+    for name, array, inner in plan.inner:
+        if (value := struct.get(name)) is not None:
+            for deeper in value if array else (value,):
+                yield from places(inner, deeper, topic, topic_id, partition)
+
+
+@cache
+def plan_of(layout: Layout, wanted: str) -> Plan | None:
+    """The way to the fields of a type or name; None where the layout has none."""
+    return _plan(layout_of(*layout).fields, layout.version, wanted)
+
+
+def _plan(fields: Sequence[Field], version: int, wanted: str) -> Plan | None:
+    """The plan of a struct, None where it does not lead to the type or name that is wanted."""
+    here = present(fields, version)
+    values = tuple(field.name for field in here if wanted in (field.type, field.name))
+    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in here]
+    inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
+    if not values and not inner:
+        return None
+    single = {(field.role, field.type): field.name for field in here if not field.array}
+    return Plan(
+        topic=single.get((TOPIC, "string")),
+        topic_id=single.get((TOPIC, "uuid")),
+        partition=single.get((PARTITION, "int32")),
+        values=values,
+        inner=inner,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Slices of snapshots -> the same with whole batches in them. Holds what stands behind the last whole batch
+# of each snapshot until its next slice comes: ``limits.snapshot_bytes`` in all, of ``limits.snapshots``.
+#
+# A broker fetches the snapshot of the metadata log in slices of 8 MiB (KIP-630), which begin and end
+# anywhere.
+# ------------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    Key = tuple[str, str | None, int | None, tuple[int, int]]
+
+
+class _Rest(NamedTuple):
+    """An incomplete batch, and where in the snapshot it goes on."""
+
+    position: int
+    data: bytes
+
+
+class Snapshots:
+    """Joins slices, of each connection on its own."""
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        self._rests: OrderedDict[Key, _Rest] = OrderedDict()
+        self._held_bytes = 0
+
+    @property
+    def unfinished(self) -> int:
+        """How many snapshots wait for a slice."""
+        return len(self._rests)
+
+    def join(self, found: Carried) -> Carried:
+        """Put what was left of the slice before in front of this one; what is no slice stays as it is, and so
+        does a slice without the one before.
+        """
+        if found.piece is None:
+            return found
+        piece = found.piece
+        key = (found.exchange.connection.id, found.topic, found.partition, piece.snapshot)
+        rest = self._take(key)
+        if piece.position and (rest is None or rest.position != piece.position):
+            return found
+        records = found.records
+        end = piece.position + len(records)
+        if piece.position and rest is not None and rest.data:
+            joined = rest.data + records.payload
+            records = RecordData(joined, 0, len(joined))
+        scan = records.scan()
+        if end < piece.size and scan.fault is None:
+            self._put(key, _Rest(end, records.data[records.end - scan.cut_off : records.end]))
+        return found._replace(records=records, piece=piece._replace(position=0))
+
+    def _take(self, key: Key) -> _Rest | None:
+        rest = self._rests.pop(key, None)
+        if rest is not None:
+            self._held_bytes -= len(rest.data)
+        return rest
+
+    def _put(self, key: Key, rest: _Rest) -> None:
+        self._rests[key] = rest
+        self._held_bytes += len(rest.data)
+        while self._held_bytes > self._limits.snapshot_bytes or len(self._rests) > self._limits.snapshots:
+            self._take(next(iter(self._rests)))

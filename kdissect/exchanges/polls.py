@@ -1,0 +1,53 @@
+"""Fetch, ShareFetch -> whether the broker held it back, and who fetches. Holds nothing.
+
+An empty answer to a request that waited for as long as the client allowed is a long poll: its latency says
+how long there was nothing to read, not how fast the broker is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.exchanges import content
+from kdissect.exchanges.touched import touched
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.exchanges.touched import Touched
+    from kdissect.model import Exchange
+
+_WAITING = frozenset({"Fetch", "ShareFetch"})  # the broker holds them back until there is something to say
+_WAITED = 0.9  # of max_wait_ms: brokers look at the clock every few milliseconds
+_MS_NS = 1_000_000
+
+
+def is_long_poll(exchange: Exchange, found: Sequence[Touched] | None = None) -> bool:
+    """Whether a fetch waited for as long as it was allowed to, and brought no records and no error.
+
+    Args:
+        exchange: any; most are none.
+        found: ``touched(exchange)``, where it is known already.
+    """
+    request, latency_ns = exchange.request, exchange.latency_ns
+    if exchange.api not in _WAITING or request is None or latency_ns is None:
+        return False
+    max_wait_ms = request.get("max_wait_ms")
+    if not max_wait_ms or latency_ns // 1000 * 1000 < _WAITED * _MS_NS * max_wait_ms:
+        return False
+    if content.errors(exchange):
+        return False
+    records = (each.fetched for each in (touched(exchange) if found is None else found))
+    return not any(each is not None and len(each) for each in records)
+
+
+def replica_id(exchange: Exchange) -> int | None:
+    """The broker that fetches to copy; None of consumers, which say -1.
+
+    It stands in a struct of its own from version 15 on (KIP-903).
+    """
+    request = exchange.request
+    if exchange.api != "Fetch" or request is None:
+        return None
+    told: int = (request.get("replica_state") or request).get("replica_id", -1)
+    return told if told >= 0 else None

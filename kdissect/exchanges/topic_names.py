@@ -1,0 +1,261 @@
+"""Exchanges in order -> the same exchanges in the same order, with the names of the topic ids in them.
+
+Since Kafka 3.1 requests name a topic by its id (KIP-516), and only some messages carry name and id side by
+side: Metadata, CreateTopics, DescribeTopicPartitions, LeaderAndIsr and others. Any struct with both teaches;
+the schema tells which those are.
+
+An id is named if its name was taught earlier in packet time, or at most ``Limits.naming_window_ns`` later. So
+an exchange with an unknown id waits that long, and those behind it wait with it, because order is worth more
+than haste; at most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
+(docs/decisions/naming-keeps-order.md). Who has read other parts of the capture before can say what they
+teach; then nothing waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from kdissect.kafka.bodies import decode_exchange, request_layout, response_layout
+from kdissect.kafka.schema import request, response
+from kdissect.model import Anomaly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.schema import Field
+    from kdissect.limits import Limits
+    from kdissect.model import Body, Exchange
+
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+RESERVED = {
+    "AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"
+}  # KIP-516: the one topic whose id never needs teaching
+
+
+class _Struct(NamedTuple):
+    """Where a message names topics: path of the structs that do, and which of their fields are id and
+    name.
+    """
+
+    path: tuple[tuple[str, bool], ...]
+    id_field: str
+    id_is_array: bool
+    name_field: str | None
+
+
+class Mentions(NamedTuple):
+    """The topic ids in an exchange, in wire order; and pairs of id and name that it teaches."""
+
+    ids: list[str]
+    taught: list[tuple[str, str]]
+
+
+NONE = Mentions([], [])
+
+
+class Waiting(Protocol):
+    """What can wait for a name: an exchange, or what stands for it in another process."""
+
+    anomalies: list[Anomaly]
+    topic_names: dict[str, str]
+
+    @property
+    def completed_ns(self) -> int:
+        """As in ``Exchange``."""
+
+    @property
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
+
+    @property
+    def decoded_bytes(self) -> int:
+        """As in ``Exchange``."""
+
+
+Item = TypeVar("Item", bound=Waiting)
+
+
+class Naming(Generic[Item]):
+    """The names learnt so far, and the exchanges that wait for one.
+
+    Args:
+        limits: bounds.
+        mentions: tells which ids an item has, and what it teaches.
+        learned: what all parts of the capture say; with it nothing waits.
+    """
+
+    __slots__ = ("_bytes", "_held", "_learned", "_limits", "_mentions", "_names", "_window_ns")
+
+    def __init__(
+        self, limits: Limits, mentions: Callable[[Item], Mentions], learned: LearnedFacts | None = None
+    ) -> None:
+        self._limits = limits
+        self._mentions = mentions
+        self._learned = learned
+        self._window_ns = limits.naming_window_ns if learned is None else 0
+        self._names: dict[str, str] = dict(RESERVED)
+        self._held: deque[tuple[Item, list[str], set[str]]] = deque()
+        self._bytes = 0
+
+    def feed(self, item: Item) -> list[Item]:
+        """Take the next item in order of completion; get those whose names are settled, in order."""
+        held, names = self._held, self._names
+        ids, taught = self._mentions(item)
+        if not (held or ids):
+            return [item]
+        settled = []
+        now_ns = item.completed_ns
+        # before this exchange teaches: it comes too late for them
+        while held and now_ns - held[0][0].completed_ns >= self._window_ns:
+            settled.append(self._release())
+        if self._learned is None:
+            for topic_id, name in taught:
+                self._learn(topic_id, name)
+        unknown = {topic_id for topic_id in ids if topic_id not in names}
+        if not held and (not unknown or self._window_ns <= 0):
+            self._write(item, ids)
+            settled.append(item)
+            return settled
+        held.append((item, ids, unknown))
+        self._bytes += item.held_bytes + item.decoded_bytes
+        while held:
+            waiting, _, unknown = held[0]
+            if not unknown <= names.keys():
+                if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
+                    break
+                detail = f"{len(held)} exchanges of {self._bytes} bytes waited"
+                waiting.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))
+            settled.append(self._release())
+        return settled
+
+    def close(self) -> list[Item]:
+        """Nothing more will be taught."""
+        return [self._release() for _ in range(len(self._held))]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not self._held
+
+    def name(self, topic_id: str) -> str | None:
+        """The name of a topic id, None where it has not been taught."""
+        return self._names.get(topic_id)
+
+    def _release(self) -> Item:
+        item, ids, _ = self._held.popleft()
+        self._bytes -= item.held_bytes + item.decoded_bytes
+        self._write(item, ids)
+        return item
+
+    def _write(self, item: Item, ids: list[str]) -> None:
+        for topic_id in ids:
+            name = self._names.get(topic_id)
+            if name is None and self._learned is not None:
+                until_ns = item.completed_ns + max(1, self._limits.naming_window_ns)
+                name = self._learned.topic_name(topic_id, until_ns)
+            if name is not None:
+                item.topic_names[topic_id] = name
+
+    def _learn(self, topic_id: str, name: str) -> None:
+        self._names[topic_id] = self._names.pop(topic_id, name)  # an id has one name for ever: the first
+        if len(self._names) > self._limits.topic_names:
+            del self._names[next(iter(self._names))]
+
+
+def teachings(exchange: Exchange) -> list[tuple[str, str]]:
+    """Pairs of topic id and name that a decoded exchange teaches."""
+    return mentions(exchange).taught
+
+
+def learn(exchange: Exchange, facts: LearnedFacts) -> None:
+    """Take what an exchange says; it is decoded only if it may say anything."""
+    if exchange.api_key is None or exchange.api_version is None:
+        return
+    if can_teach(exchange.api_key, exchange.api_version):
+        decode_exchange(exchange)
+        for topic_id, name in teachings(exchange):
+            facts.learn_topic(topic_id, name, exchange.completed_ns)
+
+
+@cache
+def can_teach(api_key: int, version: int) -> bool:
+    """Whether a request or response of this version may have id and name side by side: what cannot need not
+    be decoded to learn them.
+    """
+    for message in (request(api_key), response(api_key)):
+        if message is not None:
+            layouts = (message.fields, *(draft.fields for draft in message.drafts))
+            known = min(max(version, message.versions.first), message.versions.last)
+            if any(struct.name_field for fields in layouts for struct in _find(fields, known, ())):
+                return True
+    return False
+
+
+def mentions(exchange: Exchange) -> Mentions:
+    """Topic ids in a decoded exchange, and what it says of them."""
+    asked, answered = exchange.request_layout, exchange.response_layout
+    if not ((asked and _naming_structs(asked)) or (answered and _naming_structs(answered))):
+        return NONE  # as most apis and versions
+    structs = _structs_of(exchange)
+    ids: dict[str, None] = {}
+    taught = []
+    for body, struct in structs:
+        for value in _walk(body, struct.path):
+            topic_id = value.get(struct.id_field)
+            if topic_id is None:
+                continue
+            if struct.id_is_array:
+                ids |= dict.fromkeys(topic_id)
+                continue
+            ids[topic_id] = None
+            name = value.get(struct.name_field) if struct.name_field else None
+            if name and topic_id != NO_ID:
+                taught.append((topic_id, name))
+    ids.pop(NO_ID, None)
+    return Mentions(list(ids), taught)
+
+
+def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
+    """Where an exchange names topics by id."""
+    found: list[tuple[Body, _Struct]] = []
+    for layout, body in (
+        (request_layout(exchange), exchange.request),
+        (response_layout(exchange), exchange.response),
+    ):
+        if layout is not None and body is not None:
+            found += [(body, struct) for struct in _naming_structs(layout)]
+    return found
+
+
+@cache
+def _naming_structs(layout: Layout) -> tuple[_Struct, ...]:
+    fields = layout.draft.fields if layout.draft else layout.message.fields
+    return tuple(_find(fields, layout.version, ()))
+
+
+def _find(fields: tuple[Field, ...], version: int, path: tuple[tuple[str, bool], ...]) -> Iterator[_Struct]:
+    present = [field for field in fields if version in field.versions]
+    topics = [field for field in present if field.role == "topic"]
+    name = next((field.name for field in topics if field.type == "string" and not field.array), None)
+    for field in topics:
+        if field.type == "uuid":
+            yield _Struct(path, field.name, field.array, name)
+    for field in present:
+        if field.fields:
+            yield from _find(field.fields, version, (*path, (field.name, field.array)))
+
+
+def _walk(body: Body, path: tuple[tuple[str, bool], ...]) -> Iterator[Body]:
+    if not path:
+        yield body
+        return
+    (name, is_array), rest = path[0], path[1:]
+    value: Any = body.get(name)
+    if value is None:
+        return
+    for struct in value if is_array else (value,):
+        yield from _walk(struct, rest)

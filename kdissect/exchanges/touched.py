@@ -1,0 +1,160 @@
+"""Exchange -> what it does to each partition: the structs that request and response have for it.
+
+    Fetch   request   {partition: 3, fetch_offset: 41, ...}
+            response  {partition_index: 3, high_watermark: 57, ...}
+
+Which fields lead to a partition is read off the schema's roles, once for each layout. Exchanges that only
+describe a cluster (Metadata and the like) touch nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.exchanges.content import ERROR, GROUP, PARTITION, RECORDS, TOPIC
+from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.layout import layout as layout_of
+from kdissect.kafka.layout import present
+from kdissect.kafka.records import RecordData
+from kdissect.model import Body
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.schema import Field
+    from kdissect.model import Exchange
+
+# What asks for or hands around the layout of a cluster, by name: it names every partition and touches none.
+_DESCRIBES = frozenset(
+    {
+        *("Metadata", "UpdateMetadata", "LeaderAndIsr", "StopReplica", "DescribeTopicPartitions"),
+        *("DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "ListPartitionReassignments"),
+        *("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe", "CreateTopics"),
+        *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat", "AssignReplicasToDirs"),
+    }
+)
+_NO_STRUCT: Body = {}
+
+
+class Touched(NamedTuple):
+    """A partition, and what the two messages say about it.
+
+    Attributes:
+        topic: its name, or its id where no name is known.
+        topic_id: where the messages have it.
+        group: the group that the structs stand under, None where they stand under none.
+        request, response: the struct of either message, empty where it has none.
+        error: the partition's error code, None where the response has none for it.
+        produced, fetched: the records in the request, and in the response.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    group: str | None
+    request: Body
+    response: Body
+    error: int | None
+    produced: RecordData | None
+    fetched: RecordData | None
+
+    def value(self, name: str) -> Any:
+        """A field, the response's first; None where neither has it."""
+        value = self.response.get(name)
+        return self.request.get(name) if value is None else value
+
+
+def touched(exchange: Exchange) -> list[Touched]:
+    """The partitions in wire order, the request's first."""
+    if exchange.api in _DESCRIBES:
+        return []
+    asked = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
+    told = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
+    found: list[Touched] = []
+    for key, (topic_id, struct, _, produced) in asked.items():
+        topic, partition, group = key
+        other_id, answer, error, fetched = told.pop(key, _NOTHING)
+        both_id = topic_id or other_id
+        found.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
+    for (topic, partition, group), (topic_id, struct, error, fetched) in told.items():
+        found.append(Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched))
+    return found
+
+
+_Key = tuple[str, int, str | None]  # topic, partition, group
+_Said = tuple[str | None, Body, int | None, RecordData | None]  # topic id, struct, error code, records
+_NOTHING: _Said = (None, _NO_STRUCT, None, None)
+
+
+class _Plan(NamedTuple):
+    """What a struct says about a partition, by field name, and which of its fields lead to more."""
+
+    topic: str | None
+    topic_id: str | None
+    group: str | None
+    partition: str | None
+    error: str | None
+    records: str | None
+    inner: tuple[tuple[str, bool, _Plan], ...]
+
+
+def _structs(layout: Layout | None, body: Body | None, names: Mapping[str, str]) -> dict[_Key, _Said]:
+    found: dict[_Key, _Said] = {}
+    if layout is not None and body is not None and (plan := _plan_of(layout)) is not None:
+        _gather(plan, body, names, None, None, None, found)
+    return found
+
+
+def _gather(
+    plan: _Plan,
+    struct: Body,
+    names: Mapping[str, str],
+    topic: str | None,
+    topic_id: str | None,
+    group: str | None,
+    found: dict[_Key, _Said],
+) -> None:
+    if plan.topic is not None:
+        topic = struct.get(plan.topic) or topic
+    if plan.topic_id is not None and (told := struct.get(plan.topic_id)) is not None:
+        topic_id = told
+        topic = names.get(told, topic or told)
+    if plan.group is not None:
+        group = struct.get(plan.group) or group
+    if plan.partition is not None and topic is not None and plan.partition in struct:
+        error = struct.get(plan.error) if plan.error else None
+        records = struct.get(plan.records) if plan.records else None
+        known = records if isinstance(records, RecordData) else None
+        found[topic, struct[plan.partition], group] = topic_id, struct, error, known
+    for name, array, inner in plan.inner:
+        if value := struct.get(name):
+            for deeper in value if array else (value,):
+                _gather(inner, deeper, names, topic, topic_id, group, found)
+
+
+@cache
+def _plan_of(layout: Layout) -> _Plan | None:
+    return _plan(layout_of(*layout).fields, layout.version, is_outermost=True)
+
+
+def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Plan | None:
+    """The plan of a struct; None where it is no partition's and leads to none."""
+    here = present(fields, version)
+    single = {(field.role, field.type): field.name for field in here if not field.array}
+    partition = single.get((PARTITION, "int32"))
+    deeper = [(field.name, field.array, _plan(field.fields, version, is_outermost=False)) for field in here]
+    inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
+    if partition is None and not inner:
+        return None
+    return _Plan(
+        topic=single.get((TOPIC, "string")),
+        topic_id=single.get((TOPIC, "uuid")),
+        # A request's own group is that of the whole exchange; inside, it tells structs apart (OffsetFetch 8).
+        group=None if is_outermost else single.get((GROUP, "string")),
+        partition=partition,
+        error=next((field.name for field in here if field.role == ERROR and not field.array), None),
+        records=next((field.name for field in here if field.type == RECORDS), None),
+        inner=inner,
+    )

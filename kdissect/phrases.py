@@ -1,0 +1,157 @@
+"""Values -> a few words for people: amounts, names, lists that stop. No machine format uses these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TextIO
+
+
+ABSENT = "-"
+NAMES = 3  # names listed before the rest is only counted
+
+
+def many(number: int, noun: str) -> str:
+    """``1 record``, ``12,000 records``; the plural is regular."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(count: int) -> str:
+    """Write bytes in the largest unit that leaves a number above one: ``3.4 KB`` (1 KB is 1000 bytes)."""
+    if count < 1000:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KB", "MB", "GB"):
+        amount /= 1000
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} TB"
+
+
+def duration(ns: int) -> str:
+    """Write a latency with three or four digits: ``812us``, ``1.23ms``, ``45.6ms``, ``12.30s``."""
+    us = ns // 1000
+    if -1000 < us < 1000:
+        return f"{us}us"
+    if abs(us) < 10_000:
+        return f"{us / 1000:.2f}ms"
+    if abs(us) < 1_000_000:
+        return f"{us / 1000:.1f}ms"
+    return f"{us / 1_000_000:.2f}s"
+
+
+def absent(value: Any) -> str:
+    """Write a value that may not be known."""
+    return ABSENT if value is None or value == "" else str(value)
+
+
+def some(count: int) -> str:
+    """Write a number that is nothing to look at where it is zero."""
+    return f"{count:,}" if count else ABSENT
+
+
+def facts(*texts: str | None) -> str:
+    """Join what there is to say."""
+    return ", ".join([text for text in texts if text])
+
+
+def named(label: str, value: Any) -> str:
+    """Put a word before a value; nothing where the value is null or empty."""
+    return f"{label} {value}" if value is not None and value != "" else ""
+
+
+def numbered(label: str, value: int | None) -> str:
+    """Put a word before a number; nothing where it is null, or negative, which means the same on the wire."""
+    return f"{label} {value}" if value is not None and value >= 0 else ""
+
+
+def listed(names: Sequence[Any], noun: str = "") -> str:
+    """List the first few names and count the rest; the noun says what they are."""
+    if not names:
+        return ""
+    shown = ", ".join(str(name) for name in names[:NAMES])
+    rest = len(names) - NAMES
+    label = f"{noun}s " if noun and len(names) > 1 else f"{noun} " if noun else ""
+    return f"{label}{shown} and {rest:,} more" if rest > 0 else f"{label}{shown}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Text from the wire -> text that is safe and whole on a terminal. Holds nothing.
+#
+# Client ids, topic names and error messages are whatever a client sent: escape sequences that recolor or
+# retitle a terminal, newlines that forge a line of output, marks that reverse the reading direction. Here,
+# and nowhere else, they become escapes: in all text for people, and in JSON and CSV on the way to a
+# terminal. Files and pipes get JSON and CSV as they are.
+# ------------------------------------------------------------------------------------------------------------
+
+
+ELLIPSIS = "…"
+
+
+def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
+    """Escape every character that is not printable: controls, separators, direction marks.
+
+    Args:
+        text: from anywhere.
+        escape: turns such a character into its escape; None: Python's backslash escapes.
+    """
+    if text.isprintable():
+        return text
+    escape = escape or _backslash
+    return "".join(character if character.isprintable() else escape(character) for character in text)
+
+
+def printable_json(data: bytes) -> bytes:
+    """The same for JSON in UTF-8, by escapes of JSON's own: it stays the same JSON, with its line breaks."""
+    lines = data.decode().split("\n")
+    return "\n".join(printable(line, _unicode_escape) for line in lines).encode()
+
+
+def json_writer(out: TextIO) -> Callable[[bytes], object]:
+    """What takes JSON for a stream: on a terminal it comes out printable, elsewhere as it is."""
+    write = out.buffer.write
+    return (lambda data: write(printable_json(data))) if out.isatty() else write
+
+
+def _backslash(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _unicode_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+
+
+def quoted(text: str, most: int | None = None) -> str:
+    """Put the text in quotes, cut behind ``most`` characters with a word on how many follow."""
+    if most is None or len(text) <= most:
+        return f'"{printable(text)}"'
+    return f'"{printable(text[:most])}" {ELLIPSIS} {len(text) - most:,} more characters'
+
+
+def columns_of(text: str) -> int:
+    """Count the columns of a terminal that the text takes: an ideograph takes two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def cut(text: str, most: int) -> str:
+    """Replace the end by an ellipsis where the text takes more than ``most`` columns."""
+    if columns_of(text) <= most:
+        return text
+    kept, room = [], most - 1
+    for character in text:
+        room -= columns_of(character)
+        if room < 0:
+            break
+        kept.append(character)
+    return "".join(kept) + ELLIPSIS
+
+
+def cut_start(text: str, most: int) -> str:
+    """Replace the start by an ellipsis: for addresses, whose end tells more. ASCII only."""
+    return text if len(text) <= most else ELLIPSIS + text[len(text) - most + 1 :]

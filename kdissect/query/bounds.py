@@ -1,0 +1,77 @@
+"""``connections=50000,stream_bytes=16MiB`` -> the bounds of a run. Holds nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT, MILLISECOND_NS, MINUTE_NS, SECOND_NS, Limits
+from kdissect.query.filters import parse_duration, parse_size
+from kdissect.query.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from dataclasses import Field
+
+_COUNT, _SIZE, _TIME = "count", "size", "time"
+_UNITS = {
+    _TIME: (("m", MINUTE_NS), ("s", SECOND_NS), ("ms", MILLISECOND_NS), ("us", 1000), ("ns", 1)),
+    _SIZE: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
+}
+_LARGEST = 1 << 62  # sums of a few of them still fit into what C libraries take
+
+
+def parse_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
+    """``connections=50000,stream_bytes=16MiB`` -> the usual bounds with these numbers in their place.
+
+    Raises:
+        UsageError: there is no such bound, or the value is none.
+    """
+    known = {name_of(bound): bound for bound in fields(Limits)}
+    wanted = {}
+    for text in (part for given in texts for part in given.split(",")):
+        name, equals, value = text.partition("=")
+        plain = name.strip().lower().replace("-", "_").removesuffix("_ns")
+        if not equals:
+            raise UsageError(f'"{text}" sets nothing; write NAME=VALUE, --limits alone shows the names')
+        if plain not in known:
+            raise UsageError(f'no bound is called "{name.strip()}"{did_you_mean(plain, known)}')
+        wanted[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
+    return replace(usual, **wanted)
+
+
+def name_of(bound: Field[Any]) -> str:
+    """As people write it: a time brings its own unit."""
+    return bound.name.removesuffix("_ns")
+
+
+def value_text(bound: Field[Any], limits: Limits) -> str:
+    """The value of a bound, as ``parse_limits`` takes it."""
+    value = getattr(limits, bound.name)
+    units = _UNITS.get(_kind(bound), (("", 1),))
+    return next(f"{value // size}{unit}" for unit, size in units if value % size == 0)
+
+
+def _kind(bound: Field[Any]) -> str:
+    if bound.name.endswith("_ns"):
+        return _TIME
+    return _SIZE if re.search(r"_bytes(_in_all)?$", bound.name) else _COUNT
+
+
+def _to_number(name: str, kind: str, text: str) -> int:
+    try:
+        if kind == _TIME:
+            number = parse_duration(text)
+        elif kind == _SIZE:
+            number = parse_size(text)
+        elif text.strip().replace("_", "").isdecimal():
+            number = int(text)
+        else:
+            raise UsageError(f'"{text}" is no count; write 20000')
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+    if not (0 if kind == _TIME else 1) <= number <= _LARGEST:
+        raise UsageError(f'{name}: "{text}" is too {"large" if number else "small"}')
+    return number

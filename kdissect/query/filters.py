@@ -1,0 +1,488 @@
+"""What a person wants to see, as texts -> a test of exchanges. Holds the criteria, the first day's date, and
+some names of what did not pass, to tell what was probably meant.
+
+Criteria of one kind are or-ed, different kinds and-ed:
+
+api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names
+topic          a name, an id, or a pattern: ``orders-*``; also where its configs or ACLs are the matter
+partition      ``orders:3``, ``orders-3``, or ``3``: of the topics asked for, or of any
+client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
+group          a group id or a pattern
+error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error
+kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
+slower_than    a latency with its unit, ``50ms``; what has no response is not slow
+bigger_than    bytes of the request's or of the response's frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
+since, until   ``2026-11-21T09:05:00.5Z``, a date, seconds since 1970, or ``09:05`` of the capture's first
+               day; UTC unless a zone is given. That very time is inside for ``since``, outside for ``until``.
+connection     the beginning of a connection's id
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from fnmatch import translate
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import UsageError
+from kdissect.exchanges import content
+from kdissect.kafka import apis, codes
+from kdissect.model import KINDS
+from kdissect.query.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kdissect.model import Exchange, Frame
+    from kdissect.query.where import Where
+
+
+if TYPE_CHECKING:
+    Test = Callable[[Exchange], bool]
+    TextTest = Callable[[str], bool]
+    PartitionTest = Callable[[Sequence[str], int], bool]
+
+_FRAME_SIZE_BYTES = 4
+_PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
+_PATTERN = re.compile(r"[*?\[]")
+_MOST_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
+
+
+class Sort(NamedTuple):
+    """Names of one sort that a person asked for: topics, say.
+
+    Attributes:
+        noun: what one is called.
+        texts: as they were typed.
+        names: finds the names of that sort in an exchange.
+    """
+
+    noun: str
+    texts: Sequence[str]
+    names: Callable[[Exchange], Iterable[str | None]]
+
+
+class Filter:
+    """All criteria of a run; without any it lets everything pass."""
+
+    __slots__ = ("_body_tests", "_header_tests", "_seen", "_sorts", "_window")
+
+    def __init__(
+        self,
+        header_tests: Sequence[Test] = (),
+        body_tests: Sequence[Test] = (),
+        window: Window | None = None,
+        sorts: Sequence[Sort] = (),
+    ) -> None:
+        self._header_tests = tuple(header_tests)
+        self._body_tests = tuple(body_tests)
+        self._window = window
+        self._sorts = tuple(sort for sort in sorts if sort.texts)
+        self._seen: list[set[str]] = [set() for _ in self._sorts]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it lets everything pass."""
+        return not (self._header_tests or self._body_tests or self._window)
+
+    @property
+    def needs_bodies(self) -> bool:
+        """Whether ``matches`` has to look into decoded bodies."""
+        return bool(self._body_tests)
+
+    def begin(self, time_ns: int) -> None:
+        """Tell when the capture begins: clock times are of that day, or else of the first exchange's."""
+        if self._window is not None:
+            self._window.begin(time_ns)
+
+    def matches_header(self, exchange: Exchange) -> bool:
+        """Whether all criteria are met that need no decoded body; what fails here need not be decoded."""
+        if self._window is not None and not self._window.contains(exchange.time_ns):
+            return False
+        return all(test(exchange) for test in self._header_tests)
+
+    def matches(self, exchange: Exchange) -> bool:
+        """Whether all criteria are met."""
+        return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
+
+    @property
+    def passed_over(self) -> Sequence[set[str]]:
+        """Names in exchanges that did not match, for each sort of names that is asked for."""
+        return self._seen
+
+    def pass_over(self, exchange: Exchange) -> None:
+        """Take note of the names in an exchange that did not match."""
+        for sort, seen in zip(self._sorts, self._seen, strict=True):
+            if len(seen) < _MOST_NAMES:
+                seen.update(filter(None, sort.names(exchange)))
+
+    def unmet(self) -> str:
+        """Which of the names asked for did not occur, and what was probably meant: ``no topic "order"; did
+        you mean "orders"?``. Empty where all occurred.
+        """
+        found = []
+        for sort, seen in zip(self._sorts, self._seen, strict=True):
+            if not any(map(any_of(sort.texts), seen)):
+                asked = ", ".join(f'"{text}"' for text in sort.texts)
+                found.append(f"no {sort.noun} {asked}{did_you_mean(sort.texts[0], seen)}")
+        return "; ".join(found)
+
+
+class Window:
+    """From ``since`` to ``until``; clock times wait for the capture's first day."""
+
+    __slots__ = ("_end_ns", "_since", "_start_ns", "_until")
+
+    def __init__(self, since: Sequence[Moment], until: Sequence[Moment]) -> None:
+        self._since = since
+        self._until = until
+        self._start_ns: float | None = None
+        self._end_ns: float = 0
+
+    def begin(self, time_ns: int) -> None:
+        """Fix the day of clock times; only the first call counts."""
+        if self._start_ns is None:
+            day_ns = time_ns - time_ns % DAY_NS
+            self._start_ns = min((_on_day(moment, day_ns) for moment in self._since), default=-float("inf"))
+            self._end_ns = max((_on_day(moment, day_ns) for moment in self._until), default=float("inf"))
+
+    def contains(self, time_ns: int) -> bool:
+        """Whether a point in time lies inside."""
+        if self._start_ns is None:
+            self.begin(time_ns)
+        assert self._start_ns is not None
+        return self._start_ns <= time_ns < self._end_ns
+
+
+def _on_day(moment: Moment, day_ns: int) -> int:
+    return moment.ns if moment.dated else day_ns + moment.ns
+
+
+def build(
+    *,
+    api: Iterable[str] = (),
+    topic: Iterable[str] = (),
+    partition: Iterable[str] = (),
+    client: Iterable[str] = (),
+    group: Iterable[str] = (),
+    error: Iterable[str] = (),
+    kind: Iterable[str] = (),
+    slower_than: Iterable[str] = (),
+    bigger_than: Iterable[str] = (),
+    since: Iterable[str] = (),
+    until: Iterable[str] = (),
+    connection: Iterable[str] = (),
+    where: Where | None = None,
+) -> Filter:
+    """A filter of these criteria, see the head of this file.
+
+    Raises:
+        UsageError: one of them is not understood or does not exist; the text names what was probably meant.
+    """
+    header_tests: list[Test] = []
+    body_tests: list[Test] = []
+    if kinds := frozenset(map(_kind, kind)):
+        header_tests.append(lambda exchange: exchange.kind in kinds)
+    if keys := frozenset(apis.find(name).key for name in api):
+        header_tests.append(lambda exchange: exchange.api_key in keys)
+    if ids := tuple(connection):
+        header_tests.append(lambda exchange: exchange.connection.id.startswith(ids))
+    if durations := [parse_duration(text) for text in slower_than]:
+        header_tests.append(_slower_than(min(durations)))
+    if sizes := [parse_size(text) for text in bigger_than]:
+        header_tests.append(_bigger_than(min(sizes)))
+    if clients := tuple(client):
+        header_tests.append(_client(clients))
+    if errors := [_error_test(text) for text in error]:
+        body_tests.append(lambda e: any(is_meant(name) for name in content.errors(e) for is_meant in errors))
+    if groups := tuple(group):
+        is_group = any_of(groups)
+        body_tests.append(lambda exchange: any(map(is_group, content.groups(exchange))))
+    topics = tuple(topic)
+    body_tests += _topic_tests(topics, [_partition(text) for text in partition])
+    if where is not None:
+        (body_tests if where.needs_bodies else header_tests).append(where.matches)
+    sorts = (
+        Sort("topic", topics, _topics),
+        Sort("client", clients, _clients),
+        Sort("group", groups, content.groups),
+    )
+    return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), sorts)
+
+
+def _window(since: Sequence[str], until: Sequence[str]) -> Window | None:
+    start, end = [parse_moment(text) for text in since], [parse_moment(text) for text in until]
+    if start and end and len({moment.dated for moment in (*start, *end)}) == 1 and min(start) >= max(end):
+        raise UsageError(f"nothing is since {' or '.join(since)} and until {' or '.join(until)}")
+    return Window(start, end) if start or end else None
+
+
+def any_of(texts: Sequence[str]) -> TextTest:
+    """Whether a text is one of these, or matches one that is a pattern (``*``, ``?``, ``[abc]``)."""
+    exact = frozenset(texts)
+    patterns = [translate(text) for text in texts if _PATTERN.search(text)]
+    if not patterns:
+        return exact.__contains__
+    matches = re.compile("|".join(patterns)).match
+    return lambda text: text in exact or matches(text) is not None
+
+
+def _kind(text: str) -> str:
+    if text.lower() not in KINDS:
+        raise UsageError(f'no kind "{text}"{did_you_mean(text, KINDS)} (there are {", ".join(KINDS)})')
+    return text.lower()
+
+
+def _slower_than(least_ns: int) -> Test:
+    def is_slower(exchange: Exchange) -> bool:
+        latency_ns = exchange.latency_ns
+        return latency_ns is not None and latency_ns > least_ns
+
+    return is_slower
+
+
+def _bigger_than(least: int) -> Test:
+    def is_bigger(frame: Frame | None) -> bool:
+        return frame is not None and frame.size + _FRAME_SIZE_BYTES > least
+
+    return lambda exchange: is_bigger(exchange.request_frame) or is_bigger(exchange.response_frame)
+
+
+def _client(texts: Sequence[str]) -> Test:
+    is_meant = any_of(texts)
+
+    return lambda exchange: any(name is not None and is_meant(name) for name in _clients(exchange))
+
+
+def _clients(exchange: Exchange) -> tuple[str | None, ...]:
+    """What a client can be called."""
+    end = exchange.connection.client
+    return exchange.client_id, end.ip, str(end)
+
+
+def _error_test(text: str) -> TextTest:
+    """A test of error names."""
+    if not _PATTERN.search(text):
+        return any_of([codes.error_name(codes.error_code(text))])
+    is_meant = any_of([text.upper()])
+    if not any(map(is_meant, [error.name for error in codes.all_errors()])):
+        raise UsageError(f'no error is named like "{text}"')
+    return is_meant
+
+
+class _Partition(NamedTuple):
+    """A partition asked for; without a topic of its own: of the topics asked for."""
+
+    is_topic: TextTest | None
+    number: int
+
+
+def _partition(text: str) -> _Partition:
+    match = _PARTITION.fullmatch(text)
+    if match is None:
+        raise UsageError(f'"{text}" is no partition; write 3, or orders:3')
+    return _Partition(any_of([match["topic"]]) if match["topic"] else None, int(match["number"]))
+
+
+def _topic_tests(topics: Sequence[str], wanted: Sequence[_Partition]) -> list[Test]:
+    is_asked_for = any_of(topics) if topics else None
+    tests: list[Test] = []
+    if is_asked_for is not None:
+        tests.append(lambda exchange: any(map(is_asked_for, _topics(exchange))))
+    if wanted:
+        tests.append(
+            lambda exchange: any(
+                _is_wanted(topic, number, wanted, is_asked_for)
+                for topic, number in content.partitions(exchange)
+            )
+        )
+    return tests
+
+
+def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> PartitionTest:
+    """Whether a partition itself is one of those asked for, by the texts that ``build`` takes.
+
+    Raises:
+        UsageError: a text is no partition.
+    """
+    is_asked_for = any_of(topics) if topics else None
+    wanted = [_partition(text) for text in partitions]
+
+    def is_meant(names: Sequence[str], number: int) -> bool:
+        if wanted:
+            return any(_is_wanted(name, number, wanted, is_asked_for) for name in names)
+        return is_asked_for is None or any(map(is_asked_for, names))
+
+    return is_meant
+
+
+def _topics(exchange: Exchange) -> list[str]:
+    """The topics as shown, the ids behind the names, and those whose configs or ACLs it is about."""
+    return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
+
+
+def _is_wanted(topic: str, number: int, wanted: Sequence[_Partition], is_asked_for: TextTest | None) -> bool:
+    for partition in wanted:
+        is_topic = partition.is_topic or is_asked_for
+        if partition.number == number and (is_topic is None or is_topic(topic)):
+            return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``50ms``, ``1MB``, ``2026-11-21T09:05Z`` -> integers. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
+
+_DURATIONS = {
+    "ns": 1,
+    "us": 1000,
+    "µs": 1000,
+    "ms": 1_000_000,
+    "s": SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "min": 60 * SECOND_NS,
+    "h": 3600 * SECOND_NS,
+    "d": DAY_NS,
+}
+# SI and IEC: k is a thousand, Ki is 1024. In any case of letters: nobody means millibytes or bits.
+_SIZES = {
+    letter + binary + byte: (1024 if binary else 1000) ** power
+    for power, letter in enumerate(("", "k", "m", "g", "t"))
+    for binary in ("", "i")
+    for byte in ("", "b")
+    if letter or not binary
+}
+
+_AMOUNT = re.compile(r"\s*(?P<number>\d{1,18}(?:\.\d{1,9})?)\s*(?P<unit>[a-zµ]*)\s*", re.IGNORECASE)
+_TIME = re.compile(
+    r"\s*(?:(?P<date>\d{4}-\d\d-\d\d)[T ])?"
+    r"(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"\s*(?:(?P<utc>Z)|(?P<sign>[+-])(?P<east>\d\d):?(?P<minutes>\d\d))?\s*",
+    re.ASCII,
+)
+_DATE = re.compile(r"\s*\d{4}-\d\d-\d\d\s*", re.ASCII)
+_SINCE_1970 = re.compile(r"\s*@?(?P<seconds>\d{9,11})(?:\.(?P<fraction>\d{1,9}))?\s*", re.ASCII)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DAY = "1970-01-01"
+
+
+class Moment(NamedTuple):
+    """A point in time.
+
+    Attributes:
+        ns: nanoseconds since 1970; without a date, since the beginning of a UTC day (zones can make that less
+            than 0 or more than a day).
+        dated: whether the text had a date.
+    """
+
+    ns: int
+    dated: bool
+
+
+def parse_duration(text: str) -> int:
+    """``50ms`` -> nanoseconds.
+
+    Raises:
+        UsageError: it is not a number with a unit of time behind it.
+    """
+    ns = _parse_amount(text, _DURATIONS)
+    if ns is None:
+        raise UsageError(f'"{text}" is no duration; write 50ms, 1.5s, 2m (units: {", ".join(_DURATIONS)})')
+    return ns
+
+
+def parse_size(text: str) -> int:
+    """``1MB`` -> bytes.
+
+    Raises:
+        UsageError: it is not a number, alone or with a unit of size.
+    """
+    size = _parse_amount(text, _SIZES)
+    if size is None:
+        raise UsageError(f'"{text}" is no size; write 1000, 64KB (1000 bytes each), 1MiB (1024 x 1024 bytes)')
+    return size
+
+
+def _parse_amount(text: str, units: Mapping[str, int]) -> int | None:
+    from decimal import Decimal  # which few runs need, and the first line should not wait for
+
+    match = _AMOUNT.fullmatch(text)
+    unit = None if match is None else units.get(match["unit"].lower())
+    return None if match is None or unit is None else int(Decimal(match["number"]) * unit)
+
+
+def parse_moment(text: str) -> Moment:
+    """ISO 8601 (UTC unless it has a zone), a clock time, or seconds since 1970 (at least 9 digits).
+
+    Raises:
+        UsageError: it is none of these, or no such day or hour exists.
+    """
+    if match := _SINCE_1970.fullmatch(text):
+        return Moment(int(match["seconds"]) * SECOND_NS + _fraction_ns(match["fraction"]), dated=True)
+    match = _TIME.fullmatch(f"{text.strip()}T00:00" if _DATE.fullmatch(text) else text)
+    if match is None:
+        forms = "2026-11-21T09:05:00Z, 2026-11-21, 09:05:00, or seconds since 1970"
+        raise UsageError(f'"{text}" is no time; write {forms}')
+    east = timedelta(hours=int(match["east"] or 0), minutes=int(match["minutes"] or 0))
+    try:
+        day = datetime.strptime(match["date"] or _FIRST_DAY, "%Y-%m-%d")  # noqa: DTZ007  (the zone follows)
+        clock = day.replace(
+            hour=int(match["hour"]),
+            minute=int(match["minute"]),
+            second=int(match["second"] or 0),
+            tzinfo=timezone(-east if match["sign"] == "-" else east),
+        )
+    except ValueError as error:
+        raise UsageError(f'"{text}" is no time: {error}') from None
+    since_1970 = clock - _EPOCH
+    seconds = since_1970.days * 86_400 + since_1970.seconds
+    return Moment(seconds * SECOND_NS + _fraction_ns(match["fraction"]), dated=match["date"] is not None)
+
+
+def _fraction_ns(digits: str | None) -> int:
+    return int((digits or "0").ljust(9, "0"))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``9092``, ``9092-9095``, ``tcp.port==9093,kafka`` -> the ports that are meant. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_DECODE_AS = re.compile(r"(?:tcp\.port==)?(?P<ports>[\d,-]+?)(?:,(?P<protocol>[a-z]\w*))?", re.IGNORECASE)
+_PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_MOST_PORT = 65_535
+
+
+def parse_ports(text: str) -> frozenset[int]:
+    """``9092``, ``9092,9192``, ``9092-9095``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    ports: set[int] = set()
+    for part in text.split(","):
+        match = _PORTS.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last <= _MOST_PORT:
+            raise UsageError(f'"{text}" is no port; write 9092, 9092,9192 or 9092-9095')
+        ports.update(range(first, last + 1))
+    return frozenset(ports)
+
+
+def parse_port_rule(text: str) -> frozenset[int]:
+    """``tcp.port==9093,kafka`` as tshark has it; the ports alone do as well.
+
+    Raises:
+        UsageError: it is no such rule.
+    """
+    match = _DECODE_AS.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise UsageError(f'"{text}" is no rule; write tcp.port==9093,kafka')
+    if (match["protocol"] or "kafka").lower() != "kafka":
+        raise UsageError(f'a port can be taken for kafka only, not for "{match["protocol"]}"')
+    return parse_ports(match["ports"])

@@ -1,0 +1,177 @@
+"""What a person wants to see of records, as texts -> a test of one. Holds the criteria; for ``unique`` the
+places of the last ``limits.unique_records`` records.
+
+topic, partition   as in filters.py: an exchange that passed there can carry records of other topics too
+key                a text or a pattern; of keys in Kafka's own topics any text in them
+header             ``trace-id``, ``trace-id=4bf9*``: there is such a header, with such a value
+trace              the id of the trace that its headers name, or a pattern
+schema             the id or GUID of the registered schema that its value or its key is written in
+offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends inside; an offset that is not known is outside
+control            only, or none of, the marks of transactions and of KRaft
+produced, fetched  who sent it: a client, a broker; both: anybody
+unique             the first of those with the same topic, partition and offset
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT
+from kdissect.model import Embedded
+from kdissect.query.filters import any_of, partition_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.kafka.internal.topics import Payload
+    from kdissect.limits import Limits
+
+    RecordTest = Callable[[CarriedRecord], bool]
+
+_RANGE = re.compile(r"(?P<first>\d{1,19})?(?P<dots>\.\.)?(?P<last>\d{1,19})?", re.ASCII)
+_LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
+
+
+class Wanted(NamedTuple):
+    """The criteria as texts, see above; those of one kind are or-ed, different kinds and-ed."""
+
+    topics: Sequence[str] = ()
+    partitions: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    headers: Sequence[str] = ()
+    offsets: Sequence[str] = ()
+    traces: Sequence[str] = ()
+    schemas: Sequence[str] = ()
+    control: bool | None = None
+    produced: bool = False
+    fetched: bool = False
+    unique: bool = False
+
+
+class RecordFilter:
+    """All criteria of a run; without any it lets everything pass.
+
+    Raises:
+        UsageError: one of them is not understood.
+    """
+
+    def __init__(self, wanted: Wanted, limits: Limits = DEFAULT) -> None:
+        self._is_partition = partition_test(wanted.topics, wanted.partitions)
+        self._directions = {True: wanted.produced, False: wanted.fetched}
+        self._has_direction = wanted.produced or wanted.fetched
+        self._tests = tuple(_tests(wanted))
+        self._seen = _Seen(limits) if wanted.unique else None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether ``matches`` holds of every record."""
+        return not self._tests and self._seen is None
+
+    @property
+    def forgotten(self) -> int:
+        """How many records ``unique`` had to forget; they pass again when they come again."""
+        return self._seen.forgotten if self._seen is not None else 0
+
+    def matches_partition(self, carried: Carried) -> bool:
+        """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
+        if self._has_direction and not self._directions[carried.produced]:
+            return False
+        return self._is_partition(
+            carried.names or ("",), -1 if carried.partition is None else carried.partition
+        )
+
+    def matches(self, record: CarriedRecord) -> bool:
+        """Whether all other criteria are met."""
+        if not all(test(record) for test in self._tests):
+            return False
+        return self._seen is None or self._seen.is_first(record)
+
+
+class _Seen:
+    """The places of records that were shown. One that was forgotten is shown again when it comes again."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.forgotten = 0
+        self._most = limits.unique_records
+        self._places: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
+
+    def is_first(self, record: CarriedRecord) -> bool:
+        """Whether no record of this place was seen; of one without an offset nobody can tell."""
+        carried = record.carried
+        if record.offset is None or not carried.names:
+            return True
+        place = carried.names[0], carried.partition, record.offset
+        if place in self._places:
+            return False
+        self._places[place] = None
+        if len(self._places) > self._most:
+            self._places.popitem(last=False)
+            self.forgotten += 1
+        return True
+
+
+def _tests(wanted: Wanted) -> list[RecordTest]:
+    tests: list[RecordTest] = []
+    if (control := wanted.control) is not None:
+        tests.append(lambda record: (record.control is not None) is control)
+    if ranges := [_range(text) for text in wanted.offsets]:
+        tests.append(
+            lambda record: record.offset is not None and any(record.offset in each for each in ranges)
+        )
+    if wanted.keys:
+        is_key = any_of(wanted.keys)
+        tests.append(lambda record: any(map(is_key, _texts(record.key))))
+    if wanted.headers:
+        are_headers = [_header_test(text) for text in wanted.headers]
+        tests.append(lambda record: any(test(record) for test in are_headers))
+    if wanted.traces:
+        is_trace = any_of(wanted.traces)
+        tests.append(lambda record: (trace := record.trace) is not None and is_trace(trace.id))
+    if wanted.schemas:
+        is_schema = any_of(wanted.schemas)
+        tests.append(
+            lambda record: any(
+                is_schema(str(found)) for found in (record.schema, record.key_schema) if found is not None
+            )
+        )
+    return tests
+
+
+def _range(text: str) -> range:
+    match = _RANGE.fullmatch(text.strip())
+    if match is None or not (match["first"] or match["last"]) or (match["last"] and not match["dots"]):
+        raise UsageError(f'"{text}" is no offset; write 5, 5..9, 5.. or ..9')
+    first = int(match["first"] or 0)
+    last = int(match["last"] or _LARGEST_OFFSET) if match["dots"] else first
+    if first > last:
+        raise UsageError(f"no offset is in {text}")
+    return range(first, last + 1)
+
+
+def _header_test(text: str) -> RecordTest:
+    name, has_value, pattern = text.partition("=")
+    is_name = any_of([name])
+    is_value = any_of([pattern]) if has_value else None
+
+    def test(record: CarriedRecord) -> bool:
+        return any(
+            is_name(key) and (is_value is None or any(map(is_value, _texts(value))))
+            for key, value in record.headers
+        )
+
+    return test
+
+
+def _texts(payload: Payload) -> list[str]:
+    """What a pattern is compared with: the text, or the texts inside. A null and a credential have none."""
+    if isinstance(payload, bytes):
+        return [payload.decode("utf-8", "backslashreplace")]
+    if isinstance(payload, Embedded):
+        return [
+            value for name, value in payload.decoded.items() if isinstance(value, str) and name[:1] != "_"
+        ]
+    return []

@@ -1,0 +1,124 @@
+"""Exchanges -> the records in them that are wanted. Holds what was wrong with batches: a number for each
+kind, and a sentence for each of the first batches that have no readable record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.exchanges.partition_records import Snapshots, carried, open_carried
+from kdissect.limits import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord, OpenBatch
+    from kdissect.kafka.batches import Batch
+    from kdissect.limits import Limits
+    from kdissect.model import Exchange
+    from kdissect.query.record_filters import RecordFilter
+
+
+Note = tuple[tuple[int, int, str, int, int], str]
+"""A sentence about a batch, behind what sorts it."""
+
+
+class Found(NamedTuple):
+    """What was found in some connections of a capture: see ``Records``."""
+
+    exchanges: int
+    anomalies: Counter[str]
+    noted: list[Note]
+    unread: int
+    unfinished_snapshots: int
+
+
+class Records:
+    """Finds them.
+
+    Attributes:
+        exchanges: how many were looked into.
+        anomalies: of batches, by kind.
+        unread: how many batches there were that have anomalies and no record.
+    """
+
+    def __init__(
+        self, are_meant: RecordFilter, limits: Limits = DEFAULT, *, show_secrets: bool = False
+    ) -> None:
+        self.exchanges = 0
+        self.anomalies: Counter[str] = Counter()
+        self._noted: list[Note] = []
+        self._unfinished_elsewhere = 0
+        self.unread = 0
+        self._are_meant = are_meant
+        self._limits = limits
+        self._show_secrets = show_secrets
+        self._snapshots = Snapshots(limits)
+
+    @property
+    def unfinished_snapshots(self) -> int:
+        """How many snapshots miss a slice."""
+        return self._snapshots.unfinished + self._unfinished_elsewhere
+
+    def told(self) -> Found:
+        """What was found, for one that adds up what several have found."""
+        return Found(self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots)
+
+    def add(self, found: Found) -> None:
+        """Add what another one has found on other connections."""
+        self.exchanges += found.exchanges
+        self.anomalies += found.anomalies
+        self._noted = sorted(self._noted + found.noted)[: self._limits.notices]
+        self.unread += found.unread
+        self._unfinished_elsewhere += found.unfinished_snapshots
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Of batches that have anomalies and no record: where they are, and what is wrong; at most
+        ``limits.notices``.
+        """
+        return [text for _, text in self._noted]
+
+    def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
+        """Yield them in the order of their exchanges."""
+        are_meant = self._are_meant
+        for opened in self.batches(exchanges):
+            yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
+
+    def whole(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | OpenBatch]:
+        """The same, but batches of several records, all wanted and plain, undivided or in pieces."""
+        are_meant = self._are_meant
+        for opened in self.batches(exchanges):
+            if not are_meant.takes_all:
+                yield from filter(are_meant.matches, opened)
+            elif opened.are_plain and len(opened) > 1:
+                yield from opened.pieces()
+            else:
+                yield from opened
+
+    def batches(self, exchanges: Iterable[Exchange]) -> Iterator[OpenBatch]:
+        """Yield the batches of the partitions that are wanted, with all their records."""
+        for exchange in exchanges:
+            self.exchanges += 1
+            for each in carried(exchange):
+                if not self._are_meant.matches_partition(each):
+                    continue
+                whole = self._snapshots.join(each)
+                for opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
+                    if opened.batch.anomalies:
+                        self._note(whole, opened.batch)
+                    yield opened
+
+    def _note(self, found: Carried, batch: Batch) -> None:
+        self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
+        if batch.records:
+            return
+        self.unread += 1
+        if len(self._noted) < self._limits.notices:
+            wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
+            exchange = found.exchange
+            text = f"{found.place or 'topic not told'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            self._noted.append(
+                ((*exchange.order, exchange.connection.id, exchange.number, self.unread), text)
+            )

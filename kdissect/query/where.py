@@ -1,0 +1,729 @@
+"""``--where`` text -> a test of exchanges. Holds the compiled expression, which the bounds below keep small.
+
+    api == "Fetch" and latency_us > 50000 and "NOT_LEADER_OR_FOLLOWER" in errors
+    request.topics.partitions.fetch_offset > 5 or client_id =~ "^orders-[0-9]+$"
+
+A recursive descent parser turns each rule of the grammar into closures; no Python is ever evaluated.
+
+    or      = and { "or" and }                      also ||, OR
+    and     = not { "and" not }                     also &&, AND
+    not     = "not" not | compare                   also !, NOT
+    compare = sum { (== != < <= > >= in "not in") sum | "=~" string }      a < b < c is a < b and b < c;
+                                                    also eq ne lt le gt ge matches
+    sum     = product { (+ -) product }
+    product = unary { (* /) unary }
+    unary   = "-" unary | value
+    value   = number | string | true | false | null | name | name.path | len(or) | lower(or) | (or) | [or, or]
+
+How arrays, absent values and values of different types compare, and what counts as true: see where.py.
+
+Regular expressions are RE2's: whatever the pattern, a search takes time in proportion to the text. Names in a
+capture are chosen by whoever sent them, and with Python's re one of 40 letters keeps "(a+)+$" busy for hours.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.errors import UsageError
+from kdissect.kafka import apis, schema
+from kdissect.kafka.records import RecordData
+from kdissect.model import Embedded
+from kdissect.query.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kdissect.kafka.schema import Field
+    from kdissect.model import Exchange
+
+
+if TYPE_CHECKING:
+    Getter = Callable[[Exchange], Any]
+
+# An expression is typed by a person: these are far above what one can still read. They bound the parser's
+# recursion, the size of numbers, and the patterns that a text is searched for.
+MAX_CHARACTERS = 4000
+MAX_DEPTH = 40
+MAX_PATTERN = 500
+MAX_PATTERN_MIB = 8  # what RE2 may hold of one; beyond, a search takes longer instead
+
+_SHOWN = 100  # characters of the expression that are shown around a mistake
+
+
+def _no_objection(_sign: str, _text: str | None) -> None:
+    return None
+
+
+class Reference(NamedTuple):
+    """What a name in an expression stands for.
+
+    Attributes:
+        get: reads it from an exchange; None where it is absent, never raises.
+        needs_bodies: whether it can only be known once the bodies are decoded.
+        objection: why a comparison (its sign, and the text on the other side, None for a number) can never
+            tell anything; None where it can.
+    """
+
+    get: Getter
+    needs_bodies: bool
+    objection: Callable[[str, str | None], str | None] = _no_objection
+
+
+class Where(NamedTuple):
+    """A compiled expression.
+
+    Attributes:
+        text: as it was written.
+        matches: whether an exchange fulfils it; never raises.
+        needs_bodies: whether any name in it needs decoded bodies.
+    """
+
+    text: str
+    matches: Callable[[Exchange], bool]
+    needs_bodies: bool
+
+
+def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
+    """Compile an expression.
+
+    Args:
+        text: the expression.
+        resolve: name or dotted path -> what it stands for; raises UsageError for a name that does not exist.
+
+    Raises:
+        UsageError: with the mistake in words, and a caret under its place.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UsageError(
+            f"--where: an expression of {len(text):,} characters; {MAX_CHARACTERS:,} are the most"
+        )
+    parser = _Parser(text, resolve)
+    value = parser.expression()
+    return Where(text, lambda exchange: is_true(value(exchange)), parser.needs_bodies)
+
+
+class _Operand(NamedTuple):
+    """One side of a comparison; ``token`` where it is nothing but a name or a constant."""
+
+    get: Getter
+    token: _Token | None
+
+    @property
+    def is_null(self) -> bool:
+        token = self.token
+        return token is not None and token.kind == "word" and _CONSTANTS.get(token.text, "") is None
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    pos: int
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number> (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w) )
+  | (?P<string> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' )
+  | (?P<name>   [^\W\d]\w*(?:\.\w+)* )
+  | (?P<sign>   ==|!=|<=|>=|=~|&&|\|\||[-+*/<>()\[\],!=&|~] )
+  | (?P<end>    \Z )
+    )""",
+    re.VERBOSE,
+)
+# Any other backslash stays, so that "\d+" is the pattern it looks like.
+_ESCAPE = re.compile(r"""\\([\\"'])""")
+
+_LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
+_BACKREFERENCE = re.compile(r"\\[1-9]\d*")
+
+# Other spellings: of C, of SQL, of tshark.
+_WORDS = {
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+    "AND": "and",
+    "OR": "or",
+    "NOT": "not",
+    "IN": "in",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "matches": "=~",
+}
+_CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+_RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
+_SLIPS = {
+    "=": 'one "=" compares nothing; write == for equal',
+    "&": "write && or and",
+    "|": "write || or or",
+    "~": "write =~ to match a regular expression",
+}
+_HINTS = {
+    "contains": 'write "orders" in topics: the part stands first',
+    "like": 'write =~ and a regular expression: client_id =~ "^app-"',
+    "is": "write == null or != null",
+}
+
+
+class _Parser:
+    """One text being compiled: its tokens, and how far they have been read."""
+
+    def __init__(self, text: str, resolve: Callable[[str], Reference]) -> None:
+        self.needs_bodies = False
+        self._text = text
+        self._resolve = resolve
+        self._depth = 0
+        self._references: dict[_Token, Reference] = {}
+        self._tokens = list(self._split())
+        self._next = 0
+
+    def expression(self) -> Getter:
+        """The whole text."""
+        value = self._or()
+        if self._token.kind != "end":
+            raise self._mistake(f'"and", "or" or the end expected, not {self._named()}{self._hint()}')
+        return value
+
+    # -- tokens
+
+    def _split(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        pos = 0
+        while not tokens or tokens[-1].kind != "end":
+            match = _TOKEN.match(self._text, pos)
+            if match is None or match.lastgroup is None:
+                raise self._no_token(pos)
+            kind, text, start = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)
+            if kind in ("name", "sign"):
+                text = _WORDS.get(text, text)
+                kind = "word" if text in _RESERVED else "sign" if text in _WORDS.values() else kind
+            tokens.append(_Token(kind, text, start))
+            pos = match.end()
+        return tokens
+
+    def _no_token(self, pos: int) -> UsageError:
+        pos += len(self._text[pos:]) - len(self._text[pos:].lstrip())
+        if self._text[pos] in "\"'":
+            return _mistake("a text without its closing quote", self._text, pos, len(self._text))
+        if self._text[pos].isdigit():
+            return _mistake(
+                "a number with letters behind it; units are not known here", self._text, pos, pos + 1
+            )
+        return _mistake("nothing begins like this", self._text, pos, pos + 1)
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self, *texts: str, kind: str = "sign") -> str | None:
+        """Step over the next token if it is one of these."""
+        token = self._token
+        if token.kind != kind or token.text not in texts:
+            return None
+        self._next += 1
+        return token.text
+
+    def _expect(self, text: str) -> None:
+        if self._take(text) is None:
+            raise self._mistake(f"{text} expected, not {self._named()}")
+
+    def _named(self) -> str:
+        return "the end" if self._token.kind == "end" else self._token.text
+
+    def _hint(self) -> str:
+        """What to write in place of a token that has no business where it stands."""
+        token, before = self._token, self._tokens[self._next - 1]
+        if token.kind == before.kind == "number":
+            return "; an address or a time stands in quotes"
+        hint = _HINTS.get(token.text) if token.kind == "name" else None
+        return "" if hint is None else f"; {hint}"
+
+    def _mistake(self, reason: str) -> UsageError:
+        token = self._token
+        reason = _SLIPS.get(token.text, reason) if token.kind == "sign" else reason
+        return _mistake(reason, self._text, token.pos, token.pos + max(1, len(token.text)))
+
+    # -- grammar, from loose to tight
+
+    def _or(self) -> Getter:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._mistake(f"nested deeper than {MAX_DEPTH}")
+        terms = [self._and()]
+        while self._take("or", kind="word"):
+            terms.append(self._and())
+        self._depth -= 1
+        return terms[0] if len(terms) == 1 else lambda e: any(is_true(term(e)) for term in terms)
+
+    def _and(self) -> Getter:
+        terms = [self._not()]
+        while self._take("and", kind="word"):
+            terms.append(self._not())
+        return terms[0] if len(terms) == 1 else lambda e: all(is_true(term(e)) for term in terms)
+
+    def _not(self) -> Getter:
+        odd = False
+        while self._take("not", kind="word"):
+            odd = not odd
+        term = self._compare()
+        return (lambda e: not is_true(term(e))) if odd else term
+
+    def _compare(self) -> Getter:
+        left = self._operand()
+        tests: list[Getter] = []
+        while True:
+            if self._take("=~"):
+                tests.append(_matching(left.get, self._search()))
+                break
+            name = self._comparison_sign()
+            if name is None:
+                break
+            right = self._operand()
+            if name in ("==", "!=") and (left.is_null or right.is_null):
+                tests.append(_presence(right.get if left.is_null else left.get, wanted=name == "!="))
+            else:
+                self._check(left, name, right)
+                self._check(right, name, left)
+                tests.append(_comparing(name, left.get, right.get))
+            left = right
+        if not tests:
+            return left.get
+        return tests[0] if len(tests) == 1 else lambda e: all(test(e) for test in tests)
+
+    def _check(self, column: _Operand, sign: str, constant: _Operand) -> None:
+        """Refuse to compare a column with what it can never be."""
+        if column.token is None or constant.token is None or constant.token.kind not in ("number", "string"):
+            return
+        reference = self._references.get(column.token)
+        if reference is not None:
+            token = constant.token
+            text = _unquoted(token.text) if token.kind == "string" else None
+            objection = reference.objection(sign, text)
+            if objection is not None:
+                raise _mistake(objection, self._text, token.pos, token.pos + len(token.text))
+
+    def _comparison_sign(self) -> str | None:
+        if sign := self._take("==", "!=", "<", "<=", ">", ">="):
+            return sign
+        if self._take("in", kind="word"):
+            return "in"
+        if self._take("not", kind="word"):
+            if self._take("in", kind="word"):
+                return "not in"
+            raise self._mistake(f'"in" expected behind "not", not {self._named()}')
+        return None
+
+    def _operand(self) -> _Operand:
+        first = self._next
+        value = self._sum()
+        return _Operand(value, self._tokens[first] if self._next == first + 1 else None)
+
+    def _search(self) -> Search:
+        """Compile a regular expression."""
+        import re2  # which few expressions need
+
+        token = self._token
+        if token.kind != "string":
+            raise self._mistake(f"=~ needs a regular expression in quotes, not {self._named()}")
+        text = _unquoted(token.text)
+        if len(text) > MAX_PATTERN:
+            raise self._mistake(f"a regular expression of more than {MAX_PATTERN} characters")
+        options = re2.Options()
+        options.max_mem = MAX_PATTERN_MIB << 20
+        options.log_errors = False  # to stderr
+        options.never_capture = True
+        try:
+            pattern = re2.compile(utf8(text), options)
+        except re2.error as error:
+            raise self._refused(error.args[0].decode("utf-8", "replace")) from None
+        self._next += 1
+        search: Search = pattern.search
+        return search
+
+    def _refused(self, reason: str) -> UsageError:
+        """Show what RE2 does not take of the pattern, where that is a part of it."""
+        token, part = self._token, reason.partition(": ")[2]
+        if part == "(?P":
+            part = "(?P="  # (?P<name> is taken
+        if part.startswith(_LOOK_AROUND):
+            reason = "look-around is not supported in regular expressions (RE2)"
+        elif part == "(?P=" or _BACKREFERENCE.fullmatch(part):
+            reason = "backreferences are not supported in regular expressions (RE2)"
+        elif reason.startswith("pattern too large"):
+            reason = f"a regular expression that needs more than {MAX_PATTERN_MIB} MiB of memory"
+        else:
+            reason = f"not a regular expression (RE2): {reason}"
+        start = token.text.find(part, 1) if part else -1
+        if start < 0:
+            return self._mistake(reason)
+        return _mistake(reason, self._text, token.pos + start, token.pos + start + len(part))
+
+    def _sum(self) -> Getter:
+        first = self._product()
+        rest: list[tuple[Any, Getter]] = []
+        while sign := self._take("+", "-"):
+            rest.append((operator.add if sign == "+" else operator.sub, self._product()))
+        return _calculating(first, rest) if rest else first
+
+    def _product(self) -> Getter:
+        first = self._unary()
+        rest: list[tuple[Any, Getter]] = []
+        while sign := self._take("*", "/"):
+            rest.append((operator.mul if sign == "*" else operator.truediv, self._unary()))
+        return _calculating(first, rest) if rest else first
+
+    def _unary(self) -> Getter:
+        odd = False
+        while self._take("-"):
+            odd = not odd
+        value = self._value()
+        return _calculating(_constant(0), [(operator.sub, value)]) if odd else value
+
+    def _value(self) -> Getter:
+        token = self._token
+        if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
+            raise self._mistake(f"a value expected, not {self._named()}")
+        if token.kind == "word" and token.text not in _CONSTANTS:
+            raise self._mistake(f"a value expected, not {self._named()}")
+        self._next += 1
+        if token.kind == "number":
+            return _constant(int(token.text) if token.text.isdigit() else float(token.text))
+        if token.kind == "string":
+            return _constant(_unquoted(token.text))
+        if token.kind == "word":
+            return _constant(_CONSTANTS[token.text])
+        if token.text == "(":
+            inner = self._or()
+            self._expect(")")
+            return inner
+        if token.text == "[":
+            return self._list()
+        return self._name(token)
+
+    def _list(self) -> Getter:
+        items: list[Getter] = []
+        while not self._take("]"):
+            if items:
+                self._expect(",")
+            items.append(self._or())
+        return lambda e: flat(item(e) for item in items)
+
+    def _name(self, token: _Token) -> Getter:
+        if self._token.text == "(" and self._token.kind == "sign":
+            return self._call(token)
+        try:
+            reference = self._resolve(token.text)
+        except UsageError as error:
+            raise _mistake(str(error), self._text, token.pos, token.pos + len(token.text)) from None
+        self.needs_bodies |= reference.needs_bodies
+        self._references[token] = reference
+        return reference.get
+
+    def _call(self, token: _Token) -> Getter:
+        function = FUNCTIONS.get(token.text)
+        if function is None:
+            reason = f'no function "{token.text}"; there are {" and ".join(FUNCTIONS)}'
+            raise _mistake(reason, self._text, token.pos, token.pos + len(token.text))
+        self._expect("(")
+        argument = self._or()
+        self._expect(")")
+        return lambda e: function(argument(e))
+
+
+def _mistake(reason: str, text: str, start: int, end: int) -> UsageError:
+    """The reason, and the part of the text around the mistake with carets under it."""
+    first = max(0, min(start - _SHOWN // 2, len(text) - _SHOWN))
+    shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
+    carets = "^" * max(1, min(end, first + _SHOWN) - start)
+    return UsageError(f"--where: {reason}\n  {shown}\n  {' ' * (start - first)}{carets}")
+
+
+def _unquoted(text: str) -> str:
+    return _ESCAPE.sub(r"\1", text[1:-1])
+
+
+def _constant(value: Any) -> Getter:
+    return lambda _: value
+
+
+def _comparing(sign: str, left: Getter, right: Getter) -> Getter:
+    compare = COMPARISONS[sign]
+    return lambda e: compare(left(e), right(e))
+
+
+def _presence(value: Getter, *, wanted: bool) -> Getter:
+    test = is_present if wanted else is_absent
+    return lambda e: test(value(e))
+
+
+def _matching(value: Getter, search: Search) -> Getter:
+    return lambda e: matches(value(e), search)
+
+
+def _calculating(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
+    def calculated(exchange: Exchange) -> Any:
+        value = first(exchange)
+        for operation, term in rest:
+            value = calculate(operation, value, term(exchange))
+        return value
+
+    return calculated
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Two values of an expression -> whether they compare, whatever their types may be. Holds nothing.
+#
+# * A list stands for *any* of its elements: ``request.topics.name != "a"`` is true when one topic has
+#   another name, ``not request.topics.name == "a"`` when none has this one.
+# * A comparison with an absent value (None), or of values of different types, is false, ``!=`` included;
+#   only ``x == null`` and ``x != null`` tell absent from present. Arithmetic with one of these gives an
+#   absent value.
+# * ``in`` looks for an element of a list or for a part of a text; ``not in`` is its contrary where both are
+#   present.
+# * Alone, a value is true unless it is absent, false, 0, "" or a list of nothing but these.
+# * Numbers compare with numbers, texts with texts, true with false; bytes, structs and credentials with
+#   nothing.
+#
+# Nothing here raises, and two long lists cost the sum of their lengths, not the product.
+# ------------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    Search = Callable[[bytes], object | None]
+    """Looks for a pattern in UTF-8; None: it is not there."""
+
+MAX_MATCHED = 4096
+"""Characters of a text that a regular expression is tried on; Kafka's own names end at 249."""
+
+_TYPES = {bool: "boolean", int: "number", float: "number", str: "text"}
+
+
+def is_true(value: Any) -> bool:
+    """Whether a value that stands alone fulfils a condition."""
+    return any(map(is_true, value)) if type(value) is list else bool(value)
+
+
+def is_present(value: Any) -> bool:
+    """``x != null``; of a list: whether any element is present."""
+    return any(element is not None for element in value) if type(value) is list else value is not None
+
+
+def is_absent(value: Any) -> bool:
+    """``x == null``; of a list: whether any element is absent."""
+    return any(element is None for element in value) if type(value) is list else value is None
+
+
+def flat(values: Iterable[Any]) -> list[Any]:
+    """One list of values and of the elements of lists among them."""
+    found: list[Any] = []
+    for value in values:
+        if type(value) is list:
+            found += value
+        else:
+            found.append(value)
+    return found
+
+
+def matches(value: Any, search: Search) -> bool:
+    """``x =~ "pattern"``."""
+    if type(value) is list:
+        return any(matches(element, search) for element in value)
+    return isinstance(value, str) and search(utf8(value[:MAX_MATCHED])) is not None
+
+
+def utf8(text: str) -> bytes:
+    """Encode a text; lone surrogates, as in the name of a file that is no UTF-8, become escapes."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def calculate(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    """``left + right`` and the like, for numbers; with one list: a list of the results."""
+    if type(left) is list and type(right) is not list:
+        return [calculate(operation, element, right) for element in left]
+    if type(right) is list and type(left) is not list:
+        return [calculate(operation, left, element) for element in right]
+    if _TYPES.get(type(left)) != "number" or _TYPES.get(type(right)) != "number":
+        return None
+    try:
+        return operation(left, right)
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if type(left) is type(right) and type(left) is not list:
+        return type(left) in _TYPES and bool(left == right)
+    rights = {(_TYPES[type(element)], element) for element in _elements(right)}
+    return any((_TYPES[type(element)], element) in rights for element in _elements(left))
+
+
+def _ordering(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    def ordered(left: Any, right: Any) -> bool:
+        rights = _extremes(right) if type(right) is list else [right]
+        lefts = left if type(left) is list else (left,)
+        return any(
+            _TYPES.get(type(x), "") == _TYPES.get(type(y)) and bool(compare(x, y))
+            for x in lefts
+            for y in rights
+        )
+
+    return ordered
+
+
+def _extremes(values: list[Any]) -> list[Any]:
+    """The least and the greatest of each type: what is below, above or unlike any is so for one of these."""
+    sorts: dict[str, list[Any]] = {}
+    for value in _elements(values):
+        sorts.setdefault(_TYPES[type(value)], []).append(value)
+    return [extreme(sort) for sort in sorts.values() for extreme in (min, max)]
+
+
+def _elements(value: Any) -> list[Any]:
+    """What can be compared, of a list or a single value."""
+    return [element for element in (value if type(value) is list else [value]) if type(element) in _TYPES]
+
+
+def _in(left: Any, right: Any) -> bool:
+    if isinstance(right, str):
+        return any(isinstance(part, str) and part in right for part in _elements(left))
+    return type(right) is list and _equal(left, right)
+
+
+def _not_in(left: Any, right: Any) -> bool:
+    if left is None or not isinstance(right, str | list):
+        return False
+    return not _in(left, right)
+
+
+def _length(value: Any) -> int | None:
+    """Elements of a list, characters of a text, bytes of bytes and record data."""
+    if isinstance(value, Embedded):
+        value = value.data
+    if type(value) in _TYPES or value is None or isinstance(value, tuple | dict):
+        return len(value) if isinstance(value, str) else None
+    return len(value)
+
+
+def _lower(value: Any) -> Any:
+    if type(value) is list:
+        return [_lower(element) for element in value]
+    return value.lower() if isinstance(value, str) else None
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": _equal,
+    "!=": _ordering(operator.ne),
+    "<": _ordering(operator.lt),
+    "<=": _ordering(operator.le),
+    ">": _ordering(operator.gt),
+    ">=": _ordering(operator.ge),
+    "in": _in,
+    "not in": _not_in,
+}
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``topics.partitions.fetch_offset`` -> what a decoded body has there; which paths there are.
+#
+# Holds the names of all fields of all messages once somebody asked: about 2,000 small dictionary entries.
+# ------------------------------------------------------------------------------------------------------------
+
+
+Tree = dict[str, "Tree | None"]
+"""Field name -> the fields below it; None where anything may be: below bytes and records."""
+
+_ADDED = ("_tags", "_left_over", "_undecoded")  # by kafka/bodies.py, to any body
+_OPAQUE = ("bytes", "records")
+
+
+def value_at(value: Any, path: Sequence[str]) -> Any:
+    """What stands at ``path`` below ``value``, None where nothing does.
+
+    Behind an array: a list with one value for each element. The path leads into record data as into an array
+    of batch headers, and into bytes whose payload is known as into what they say.
+    """
+    values, many = [value], False
+    for name in path:
+        structs: list[Any] = []
+        for outer in map(_opened, values):
+            if type(outer) is list:
+                many = True
+                structs += outer
+            else:
+                structs.append(outer)
+        values = [struct.get(name) if type(struct) is dict else None for struct in structs]
+    return flat(values) if many else values[0]
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, RecordData):
+        return value.batches()
+    return value.decoded if isinstance(value, Embedded) else value
+
+
+def check(message: str, path: Sequence[str]) -> None:
+    """Make sure that some version of some message has this path.
+
+    Args:
+        message: ``request`` or ``response``.
+        path: names of fields, outermost first.
+
+    Raises:
+        UsageError: naming the nearest path that exists.
+    """
+    below: Tree | None = names(message)
+    for number, name in enumerate(path):
+        if below is None or name in _ADDED:
+            return
+        if name not in below:
+            raise UsageError(_no_field(message, path[:number], name, below))
+        below = below[name]
+
+
+def _no_field(message: str, parents: Sequence[str], name: str, siblings: Tree) -> str:
+    parent = ".".join((message, *parents))
+    elsewhere = sorted((path for path in _paths(names(message)) if path[-1] == name), key=len)
+    if elsewhere:
+        hint = f"; did you mean {message}.{'.'.join(elsewhere[0])}?"
+    elif near := nearest(name, siblings):
+        hint = f"; did you mean {parent}.{near}?"
+    else:
+        hint = f"; it has {', '.join(siblings)}" if parents and siblings else ""
+    return f'{parent} has no field "{name}" in any api{hint}'
+
+
+def _paths(tree: Tree, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, below in tree.items():
+        yield (*parents, name)
+        yield from _paths(below or {}, (*parents, name))
+
+
+@cache
+def names(message: str) -> Tree:
+    """The fields of the requests, or of the responses, of all apis in all versions."""
+    tree: Tree = {}
+    for api in apis.all_apis():
+        found = schema.request(api.key) if message == "request" else schema.response(api.key)
+        if found is not None:
+            for fields in (found.fields, *(draft.fields for draft in found.drafts)):
+                _add(tree, fields)
+    return tree
+
+
+def _add(tree: Tree, fields: Sequence[Field]) -> None:
+    for field in fields:
+        if field.type in _OPAQUE:
+            tree[field.name] = None
+            continue
+        below = tree.setdefault(field.name, {})
+        if below is not None:
+            _add(below, field.fields)

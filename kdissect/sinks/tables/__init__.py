@@ -1,1 +1,0 @@
-"""The tables of an export: their columns, and how rows come from exchanges and connections."""

@@ -1,0 +1,401 @@
+"""What reading and dissecting told -> ``Check``, the document of ``kdissect check``. Holds nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.anomalies import CATALOGUE, ERROR, NOTE, WARNING
+from kdissect.capture.source import InterfaceStatistics
+from kdissect.kafka import apis
+from kdissect.limits import SECOND_NS
+from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
+from kdissect.stats import quality
+from kdissect.stats.quality import Finding
+from kdissect.stats.rows import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kdissect.capture.source import Source
+    from kdissect.model import Interface
+    from kdissect.stats.survey import Census, Survey
+
+
+_MOST_UNREAD = 50
+_CLOSED = "closed_"
+_SEVERITIES = (ERROR, WARNING, NOTE)
+_UNCOUNTED = InterfaceStatistics(None, None, None)
+# https://www.tcpdump.org/linktypes.html, those that people meet.
+_LINKS = dict(
+    (
+        *((0, "BSD loopback"), (1, "Ethernet"), (9, "PPP"), (12, "raw IP"), (14, "raw IP"), (50, "PPP")),
+        *((51, "PPPoE"), (101, "raw IP"), (104, "Cisco HDLC"), (105, "802.11"), (107, "Frame Relay")),
+        *((108, "OpenBSD loopback"), (113, "Linux cooked"), (117, "pflog"), (127, "802.11 radiotap")),
+        *((192, "PPI"), (228, "IPv4"), (229, "IPv6"), (253, "netlink"), (276, "Linux cooked v2")),
+    )
+)
+
+
+def appraise(
+    sources: Sequence[Source],
+    survey: Survey,
+    counts: Mapping[str, int],
+    skipped: Mapping[str, int],
+    warnings: Sequence[str],
+) -> quality.Check:
+    """Put together what is known at the end of a run.
+
+    Args:
+        sources: the files.
+        survey: what it counted.
+        counts: of the dissection.
+        skipped: of the dissection.
+        warnings: what was odd about the files; damage that reading ended at is the last.
+    """
+    census = survey.census
+    span = census.span_ns
+    parts: dict[str, Any] = {
+        "packets": sum(file.packets for file in census.files.values()),
+        "files": [_file(source, census) for source in sources],
+        "skipped": dict(sorted(skipped.items(), key=lambda reason: -reason[1])),
+        "tcp": _tcp(counts),
+        "connections": _connections(survey, counts),
+        "exchanges": _exchanges(survey, counts),
+        "anomalies": sorted(_anomalies(survey), key=_gravity),
+        "unknown": list(_unknown(survey)),
+        "warnings": list(warnings),
+    }
+    found = findings(**parts, counts=counts)
+    verdict = min((each.verdict for each in found), key=quality.VERDICTS.index, default=quality.GOOD)
+    return quality.Check(
+        verdict=verdict,
+        sentence=share(parts["exchanges"]),
+        findings=found,
+        first=None if span is None else moment(span[0]),
+        last=None if span is None else moment(span[1]),
+        seconds=0.0 if span is None else (span[1] - span[0]) / SECOND_NS,
+        counts=dict(sorted(counts.items())),
+        **parts,
+    )
+
+
+def _file(source: Source, census: Census) -> quality.FilePart:
+    form, file = source.form, census.files.get(source.name)
+    return quality.FilePart(
+        file=source.name,
+        format=form and form.name,
+        byte_order=form and form.byte_order,
+        compression=source.compression,
+        application=form and form.application,
+        bytes=source.bytes_read,
+        packets=file.packets if file else 0,
+        first=moment(file.first_ns) if file else None,
+        last=moment(file.last_ns) if file else None,
+        backward=file.backward if file else 0,
+        furthest_back_us=file.furthest_back_ns // 1000 if file else 0,
+        interfaces=interfaces(source, census),
+    )
+
+
+def interfaces(source: Source, census: Census) -> list[quality.InterfacePart]:
+    """The interfaces of a file that packets were captured on, or that were counted."""
+    known = dict.fromkeys((*source.interfaces, *source.statistics))
+    known.update(dict.fromkeys(each for each in census.interfaces if each.capture == source.name))
+    used = [each for each in known if each in census.interfaces or each in source.statistics]
+    return [_interface(each, source, census) for each in used]
+
+
+def _interface(interface: Interface, source: Source, census: Census) -> quality.InterfacePart:
+    count = census.interfaces.get(interface)
+    told = source.statistics.get(interface, _UNCOUNTED)
+    return quality.InterfacePart(
+        interface=interface.index,
+        name=interface.name,
+        link_type=interface.link_type,
+        link=_LINKS.get(interface.link_type),
+        ticks_per_second=source.interfaces.get(interface),
+        snaplen=interface.snaplen,
+        packets=count.packets if count else 0,
+        cut=count.cut if count else 0,
+        cut_to=count.cut_to if count and count.cut else None,
+        captured_bytes=count.captured_bytes if count else 0,
+        wire_bytes=count.wire_bytes if count else 0,
+        received=told.received,
+        accepted=told.accepted,
+        dropped_by_interface=told.dropped_by_interface,
+        dropped_by_system=told.dropped_by_system,
+    )
+
+
+def _tcp(counts: Mapping[str, int]) -> quality.TcpPart:
+    names = ("retransmitted_bytes", "overlapping_bytes", "conflicting_bytes", "out_of_order", "gaps")
+    return quality.TcpPart(
+        **{name: counts.get(name, 0) for name in (*names, "lost_bytes", "cut_bytes")},
+        without_connection=counts.get("segments_without_connection", 0),
+    )
+
+
+def _connections(survey: Survey, counts: Mapping[str, int]) -> quality.ConnectionsPart:
+    total = survey.protocols.total()
+    kafka = survey.protocols["Kafka"]
+    closed = sum(count for name, count in counts.items() if name.startswith(_CLOSED))
+    return quality.ConnectionsPart(
+        total=total,
+        protocols=dict(survey.protocols.most_common()),
+        ipv4=total - survey.ipv6,
+        ipv6=survey.ipv6,
+        kafka_from_start=survey.from_start,
+        kafka_mid_stream=kafka - survey.from_start,
+        kafka_one_sided=survey.one_sided,
+        ends=dict(sorted(survey.ends.items())),
+        silent=max(0, closed - total - counts.get("connections on other ports", 0)),
+        unread=[
+            quality.EndPart(protocol=protocol, end=end, connections=count)
+            for (protocol, end), count in survey.unread.most_common(_MOST_UNREAD)
+        ],
+    )
+
+
+def _exchanges(survey: Survey, counts: Mapping[str, int]) -> quality.ExchangesPart:
+    return quality.ExchangesPart(
+        total=survey.kinds.total(),
+        complete=survey.complete,
+        answered=survey.kinds[ANSWERED],
+        unacknowledged=survey.kinds[UNACKNOWLEDGED],
+        unanswered=survey.kinds[UNANSWERED],
+        orphans=survey.kinds[ORPHAN],
+        lost=counts.get("exchanges_lost", 0),
+        incomplete=counts.get("exchanges_incomplete", 0),
+    )
+
+
+def _anomalies(survey: Survey) -> Iterable[quality.AnomalyPart]:
+    for kind, found in survey.anomalies.items():
+        severity, sentence = CATALOGUE[kind]
+        yield quality.AnomalyPart(
+            anomaly=kind,
+            severity=severity,
+            meaning=sentence,
+            exchanges=found.exchanges,
+            example=found.example,
+        )
+
+
+def _gravity(part: quality.AnomalyPart) -> tuple[int, int]:
+    return _SEVERITIES.index(part.severity), -part.exchanges
+
+
+def _unknown(survey: Survey) -> Iterable[quality.UnknownPart]:
+    for (key, version), count in survey.unknown.most_common(_MOST_UNREAD):
+        api = apis.by_key(key)
+        yield quality.UnknownPart(
+            api_key=key, api=None if api is None else api.name, api_version=version, exchanges=count
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The parts of a ``Check`` -> what they mean for whoever relies on the capture, and what to do about it.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_KAFKA, _TLS = "Kafka", "TLS"
+_NAME_PORT = "If one is, name its port: -d tcp.port==PORT,kafka."
+_REFUSED = "Clients may have been refused: look whether the broker listens."
+_CUT_SHORT = "ends in the middle"
+# Warnings that gaps, cuts, directions, bounds and versions have findings of their own for.
+_TOLD = frozenset(
+    ("gap", "given_up", "one_direction", "partial_frame", "uncaptured_body", "unknown_api", "unknown_version")
+)
+
+
+def share(exchanges: quality.ExchangesPart) -> str:
+    """How many exchanges are complete. What is not all is never called 100 %."""
+    total, complete = exchanges.total, exchanges.complete
+    if not total:
+        return "no exchange was found"
+    verb = "is" if total == 1 else "are"
+    percent = f"{complete * 1000 // total / 10:.1f}".removesuffix(".0")
+    return f"{complete:,} of {_many(total, 'exchange')} {verb} complete ({percent} %)"
+
+
+def findings(
+    *,
+    packets: int,
+    files: list[quality.FilePart],
+    skipped: Mapping[str, int],
+    tcp: quality.TcpPart,
+    connections: quality.ConnectionsPart,
+    exchanges: quality.ExchangesPart,
+    anomalies: list[quality.AnomalyPart],
+    unknown: list[quality.UnknownPart],
+    warnings: list[str],
+    counts: Mapping[str, int],
+) -> list[Finding]:
+    """What there is to say, the worst first."""
+    found = [
+        *_absence(packets, skipped, connections),
+        *_files(files, warnings),
+        *_losses(files, counts, exchanges, tcp),
+        *_connection_findings(connections),
+        *_messages(exchanges, anomalies, unknown),
+        *_bounds(counts),
+    ]
+    return sorted(found, key=lambda each: quality.VERDICTS.index(each.verdict))
+
+
+def _absence(
+    packets: int, skipped: Mapping[str, int], connections: quality.ConnectionsPart
+) -> Iterator[Finding]:
+    if not packets:
+        yield _finding(
+            quality.EMPTY, "There is no packet in it.", "Look at interface and filter of the recording."
+        )
+    elif not connections.protocols.get(_KAFKA):
+        others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
+        silent = f"{_many(connections.silent, 'connection')} without data" if connections.silent else ""
+        what = (
+            f"none of the connections is Kafka's: {others}"
+            if others
+            else silent or "there is no TCP connection"
+        )
+        unread = sum(skipped.values())
+        looked = f"; {unread:,} of {_many(packets, 'packet')} were not looked into" if unread else ""
+        advice = _NAME_PORT if connections.protocols.keys() - {_TLS} else _REFUSED if silent else None
+        yield _finding(quality.NO_KAFKA, f"No Kafka was found: {what}{looked}.", advice)
+
+
+def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Finding]:
+    for warning in warnings:
+        is_usual = _CUT_SHORT in warning  # whoever stops tcpdump may leave it so
+        advice = "Stop the recording with Ctrl-C, so that the last packets are written." if is_usual else None
+        yield _finding(quality.GOOD if is_usual else quality.DAMAGED, f"{warning}.", advice)
+    backward = sum(file.backward for file in files)
+    if backward:
+        furthest_us = max(file.furthest_back_us for file in files)
+        yield _finding(
+            quality.GOOD,
+            f"{_many(backward, 'packet')} out of order in time, by {furthest_us / 1000:,.3f} ms at most.",
+            "Latencies of this size are not to be relied on." if furthest_us else None,
+        )
+
+
+def _losses(
+    files: list[quality.FilePart],
+    counts: Mapping[str, int],
+    exchanges: quality.ExchangesPart,
+    tcp: quality.TcpPart,
+) -> Iterator[Finding]:
+    interfaces = [interface for file in files for interface in file.interfaces]
+    if dropped := quality.total(*(each.dropped for each in interfaces)):
+        yield _finding(
+            quality.LOSSY,
+            f"The capturing program dropped {_many(dropped, 'packet')}, by its own count.",
+            "Record with a larger buffer (tcpdump -B 65536, dumpcap -B 64) or a narrower filter.",
+        )
+    if gaps := counts.get("kafka_gaps", 0):
+        lost = f"{_many(counts.get('kafka_lost_bytes', 0), 'byte')} of Kafka connections"
+        cost = f": {_many(exchanges.lost, 'exchange')} lost, {exchanges.incomplete:,} incomplete"
+        yield _finding(
+            quality.LOSSY,
+            f"{lost} missing in {_many(gaps, 'gap')}{cost}.",
+            None
+            if dropped
+            else "Record at one of the hosts rather than at a mirror port, or with tcpdump -B 65536.",
+        )
+    if cut := sum(each.cut for each in interfaces):
+        percent = 100 * cut / max(1, sum(each.packets for each in interfaces))
+        longest = max(each.cut_to or 0 for each in interfaces)
+        yield _finding(
+            quality.CUT if counts.get("kafka_cut_bytes") else quality.GOOD,
+            f"{_many(cut, 'packet')} ({percent:.1f} %) cut to {longest:,} bytes: bodies are read as far "
+            "as they go.",
+            "Record whole packets: tcpdump -s 0.",
+        )
+    if tcp.conflicting_bytes:
+        yield _finding(
+            quality.GOOD,
+            f"{_many(tcp.conflicting_bytes, 'byte')} came twice, but not the same; the first were taken.",
+            "Two connections with the same addresses may be mixed, as behind address translation.",
+        )
+
+
+def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Finding]:
+    kafka = connections.protocols.get(_KAFKA, 0)
+    if one_sided := connections.kafka_one_sided:
+        yield _finding(
+            quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
+            f"Of {one_sided:,} of {_many(kafka, 'Kafka connection')} only one side's bytes were captured.",
+            "Record where both directions pass; routes and mirror ports can be one-way.",
+        )
+    if connections.kafka_mid_stream:
+        yield _finding(
+            quality.GOOD,
+            f"{connections.kafka_mid_stream:,} of {_many(kafka, 'Kafka connection')} were open before: who "
+            "the client is, and responses to earlier requests, may be unknown.",
+            "Start the recording before the clients, or restart them, if that matters.",
+        )
+    if tls := connections.protocols.get(_TLS):
+        yield _finding(
+            quality.GOOD,
+            f"{_many(tls, 'connection')} with TLS cannot be read.",
+            "Record behind what ends TLS, or on a listener without it.",
+        )
+    others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
+    if kafka and others:
+        yield _finding(
+            quality.GOOD,
+            f"{_many(others, 'connection')} not Kafka's, or not recognised.",
+            _NAME_PORT,
+        )
+
+
+def _messages(
+    exchanges: quality.ExchangesPart,
+    anomalies: list[quality.AnomalyPart],
+    unknown: list[quality.UnknownPart],
+) -> Iterator[Finding]:
+    if exchanges.unanswered:
+        finding = f"{_many(exchanges.unanswered, 'request')} without response"
+        why = "connection or capture ended before it came, or it was lost"
+        yield _finding(quality.GOOD, f"{finding}: {why}.", None)
+    if unknown:
+        names = ", ".join(f"{each.api or f'api {each.api_key}'} v{each.api_version}" for each in unknown[:3])
+        yield _finding(
+            quality.UNREAD,
+            f"{_many(sum(each.exchanges for each in unknown), 'exchange')} of apis or versions that this "
+            f"program does not know: {names}{', ...' if len(unknown) > 3 else ''}.",
+            "A newer kdissect may.",
+        )
+    if errors := [each for each in anomalies if each.severity == ERROR]:
+        kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in errors)
+        yield _finding(
+            quality.UNREAD,
+            f"Something in messages could not be decoded: {kinds}.",
+            f"Look: kdissect read -V --exchange {errors[0].example} FILE.",
+        )
+    odd = [each for each in anomalies if each.severity == WARNING and each.anomaly not in _TOLD]
+    if odd:
+        kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in odd)
+        yield _finding(
+            quality.GOOD,
+            f"Messages were captured whole and are not complete, or wrong: {kinds}.",
+            f"Look: kdissect read -V --exchange {odd[0].example} FILE.",
+        )
+
+
+def _bounds(counts: Mapping[str, int]) -> Iterator[Finding]:
+    given_up = sum(counts.get(name, 0) for name in ("closed_evicted", "requests_given_up", "shed"))
+    if given_up:
+        yield _finding(
+            quality.GOOD,
+            f"What was held reached a bound {_many(given_up, 'time')}.",
+            "--limits shows and sets bounds.",
+        )
+
+
+def _finding(verdict: str, finding: str, advice: str | None) -> Finding:
+    return Finding(verdict=verdict, finding=finding, advice=advice)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,168 @@
+"""Connections and their exchanges as they pass by -> one row for each connection, once all is known of it.
+
+A connection is told as over while some of its exchanges still wait for their turn or for a name, so a row is
+finished when its connection is over and all exchanges that it made have passed. Holds a row for each
+connection that is open (``limits.connections``) or of which exchanges wait (``order_rows``, ``naming_rows``),
+some 600 bytes each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.stats.survey import KAFKA, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.limits import Limits
+    from kdissect.model import Anomaly, Closed, Endpoint, Exchange
+    from kdissect.net.connection import Connection
+
+_NO_GAPS: Mapping[str, int] = {}
+
+
+class ConnectionRow:
+    """What is known of a connection.
+
+    Attributes:
+        capture: the file in which it begins.
+        first_ns: its first packet; as long as it is open, its first exchange.
+        last_ns: its last bytes.
+        client, broker: the two ends; where nobody knows who asks, the one that opened it is the client.
+        close_reason: as in ``model.Closed``, None where it was not seen to end because reading was stopped.
+        protocol: ``Kafka``, ``TLS`` ..., None where it was not recognised.
+        from_start: whether its beginning was captured.
+        client_id: of the first request that has one.
+        gaps: ``Dialogue.gaps``.
+        kinds: exchanges by kind.
+        errors: exchanges whose response has an error.
+        repeated_bytes, out_of_order: bytes that came again, segments that came too early; None while it is
+            open, like the next three.
+        resyncs, skipped_bytes, unread_bytes: as in ``Dialogue``.
+        unattached: anomalies behind the last exchange.
+        is_wanted: whether any of its exchanges was asked for.
+    """
+
+    __slots__ = (
+        "anomalies", "broker", "capture", "client", "client_id", "client_software_name",
+        "client_software_version", "close_reason", "first_ns", "from_start", "gaps", "id", "is_wanted",
+        "kinds", "last_ns", "made", "out_of_order", "principal", "protocol", "repeated_bytes",
+        "request_bytes", "response_bytes", "resyncs", "sasl_mechanism", "skipped_bytes", "unattached",
+        "unread_bytes",
+    )  # fmt: skip
+
+    def __init__(self, connection_id: str, capture: str, client: Endpoint, broker: Endpoint) -> None:
+        self.id = connection_id
+        self.capture = capture
+        self.client, self.broker = client, broker
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.close_reason: str | None = None
+        self.protocol: str | None = KAFKA
+        self.from_start: bool | None = None
+        self.client_id: str | None = None
+        self.client_software_name: str | None = None
+        self.client_software_version: str | None = None
+        self.principal: str | None = None
+        self.sasl_mechanism: str | None = None
+        self.made: int | None = None  # exchanges, once it is over
+        self.kinds: Counter[str] = Counter()
+        self.request_bytes = self.response_bytes = self.anomalies = 0
+        self.gaps: Mapping[str, int] = _NO_GAPS
+        self.repeated_bytes: int | None = None
+        self.out_of_order: int | None = None
+        self.resyncs: int | None = None
+        self.skipped_bytes: int | None = None
+        self.unread_bytes: int | None = None
+        self.unattached: list[Anomaly] = []
+        self.is_wanted = False
+
+    @property
+    def exchanges(self) -> int:
+        """How many have passed."""
+        return self.kinds.total()
+
+    def add(self, exchange: Exchange) -> None:
+        """Take an exchange."""
+        self.kinds[exchange.kind] += 1
+        self.anomalies += len(exchange.anomalies)
+        self.client_id = exchange.client_id if self.client_id is None else self.client_id
+        self.client_software_name = exchange.client_software_name or self.client_software_name
+        self.client_software_version = exchange.client_software_version or self.client_software_version
+        self.principal = exchange.principal or self.principal
+        self.sasl_mechanism = exchange.sasl_mechanism or self.sasl_mechanism
+        if self.first_ns is None:
+            self.first_ns = exchange.first_frame.start_ns
+        if self.made is None:
+            self.last_ns = (exchange.response_frame or exchange.first_frame).end_ns
+        if exchange.request_frame is not None:
+            self.request_bytes += exchange.request_frame.wire_bytes
+        if exchange.response_frame is not None:
+            self.response_bytes += exchange.response_frame.wire_bytes
+
+
+class ConnectionLog(Survey):
+    """Surveys a capture, and keeps the rows."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._rows: dict[str, ConnectionRow] = {}
+        self._finished: list[ConnectionRow] = []
+
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+        """Take a connection that is over."""
+        super().connection(connection, dialogue, end)
+        row = self._rows.get(connection.id)
+        if row is None:
+            asks = connection.initiator or 0 if dialogue.client is None else dialogue.client
+            client, broker = connection.ends[asks], connection.ends[1 - asks]
+            row = ConnectionRow(connection.id, connection.interface.capture, client, broker)
+            self._rows[connection.id] = row
+        row.capture = connection.interface.capture
+        row.first_ns, row.last_ns = connection.first_time_ns, dialogue.last_ns
+        row.close_reason = end.reason
+        row.protocol = dialogue.protocol
+        row.from_start = connection.initiator is not None
+        row.made = dialogue.exchanges
+        row.gaps = dialogue.gaps
+        row.repeated_bytes = sum(stream.repeated_bytes for stream in connection.streams)
+        row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
+        row.resyncs, row.skipped_bytes = dialogue.resyncs, dialogue.skipped_bytes
+        row.unread_bytes = dialogue.unread_bytes
+        row.unattached = list(dialogue.unattached)
+        row.anomalies += len(row.unattached)
+        self._finish(row)
+
+    def exchange(self, exchange: Exchange, *, is_wanted: bool = True) -> None:
+        """Take an exchange."""
+        super().exchange(exchange)
+        told = exchange.connection
+        row = self._rows.get(told.id)
+        if row is None:
+            capture = exchange.first_frame.interface.capture
+            row = self._rows[told.id] = ConnectionRow(told.id, capture, told.client, told.broker)
+        row.is_wanted = row.is_wanted or is_wanted
+        row.add(exchange)
+        if row.made is not None:
+            self._finish(row)
+
+    def finished(self) -> list[ConnectionRow]:
+        """The rows of connections of which all is known, and that were not taken yet."""
+        rows = self._finished
+        if rows:
+            self._finished = []
+        return rows
+
+    def close(self) -> list[ConnectionRow]:
+        """The rows of all that are left: reading was stopped before their end was known."""
+        self._finished += self._rows.values()
+        self._rows.clear()
+        return self.finished()
+
+    def _finish(self, row: ConnectionRow) -> None:
+        assert row.made is not None
+        if row.exchanges >= row.made:
+            self._finished.append(self._rows.pop(row.id))

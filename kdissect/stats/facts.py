@@ -1,0 +1,82 @@
+"""Exchange -> what every table of a summary wants to know of it, found out once. Holds nothing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kdissect.exchanges import content
+from kdissect.exchanges.polls import is_long_poll, replica_id
+from kdissect.exchanges.touched import Touched, touched
+from kdissect.model import ORPHAN
+
+if TYPE_CHECKING:
+    from kdissect.model import Endpoint, Exchange
+
+_ENDS = 4096  # whose text is kept
+
+
+class Facts:
+    """An exchange, and what its bodies say.
+
+    Attributes:
+        api: its name; ``api 99`` for a key that is not known, ``SASL token`` for a token outside Kafka's
+            framing, ``unknown`` for a response whose request was not captured.
+        client: the client id, or the address of a client that told none.
+        broker: address and port.
+        time_ns: as of the exchange.
+        request_bytes, response_bytes: of its frames, their length bytes included.
+        errors: distinct error names.
+        throttle_ms: 0 where there is none.
+        latency_us: None unless answered.
+        long_poll: polls.py says what that is.
+        touched: what it does to each partition.
+    """
+
+    __slots__ = (
+        *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "request_bytes"),
+        *("response_bytes", "throttle_ms", "time_ns", "touched"),
+    )
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.api = exchange.api or _unnamed(exchange)
+        self.client = exchange.client_id or exchange.connection.client.ip
+        self.broker = _end(exchange.connection.broker)
+        asked, answer, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
+        self.time_ns = exchange.time_ns if asked is None else asked.end_ns
+        self.request_bytes = 0 if asked is None else asked.wire_bytes
+        self.response_bytes = 0 if answer is None else answer.wire_bytes
+        self.errors = content.errors(exchange)
+        self.throttle_ms = content.throttle_time_ms(exchange) or 0
+        self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
+        self.touched: list[Touched] = touched(exchange)
+        self.long_poll = is_long_poll(exchange, self.touched)
+
+    @property
+    def group(self) -> str | None:
+        """The group that the request names."""
+        return content.group_id(self.exchange)
+
+    @property
+    def replica(self) -> bool:
+        """Whether a broker fetches, to copy: it tells its node id."""
+        return replica_id(self.exchange) is not None
+
+    @property
+    def id(self) -> str:
+        """``connection/number``, as ``read --exchange`` takes it."""
+        return f"{self.exchange.connection.id}/{self.exchange.number}"
+
+
+@lru_cache(_ENDS)
+def _end(endpoint: Endpoint) -> str:
+    return str(endpoint)
+
+
+def _unnamed(exchange: Exchange) -> str:
+    if exchange.api_key is not None:
+        return f"api {exchange.api_key}"
+    # A response carries no API key. One with a correlation id is framed as Kafka's, so it is no bare token.
+    is_response = exchange.kind == ORPHAN and exchange.correlation_id is not None
+    return "unknown" if is_response else "SASL token"

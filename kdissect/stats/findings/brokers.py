@@ -1,0 +1,568 @@
+"""Connections of a client to a broker -> clients that open one for each request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.kafka.codes import error_code
+from kdissect.model import UNANSWERED
+from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Minutes, Rule
+from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.releases import removed_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.limits import Limits
+    from kdissect.model import Exchange
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+
+
+_GREETINGS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+_MOST = 10  # connections
+_REQUESTS = 3  # of a connection that was not worth it
+_SHARE = 0.8
+
+
+class Connected(Evidence):
+    """A connection: its first exchange, and what came after the greetings."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Connected)
+        self.requests += other.requests
+
+
+class Connections(Rule):
+    """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory of the
+    broker.
+    """
+
+    name = "connection-per-request"
+    severity = WARNING
+    title = "A client opens a connection to the same broker for nearly every request."
+    when = (
+        f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at most "
+        f"{_REQUESTS} requests besides greetings; clients keep one or two to each broker."
+    )
+    advice = "Keep one producer, consumer or admin client for as long as the process lives."
+    counts = Connected
+
+    def feed(self, facts: Facts) -> None:
+        """Count what a connection is used for. Tokens without a header do not tell whose it is."""
+        exchange = facts.exchange
+        if exchange.api_key is None:
+            return
+        key = facts.client, exchange.connection.client.ip, facts.broker, exchange.connection.id
+        kept = self.kept[key]
+        if not kept.count:
+            kept.add(facts)
+        if facts.api not in _GREETINGS:
+            kept.requests += 1
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of clients with many short connections."""
+        ends: dict[Any, list[Connected]] = {}
+        for (*end, _), each in self.kept.items():
+            ends.setdefault(tuple(end), []).append(each)
+        for (client, ip, broker), connected in ends.items():
+            short = Minutes()
+            for each in connected:
+                if each.requests <= _REQUESTS:
+                    short.occurred(each)
+            if short.busiest >= _MOST and short.count >= _SHARE * len(connected):
+                yield self.found(
+                    f"client {client} at {ip}, broker {broker}",
+                    f"{short.count:,} of {len(connected):,} connections carry at most {_REQUESTS} requests, "
+                    f"{short.busiest:,} of them within a minute",
+                    short,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Metadata answers -> partitions whose leader moved from broker to broker.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_OFTEN = 3
+_TERMS = 64
+_PLACES, _TURNS = 3, 5  # named in a sentence
+
+
+class Leaders:
+    """The leaders of a partition, by leader epoch; before Metadata v7 tells it, by broker."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self) -> None:
+        self.terms: dict[
+            tuple[int, int], tuple[int, str]
+        ] = {}  # leader epoch, leader -> when told first, where
+
+    def lead(self, leader: int, epoch: int, told: tuple[int, str]) -> None:
+        """Take what an answer tells."""
+        term = epoch, leader
+        if term in self.terms or len(self.terms) < _TERMS:
+            self.terms[term] = min(told, self.terms.get(term, told))
+
+    def merge(self, other: Leaders) -> None:
+        """Take in what other answers tell."""
+        for (epoch, leader), told in other.terms.items():
+            self.lead(leader, epoch, told)
+
+    @property
+    def in_turn(self) -> list[tuple[int, int, str]]:
+        """The leaders, one after the other, and when and where each was first told; none follows itself."""
+        turns: list[tuple[int, int, str]] = []
+        with_epoch = {term: told for term, told in self.terms.items() if term[0] >= 0}
+        terms = with_epoch or self.terms  # what has no epoch has no place between those that have one
+        for (_, leader), told in sorted(terms.items(), key=lambda item: (item[0][0], item[1])):
+            if not turns or turns[-1][0] != leader:
+                turns.append((leader, *told))
+        return turns
+
+
+class LeadersMoving(Rule):
+    """A restart or a failure moves leaders once or twice. Leaders that move all the time make all clients
+    wait.
+    """
+
+    name = "leaders-moving"
+    severity = NOTE
+    title = "Partitions change their leader."
+    when = f"Always a note, as it explains errors at that time; {_OFTEN} moves of a partition are a warning."
+    advice = "See whether a broker was restarted or cut off then; if not, look at its load and its disks."
+    apis = APIS
+    counts = Leaders
+
+    def feed(self, facts: Facts) -> None:
+        """Note leaders; -1 is none."""
+        for told in (facts.exchange.response or {}).get("topics") or ():
+            name = told.get("name") or told.get("topic_id")
+            for partition in told.get("partitions") or ():
+                leader = partition.get("leader_id", -1)
+                if name and leader >= 0:
+                    kept = self.kept[name, partition.get("partition_index", -1)]
+                    kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of each topic whose leaders moved."""
+        topics: dict[str, dict[int, list[tuple[int, int, str]]]] = {}
+        for (topic, partition), each in self.kept.items():
+            if len(turns := each.in_turn) > 1:
+                topics.setdefault(topic, {})[partition] = turns
+        for topic, partitions in topics.items():
+            evidence = Evidence()
+            for turns in partitions.values():
+                for _, time_ns, exchange in turns[1:]:
+                    evidence.take(time_ns, exchange)
+            named = ", ".join(
+                f"{partition} ({' to '.join(str(turn[0]) for turn in partitions[partition][:_TURNS])})"
+                for partition in sorted(partitions)[:_PLACES]
+            )
+            more = f" and {len(partitions) - _PLACES:,} more" if len(partitions) > _PLACES else ""
+            times = "once" if evidence.count == 1 else f"{evidence.count:,} times"
+            yield self.found(
+                f"topic {topic}",
+                f"leaders moved {times}: partition {named}{more}",
+                evidence,
+                WARNING if max(map(len, partitions.values())) > _OFTEN else NOTE,
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Answers that somebody else leads the partition -> clients that do not find the leader.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_LEADERSHIP = frozenset(
+    map(
+        error_code,
+        (
+            *("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH"),
+            *("UNKNOWN_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE"),
+        ),
+    )
+)
+_STORM = 20
+
+
+class NotLeader(Rule):
+    """One such answer is how a client learns of a new leader. Many mean that it asks without learning."""
+
+    name = "not-leader-storm"
+    severity = WARNING
+    title = "A client goes on asking brokers that do not lead the partition."
+    when = (
+        f"{_STORM} such answers about a topic in 10 seconds; a leader that moves costs a few for each client."
+    )
+    advice = (
+        "See whether the partitions have a leader at all, then whether the client can reach it and refreshes "
+        "its metadata."
+    )
+    counts = Bursts
+
+    def feed(self, facts: Facts) -> None:
+        """Count answers to clients; brokers that copy wait for their leader like that."""
+        if facts.replica or not facts.errors:
+            return
+        for topic in dict.fromkeys(each.topic for each in facts.touched if each.error in _LEADERSHIP):
+            self.kept[facts.client, topic].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those who asked often within a short time."""
+        for (client, topic), each in self.kept.items():
+            if each.busiest >= _STORM:
+                yield self.found(
+                    f"client {client}, topic {topic}",
+                    f"{each.count:,} answers from a broker that does not lead the partition, "
+                    f"{each.busiest:,} of them within 10 seconds",
+                    each,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Answers to logins -> clients that cannot log in.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_LOOP = 10
+
+
+class Sasl(Rule):
+    """Who cannot log in does nothing else, and some clients try for ever."""
+
+    name = "sasl-failures"
+    severity = WARNING
+    title = "A client does not get past its login."
+    when = f"Always, because a login that works never fails; from {_LOOP} on it is an error."
+    advice = "Compare the client's user, password and sasl.mechanism with what the broker's listener has."
+    apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
+
+    def feed(self, facts: Facts) -> None:
+        """Count refusals."""
+        exchange = facts.exchange
+        mechanism = (exchange.request or {}).get("mechanism") or exchange.sasl_mechanism
+        for error in facts.errors:
+            self.kept[facts.client, exchange.connection.client.ip, mechanism, error].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of all."""
+        for (client, ip, mechanism, error), each in self.kept.items():
+            times = "once" if each.count == 1 else f"{each.count:,} times"
+            by = f" by {mechanism}" if mechanism else ""
+            severity = ERROR if each.count >= _LOOP else WARNING
+            yield self.found(f"client {client} at {ip}", f"login{by} failed {times}: {error}", each, severity)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Throttle times in answers -> clients that a quota slows down.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MOST_THROTTLED = 10
+_MOST_MS = 1000
+
+
+class Throttles(Evidence):
+    """Answers with a throttle time."""
+
+    __slots__ = ("most_ms", "sum_ms")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_ms = 0
+        self.sum_ms = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Throttles)
+        self.most_ms = max(self.most_ms, other.most_ms)
+        self.sum_ms += other.sum_ms
+
+
+class Throttled(Rule):
+    """A client that waits because of a quota looks slow, and nothing is wrong with broker or network."""
+
+    name = "throttled"
+    severity = WARNING
+    title = "A quota slows a client down."
+    when = (
+        f"{_MOST} answers with a throttle time, or {_MOST_MS:,} ms in all; a short one now and then is how "
+        "quotas work."
+    )
+    advice = "Spread the load, or raise the quota of this client or user: kafka-configs --describe shows it."
+    counts = Throttles
+
+    def feed(self, facts: Facts) -> None:
+        """Count throttle times."""
+        if facts.throttle_ms > 0:
+            kept = self.kept[facts.client, facts.broker]
+            kept.add(facts)
+            kept.sum_ms += facts.throttle_ms
+            kept.most_ms = max(kept.most_ms, facts.throttle_ms)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those who were throttled often or for long."""
+        for (client, broker), each in self.kept.items():
+            if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
+                yield self.found(
+                    f"client {client}, broker {broker}",
+                    f"throttled in {each.count:,} answer{'s' if each.count > 1 else ''}, for "
+                    f"{each.sum_ms:,} ms in all and {each.most_ms:,} ms at most",
+                    each,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Requests in versions that a broker does not take -> clients that do not learn from it.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_API_VERSIONS = "ApiVersions"
+_UNSUPPORTED = "UNSUPPORTED_VERSION"
+_MOST_UNSUPPORTED = 5
+
+
+class Requests(Evidence):
+    """Requests, and on which connections."""
+
+    __slots__ = ("connections",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections = Distinct()
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Requests)
+        self.connections.merge(other.connections)
+
+
+class Greeting(Evidence):
+    """Refused ApiVersions requests of a connection, and whether something else worked on it."""
+
+    __slots__ = ("works",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works = False
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Greeting)
+        self.works = self.works or other.works
+
+
+class Unsupported(Rule):
+    """ApiVersions may be refused once a connection, and asked in version 0 then (KIP-511). All else is a
+    loop: brokers answer with an error, or hang up on a version that they do not know.
+    """
+
+    name = "unsupported-version-loop"
+    severity = ERROR
+    title = "A client goes on with a version that the broker refuses."
+    when = (
+        f"{_MOST} requests that are refused; {_MOST} connections that end with a request in a version that "
+        f"Kafka has removed, if the broker never took it; {_MOST} connections on which ApiVersions is "
+        "refused and nothing follows."
+    )
+    advice = "Upgrade the client library, or tell it the broker's release where it takes such an option."
+    counts = Requests
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.greetings: Bounded[tuple[str, str], Greeting] = Bounded(limits.summary_rows, Greeting)
+        self.taken: Bounded[tuple[str, str, int | None], Evidence] = Bounded(limits.summary_rows, Evidence)
+
+    def feed(self, facts: Facts) -> None:
+        """Count what is refused, and what works."""
+        exchange = facts.exchange
+        version, connection = exchange.api_version, exchange.connection.id
+        is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_hung_up_on(exchange)
+        greeting = facts.client, connection
+        if facts.api == _API_VERSIONS and is_refused:
+            self.greetings[greeting].add(facts)
+        elif is_refused or is_silent:
+            kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
+            kept.add(facts)
+            kept.connections.add(connection)
+        elif exchange.response is not None:
+            self.taken[facts.broker, facts.api, version].add(facts)
+            if greeting in self.greetings:
+                self.greetings[greeting].works = True
+
+    def merge(self, other: Any) -> None:
+        """Take in what the same rule counted of other connections."""
+        super().merge(other)
+        self.greetings.merge(other.greetings)
+        self.taken.merge(other.taken)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those who were refused often."""
+        for (client, broker, api, version, is_silent), each in self.kept.items():
+            about, connections = f"client {client}, {api} v{version}, broker {broker}", len(each.connections)
+            if is_silent:
+                # Where only one direction was captured, a connection has any number of them.
+                is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
+                if is_loop and (broker, api, version) not in self.taken:
+                    sentence = f"{connections:,} connections end with such a request, and without an answer"
+                    yield self.found(about, sentence, each)
+            elif each.count >= _MOST_UNSUPPORTED:
+                yield self.found(about, f"{each.count:,} requests were refused", each)
+        clients: dict[str, tuple[int, Evidence]] = {}
+        for (client, _), greeting in self.greetings.items():
+            if not greeting.works:
+                connections, evidence = clients.get(client, (0, Evidence()))
+                evidence.merge(greeting)
+                clients[client] = connections + 1, evidence
+        for client, (connections, evidence) in clients.items():
+            if connections >= _MOST_UNSUPPORTED:
+                sentence = f"ApiVersions was refused on {connections:,} connections, and nothing followed"
+                yield self.found(f"client {client}", sentence, evidence)
+
+
+def _may_be_hung_up_on(exchange: Exchange) -> bool:
+    """Whether it had no answer, in a version that some brokers do not answer."""
+    if exchange.kind != UNANSWERED or exchange.api_key is None or exchange.api_version is None:
+        return False
+    return removed_in(exchange.api_key, exchange.api_version) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Members of groups -> client ids that several members share at one time.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class ClientIds(Rule):
+    """Quotas, request logs and metrics go by client id: members that share one cannot be told apart in
+    them.
+    """
+
+    name = "duplicate-client-ids"
+    severity = NOTE
+    title = "Members of a group have the same client id."
+    when = (
+        "Two members that were active at the same time; one that came back with a new member id is no second."
+    )
+    advice = "Give each member a client.id of its own, for example with the name of its host."
+    apis = frozenset(
+        {
+            *("JoinGroup", "SyncGroup", "Heartbeat"),
+            *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
+        }
+    )
+
+    def feed(self, facts: Facts) -> None:
+        """Note when a member was active."""
+        request = facts.exchange.request
+        member = None if request is None else request.get("member_id")
+        if member and facts.group and facts.exchange.client_id and not facts.errors:
+            self.kept[facts.group, facts.exchange.client_id, member].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those that were active together."""
+        members: dict[tuple[str, str], list[Evidence]] = {}
+        for (group, client, _), each in self.kept.items():
+            members.setdefault((group, client), []).append(each)
+        for (group, client), active in members.items():
+            most = _at_once(active)
+            if most > 1:
+                evidence = Evidence()
+                for each in active:
+                    evidence.merge(each)
+                yield self.found(
+                    f"group {group}, client {client}",
+                    f"{most:,} members with this client id were active at the same time",
+                    evidence,
+                )
+
+
+def _at_once(active: list[Evidence]) -> int:
+    """The most that were active at a moment."""
+    lasting = [each for each in active if each.last_ns > each.first_ns]
+    changes = sorted([(each.first_ns, 1) for each in lasting] + [(each.last_ns, -1) for each in lasting])
+    now = most = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Metadata requests -> clients that ask for too much of it, too often.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_LARGE_BYTES = 10_000
+_MOST_LARGE, _MOST_POLLING = 30, 120
+
+
+class Asked(Minutes):
+    """Metadata requests of a client."""
+
+    __slots__ = ("bytes", "of_all")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.of_all = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Asked)
+        self.bytes += other.bytes
+        self.of_all += other.of_all
+
+
+class MetadataPolling(Rule):
+    """Clients ask every five minutes, and when something fails. Each answer names every partition asked
+    for.
+    """
+
+    name = "metadata-polling"
+    severity = WARNING
+    title = "A client asks for metadata all the time."
+    when = (
+        f"{_MOST_LARGE} requests in a minute if answers have {_LARGE_BYTES:,} bytes or more on average, "
+        f"{_MOST} if they are smaller; a client that starts asks a few times."
+    )
+    advice = "Ask for the topics that are needed only, and leave metadata.max.age.ms at minutes."
+    apis = frozenset({"Metadata"})
+    counts = Asked
+
+    def feed(self, facts: Facts) -> None:
+        """Count requests, and bytes of answers."""
+        exchange = facts.exchange
+        if exchange.request is None:
+            return
+        kept = self.kept[facts.client]
+        kept.add(facts)
+        kept.bytes += 0 if exchange.response_frame is None else exchange.response_frame.size
+        topics = exchange.request.get("topics")
+        kept.of_all += topics is None or (exchange.api_version == 0 and not topics)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those who ask much."""
+        for client, each in self.kept.items():
+            mean = each.bytes // max(1, each.count)
+            if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):
+                yield self.found(
+                    f"client {client}",
+                    f"{each.count:,} Metadata requests, {each.busiest:,} of them within a minute and "
+                    f"{each.of_all:,} for all topics; an answer has {mean:,} bytes on average",
+                    each,
+                )

@@ -1,0 +1,336 @@
+"""Empty answers to Fetch -> consumers that ask again and again instead of waiting at the broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kdissect.anomalies import ERROR, WARNING
+from kdissect.exchanges.fetch_sessions import FetchSessions
+from kdissect.kafka.codes import error_code
+from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
+from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
+from kdissect.stats.lag import Behind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kdissect.exchanges.fetch_sessions import Position
+    from kdissect.limits import Limits
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.rebalances import Rebalance
+
+
+_MOST = 100
+_SHARE = 0.8
+
+
+class Polls(Bursts):
+    """Empty answers of a connection, and how many answers there were in all."""
+
+    __slots__ = ("answers", "max_wait_ms")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = 0
+        self.max_wait_ms = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Polls)
+        self.answers += other.answers
+        self.max_wait_ms = max(self.max_wait_ms, other.max_wait_ms)
+
+
+class EmptyPolls(Rule):
+    """A broker can hold a Fetch back until there is something to read; who does not let it, loads both
+    ends.
+    """
+
+    name = "empty-poll-loop"
+    severity = WARNING
+    title = "A consumer asks for records many times a second and gets none."
+    when = (
+        f"{_MOST} empty answers on a connection in 10 seconds, and {_SHARE:.0%} of all its answers; "
+        "waiting for 500 ms, as clients do by default, there are 20."
+    )
+    advice = (
+        "Let the broker wait: fetch.max.wait.ms of 500 and fetch.min.bytes of at least 1 on the consumer."
+    )
+    apis = frozenset({"Fetch", "ShareFetch"})
+    counts = Polls
+
+    def feed(self, facts: Facts) -> None:
+        """Count answers to consumers, empty ones apart."""
+        if facts.replica or facts.latency_us is None or facts.errors:
+            return
+        kept = self.kept[facts.client, facts.exchange.connection.id]
+        kept.answers += 1
+        request = facts.exchange.request or {}
+        kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
+        if not any(data is not None and len(data) for data in (each.fetched for each in facts.touched)):
+            kept.add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those that hardly ever got something."""
+        for (client, connection), each in self.kept.items():
+            if each.busiest >= _MOST and each.count >= _SHARE * each.answers:
+                yield self.found(
+                    f"client {client}, connection {connection}",
+                    f"{each.count:,} of {each.answers:,} fetches got nothing, {each.busiest:,} of them "
+                    f"within 10 seconds; they wait for {each.max_wait_ms:,} ms at most",
+                    each,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Positions of consumers -> those that read more slowly than others write.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_RECORDS = 1000
+_SECONDS = 10
+_BEHIND_SHARE = 0.9  # of the worst: partitions are not at their worst all at one time
+
+
+class Reading(Evidence):
+    """Answers that left records of a partition behind, and where the client stood at the first of all."""
+
+    __slots__ = ("began", "behind")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind = Behind()
+        self.began: tuple[int, int] | None = None  # time, offset
+
+    def stand(self, time_ns: int, position: Position) -> None:
+        """Take where the client stands."""
+        if position.lag is not None and position.next_offset is not None:
+            self.behind.add(time_ns, position)
+            now = time_ns, position.next_offset
+            self.began = min(self.began or now, now)
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Reading)
+        self.behind.merge(other.behind)
+        self.began = min((each for each in (self.began, other.began) if each is not None), default=None)
+
+
+class FallingBehind(Rule):
+    """A consumer that falls behind sees records later and later; when retention is over it never does."""
+
+    name = "falling-behind"
+    severity = WARNING
+    title = "A consumer reads more slowly than others write."
+    when = (
+        f"It is {_RECORDS:,} records further behind than when first seen, nearly as far as ever, and needs "
+        f"more than {_SECONDS} seconds to read them at its pace; who catches up with an old topic is silent."
+    )
+    advice = (
+        "See what it does between two polls, and whether it is throttled; more members help up to the number "
+        "of partitions. --lag tells each partition."
+    )
+    apis = frozenset({"Fetch"})
+    counts = Reading
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._sessions = FetchSessions(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Take positions. Replicas are not consumers."""
+        if facts.replica:
+            return
+        response = facts.exchange.response_frame
+        time_ns = facts.exchange.time_ns if response is None else response.start_ns
+        for position in self._sessions.feed(facts.exchange, facts.touched):
+            if not position.error:
+                kept = self.kept[facts.client, position.topic, position.partition]
+                kept.stand(time_ns, position)
+                if position.lag:
+                    kept.add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those whose lag grows, by topic."""
+        readings: dict[tuple[str, str], list[Reading]] = {}
+        for (client, topic, _), each in self.kept.items():
+            if each.began is not None:
+                readings.setdefault((client, topic), []).append(each)
+        for (client, topic), partitions in readings.items():
+            first = sum(each.behind.first[1] for each in partitions)
+            last = sum(each.behind.last[1] for each in partitions)
+            worst = sum(each.behind.worst[0] for each in partitions)
+            pace = _pace(partitions)
+            if (
+                pace is None
+                or last < first + _RECORDS
+                or last < _BEHIND_SHARE * worst
+                or last <= _SECONDS * pace
+            ):
+                continue
+            evidence = Evidence()
+            for each in partitions:
+                evidence.merge(each)
+            yield self.found(
+                f"client {client}, topic {topic}",
+                f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} a "
+                "second",
+                evidence,
+            )
+
+
+def _pace(partitions: list[Reading]) -> float | None:
+    """Records a second, read by how positions move; None where no time passed."""
+    began = [each.began for each in partitions if each.began is not None]
+    ended = [each.behind.position for each in partitions]
+    time_ns = max(ended)[0] - min(began)[0]
+    moved = sum(offset for _, offset in ended) - sum(offset for _, offset in began)
+    return moved * SECOND_NS / time_ns if time_ns > 0 else None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# FENCED_INSTANCE_ID -> static members of a group that share a name.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_ERRORS = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
+
+
+class InstanceIds(Rule):
+    """A static member (KIP-345) that is fenced stops to consume: another one has its name."""
+
+    name = "duplicate-instance-ids"
+    severity = ERROR
+    title = "Two members of a group have the same group.instance.id."
+    when = "Always: brokers say so when it happens, and the member that is told stops."
+    advice = (
+        "Give each member a group.instance.id of its own, and stop the old one before a new one takes over."
+    )
+
+    def feed(self, facts: Facts) -> None:
+        """Count refusals."""
+        if facts.errors and not _ERRORS.isdisjoint(facts.errors):
+            instance = (facts.exchange.request or {}).get("group_instance_id")
+            instance = instance or (facts.exchange.request or {}).get("instance_id")
+            self.kept[facts.group, instance, facts.client].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of all."""
+        for (group, instance, client), each in self.kept.items():
+            about = ", ".join(
+                f"{what} {name}"
+                for what, name in (("group", group), ("instance", instance), ("client", client))
+                if name
+            )
+            times = "once" if each.count == 1 else f"{each.count:,} times"
+            yield self.found(about, f"told {times} that another member has its group.instance.id", each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# OFFSET_OUT_OF_RANGE -> consumers that ask for records that are gone.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
+
+
+class OutOfRange(Rule):
+    """Retention was faster than the consumer: records were never read. What it reads next, its settings
+    say.
+    """
+
+    name = "offset-out-of-range"
+    severity = WARNING
+    title = "A consumer asks for an offset that is not there, or no longer."
+    when = "Always: a consumer that keeps up never does."
+    advice = (
+        "Compare the consumer's lag with the topic's retention, and see what auto.offset.reset does then."
+    )
+    apis = frozenset({"Fetch"})
+
+    def feed(self, facts: Facts) -> None:
+        """Count answers to consumers; a follower that was away for long is told the same."""
+        if facts.replica or not facts.errors:
+            return
+        for each in facts.touched:
+            if each.error == _OUT_OF_RANGE:
+                self.kept[facts.client, each.topic].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of all."""
+        for (client, topic), each in self.kept.items():
+            times = "once" if each.count == 1 else f"{each.count:,} times"
+            yield self.found(
+                f"client {client}, topic {topic}", f"asked {times} for an offset out of range", each
+            )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Rebalances of groups -> groups that have too many. Holds what ``--groups`` holds, but for commits.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_CLIENTS = 3  # named in a sentence
+
+
+class RebalanceStorm(Rule):
+    """While a group rebalances its members read nothing, or less; and what was read and not committed is
+    read again.
+    """
+
+    name = "rebalance-storm"
+    severity = WARNING
+    title = "A group rebalances again and again."
+    when = (
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds; first members and the second "
+        "halves of cooperative rebalances do not count."
+    )
+    advice = (
+        "See whether members are restarted, or take longer than max.poll.interval.ms for what they read; a "
+        "group.instance.id lets one return without a rebalance. --groups tells what started each."
+    )
+    apis = frozenset(
+        {
+            *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"),
+            *("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"),
+        }
+    )
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.groups = Groups(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Take what it says of a group."""
+        self.groups.feed(facts)
+
+    def merge(self, other: Any) -> None:
+        """Take in what the same rule saw on other connections."""
+        self.groups.merge(other.groups)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of each storm."""
+        for group, timeline in timelines(self.groups):
+            for storm in storms(timeline):
+                evidence = Evidence()
+                for each in storm:
+                    evidence.take(each.start_ns, each.exchange)
+                seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
+                started = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
+                yield self.found(
+                    f"group {group}",
+                    f"{len(storm):,} rebalances within {seconds:.0f} s, started by {started}{_by(storm)}",
+                    evidence,
+                )
+
+
+def _by(storm: Sequence[Rebalance]) -> str:
+    """Who started most of them."""
+    clients = Counter(each.causes[0].client_id for each in storm if each.causes)
+    named = [f"{client} ({count:,})" for client, count in clients.most_common() if client]
+    more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""
+    return f"; by {', '.join(named[:_CLIENTS])}{more}" if named else ""

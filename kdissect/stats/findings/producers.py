@@ -1,0 +1,341 @@
+"""Produce requests -> producers that do not wait for the replicas of a replicated topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.exchanges import content
+from kdissect.kafka.codes import error_code
+from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
+from kdissect.stats.quantiles import Distinct
+from kdissect.stats.transactions import FENCED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.limits import Limits
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+
+
+_NAMES = 3  # of clients in a sentence,
+_SORTED = 100  # which are the first of so many
+_MEANS = {
+    0: "nobody confirms them, so that a record that is lost or refused is lost in silence",
+    1: "the leader alone confirms them, so that its failure loses records that were confirmed",
+}
+
+
+class Writes(Evidence):
+    """Requests, and who sent them."""
+
+    __slots__ = ("clients",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients = Distinct()
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, Writes)
+        self.clients.merge(other.clients)
+
+
+class Acks(Rule):
+    """Replicas are paid for, and records are lost all the same."""
+
+    name = "acks"
+    severity = WARNING
+    title = "A producer with acks=0 or 1 writes to a topic that has replicas."
+    when = "Always: it is how the producer is set, not how often it writes. acks=1 is a note."
+    advice = "Set acks=all and enable.idempotence=true, unless the records may be lost."
+    apis = frozenset({"Produce"}) | APIS
+    counts = Writes
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.topics = Topics(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Learn who has replicas, and who does not wait for them."""
+        if facts.api in APIS:
+            self.topics.learn(facts)
+            return
+        acks = (facts.exchange.request or {}).get("acks")
+        if acks in _MEANS:
+            for topic in dict.fromkeys(each.topic for each in facts.touched):
+                kept = self.kept[topic, acks]
+                kept.add(facts)
+                kept.clients.add(facts.client)
+
+    def merge(self, other: Any) -> None:
+        """Take in what the same rule saw on other connections."""
+        super().merge(other)
+        self.topics.merge(other.topics)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those whose topic is known to have replicas."""
+        for (topic, acks), each in self.kept.items():
+            replicas = self.topics[topic].replicas if topic in self.topics else 0
+            if replicas > 1:
+                more = len(each.clients) - _NAMES
+                clients = ", ".join(each.clients.first(_SORTED)[:_NAMES]) + (
+                    f" and {more:,} more" if more > 0 else ""
+                )
+                yield self.found(
+                    f"topic {topic}",
+                    f"{each.count:,} Produce request{'s' if each.count > 1 else ''} with acks={acks} by "
+                    f"{clients}, to {replicas} replicas: {_MEANS[acks]}",
+                    each,
+                    WARNING if acks == 0 else NOTE,
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# PRODUCER_FENCED -> producers that share a transactional id, or came back too late.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class FencedProducers(Rule):
+    """A fenced producer cannot go on; its transaction is aborted."""
+
+    name = "fenced-producers"
+    severity = ERROR
+    title = "A producer is told that its epoch is over."
+    when = "Always: it ends the producer."
+    advice = (
+        "See that no two processes use one transactional.id, and that transactions end before their timeout; "
+        "--transactions tells who fenced whom."
+    )
+
+    def feed(self, facts: Facts) -> None:
+        """Count such answers."""
+        if facts.errors and not FENCED.isdisjoint(facts.errors):
+            self.kept[facts.client, content.transactional_id(facts.exchange)].add(facts)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of all."""
+        for (client, name), each in self.kept.items():
+            about = f"client {client}, transactional id {name}" if name else f"client {client}"
+            answers = f"{each.count:,} answer{'s' if each.count > 1 else ''}"
+            yield self.found(about, f"{answers} that the producer epoch is over", each)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Bytes written to each partition -> partitions that get much more than their share.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_BATCHES = 100
+_PARTITIONS = 3
+_TIMES = 2.5  # the fair share
+_SHARE = 0.2
+
+
+class Written(Evidence):
+    """What was written to a partition."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in what another part of the same captures has."""
+        super().merge(other)
+        assert isinstance(other, Written)
+        self.bytes += other.bytes
+
+
+class HotPartitions(Rule):
+    """A partition has one leader and one reader in each group: neither can be helped by more machines."""
+
+    name = "hot-partitions"
+    severity = WARNING
+    title = "One partition gets most of what is written to its topic."
+    when = (
+        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes, for topics with {_PARTITIONS} "
+        f"partitions or more and {_BATCHES} batches; of few batches nothing follows."
+    )
+    advice = (
+        "See which keys are frequent: one that is cannot be spread, unless it is made longer or left out."
+    )
+    apis = frozenset({"Produce"}) | APIS
+    counts = Written
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.topics = Topics(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Count what is accepted, and learn how many partitions there are."""
+        if facts.api in APIS:
+            self.topics.learn(facts)
+            return
+        for each in facts.touched:
+            if each.produced is not None and not each.error:
+                kept = self.kept[each.topic, each.partition]
+                kept.add(facts)
+                kept.bytes += len(each.produced)
+
+    def merge(self, other: Any) -> None:
+        """Take in what the same rule saw on other connections."""
+        super().merge(other)
+        self.topics.merge(other.topics)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of the hottest partition of each topic."""
+        topics: dict[str, dict[int, Written]] = {}
+        for (topic, partition), each in self.kept.items():
+            topics.setdefault(topic, {})[partition] = each
+        for topic, partitions in topics.items():
+            known = self.topics[topic].partitions if topic in self.topics else 0
+            number = max(known, len(partitions))
+            hottest = max(partitions, key=lambda partition: (partitions[partition].bytes, -partition))
+            total = sum(each.bytes for each in partitions.values())
+            batches = sum(each.count for each in partitions.values())
+            share = partitions[hottest].bytes / max(1, total)
+            if number >= _PARTITIONS and batches >= _BATCHES and share >= max(_SHARE, _TIMES / number):
+                yield self.found(
+                    f"topic {topic}, partition {hottest}",
+                    f"{share:.0%} of the {total:,} bytes written to {number:,} partitions",
+                    partitions[hottest],
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Produced batches -> messages that brokers refuse for their size, or nearly do.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_TOO_LARGE = frozenset(map(error_code, ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")))
+_LARGE_BYTES = 1_000_000  # max.request.size and message.max.bytes are 1 MiB by default
+
+
+class OversizedBatches(Evidence):
+    """Large batches of a client."""
+
+    __slots__ = ("most_bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_bytes = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, OversizedBatches)
+        self.most_bytes = max(self.most_bytes, other.most_bytes)
+
+
+class Oversized(Rule):
+    """What a broker refuses for its size is refused for ever; what passes fills the memory of all who touch
+    it.
+    """
+
+    name = "oversized-messages"
+    severity = ERROR
+    title = "Messages are refused for their size, or single records have a megabyte or more."
+    when = f"Always where one is refused; a note where one record alone has {_LARGE_BYTES:,} bytes."
+    advice = (
+        "Send a reference to large content instead, or compress it; else raise the topic's max.message.bytes."
+    )
+    apis = frozenset({"Produce"})
+    counts = OversizedBatches
+
+    def feed(self, facts: Facts) -> None:
+        """Count what is refused, and large records."""
+        for each in facts.touched:
+            if each.produced is None:
+                continue
+            refused = each.error in _TOO_LARGE
+            if refused or (len(each.produced) >= _LARGE_BYTES and each.produced.count() == 1):
+                kept = self.kept[facts.client, each.topic, refused]
+                kept.add(facts)
+                kept.most_bytes = max(kept.most_bytes, len(each.produced))
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of all."""
+        for (client, topic, refused), each in self.kept.items():
+            plural = "es" if each.count > 1 else ""
+            sentence = (
+                f"{each.count:,} batch{plural} refused as too large, the largest of {each.most_bytes:,} bytes"
+                if refused
+                else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
+            )
+            yield self.found(f"client {client}, topic {topic}", sentence, each, ERROR if refused else NOTE)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Sizes of produced batches -> producers that send one record at a time.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_MOST = 200  # batches
+_RECORDS = 2  # of a batch, on average
+_BYTES = 2000  # likewise: a large record may well travel alone
+
+
+class BatchBursts(Bursts):
+    """Batches of a client for a topic."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.records = 0
+
+    def merge(self, other: Evidence) -> None:
+        """Take in those of another part of the same captures."""
+        super().merge(other)
+        assert isinstance(other, BatchBursts)
+        self.bytes += other.bytes
+        self.records += other.records
+
+
+class TinyBatches(Rule):
+    """A batch costs 61 bytes, a request, and work of all replicas; compression finds nothing to save in
+    it.
+    """
+
+    name = "tiny-batches"
+    severity = WARNING
+    title = "A producer sends nearly every record in a batch of its own."
+    when = (
+        f"{_MOST} batches to a topic in 10 seconds with fewer than {_RECORDS} records and {_BYTES:,} bytes "
+        "each on average; where records are rare there is nothing to gather."
+    )
+    advice = (
+        "Give the producer time to gather records: linger.ms of 5 to 100, and no flush after each record."
+    )
+    apis = frozenset({"Produce"})
+    counts = BatchBursts
+
+    def feed(self, facts: Facts) -> None:
+        """Count batches; a message set of magic 0 or 1 is one."""
+        for each in facts.touched:
+            data = each.produced
+            records = None if data is None else data.count()
+            if data is not None and records:
+                kept = self.kept[facts.client, each.topic]
+                kept.add(facts)
+                kept.bytes += len(data)
+                kept.records += records
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Tell of those whose batches are many and small."""
+        for (client, topic), each in self.kept.items():
+            if each.busiest < _MOST or each.records >= _RECORDS * each.count:
+                continue
+            if each.bytes < _BYTES * each.count:
+                yield self.found(
+                    f"client {client}, topic {topic}",
+                    f"{each.count:,} batches with {each.records / each.count:.1f} records and "
+                    f"{each.bytes // each.count:,} bytes on average, {each.busiest:,} of them "
+                    "within 10 seconds",
+                    each,
+                )

@@ -1,0 +1,77 @@
+"""Facts -> findings, by all rules. Holds what the rules hold.
+
+    Facts -> the rules that want to see the api -> findings(): the worst first
+
+A new rule is a file like brokers.py, a line in ``RULES``, and a test that it speaks and that it is silent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.stats.findings.brokers import (
+    ClientIds,
+    Connections,
+    LeadersMoving,
+    MetadataPolling,
+    NotLeader,
+    Sasl,
+    Throttled,
+    Unsupported,
+)
+from kdissect.stats.findings.consumers import (
+    EmptyPolls,
+    FallingBehind,
+    InstanceIds,
+    OutOfRange,
+    RebalanceStorm,
+)
+from kdissect.stats.findings.producers import Acks, FencedProducers, HotPartitions, Oversized, TinyBatches
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+    from kdissect.stats.document import FindingRow
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.findings.rule import Rule
+
+RULES: tuple[type[Rule], ...] = (
+    *(NotLeader, LeadersMoving, Unsupported, Sasl, Throttled),
+    *(Acks, TinyBatches, Oversized, HotPartitions, FencedProducers),
+    *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
+    *(Connections, MetadataPolling),
+)
+"""About brokers and logins, producers, consumers, and how clients behave in general."""
+
+_WORST_FIRST = (ERROR, WARNING, NOTE)
+
+
+class Findings:
+    """All rules over the same facts."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.rules = [rule(limits) for rule in RULES]
+
+    def feed(self, facts: Facts) -> None:
+        """Show an exchange to the rules that want it."""
+        for rule in self.rules:
+            if not rule.apis or facts.api in rule.apis:
+                rule.feed(facts)
+
+    def merge(self, other: Findings) -> None:
+        """Take in what was seen on other connections."""
+        for rule, same in zip(self.rules, other.rules, strict=True):
+            rule.merge(same)
+
+    def rows(self) -> list[FindingRow]:
+        """The worst first, then in the order of the rules; of a rule the most frequent."""
+        rows = [row for rule in self.rules for row in sorted(rule.findings(), key=_most_frequent_first)]
+        return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
+
+    def folded(self) -> dict[str, int]:
+        """Nothing: what a rule has no row left for is watched together, and gives no finding of its own."""
+        return {}
+
+
+def _most_frequent_first(row: FindingRow) -> tuple[int, str]:
+    return -row.count, row.about

@@ -1,0 +1,579 @@
+"""Facts -> groups: their members, the events of their rebalances, the offsets they commit.
+
+Members of a group talk over different connections, and these may be counted in different places. So nothing
+is concluded while facts come in: what is kept is the latest of each member and partition, and the events, so
+many of each group (limits.py, ``summary_group_...``); groups.py tells the story from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kdissect.exchanges.group_events import (
+    ALIVE,
+    CLASSIC,
+    COMMIT,
+    CONSUMER,
+    JOIN,
+    LEAVE,
+    SHARE,
+    STREAMS,
+    group_events,
+)
+from kdissect.limits import DEFAULT, Limits
+from kdissect.stats import rebalances
+from kdissect.stats.document import CauseRow, CommittedRow, GroupStory, MemberRow, RebalanceRow, StormRow
+from kdissect.stats.quantiles import Bounded
+from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
+from kdissect.stats.rows import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kdissect.exchanges.group_events import GroupEvent
+    from kdissect.exchanges.touched import Touched
+    from kdissect.stats.facts import Facts
+
+
+Stamp = tuple[int, str, int, str]
+"""When something was so: the key of its event."""
+
+MANNERS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
+"""Errors that a group needs to work: who has no member id is told it, who is to join again is told so."""
+
+
+class Group:
+    """A group. ``events`` are sorted only when they are told."""
+
+    __slots__ = ("errors", "events", "first_ns", "last_ns", "latest", "left_out", "seen")
+
+    def __init__(self) -> None:
+        self.events: list[GroupEvent] = []
+        self.errors: Counter[str] = Counter()
+        self.left_out = 0
+        self.seen = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.latest: dict[str, tuple[Stamp, Any]] = {}
+
+    def see(self, event: GroupEvent) -> None:
+        """Count an event, without keeping it."""
+        self.seen += 1
+        self.first_ns = _least(self.first_ns, event.time_ns)
+        self.last_ns = _most(self.last_ns, event.time_ns)
+        if event.error and event.error not in MANNERS:
+            self.errors[event.error] += 1
+        _note(self.latest, "kind", event.key, event.kind)
+        _note(self.latest, "protocol_type", event.key, event.protocol_type)
+
+    def merge(self, other: Group) -> None:
+        """Take in what another one saw of the group."""
+        self.events += other.events
+        self.errors += other.errors
+        self.left_out += other.left_out
+        self.seen += other.seen
+        self.first_ns = _least(self.first_ns, other.first_ns)
+        self.last_ns = _most(self.last_ns, other.last_ns)
+        _merge(self.latest, other.latest)
+
+    def told(self, name: str) -> Any:
+        """The latest of what may change."""
+        return self.latest.get(name, (None, None))[1]
+
+
+class Member:
+    """A member id.
+
+    Attributes:
+        joined_ns: when it first asked to join, ``rejoined_ns`` last.
+        left_ns: when it last left.
+        alive_ns: when the broker last took it for a member, None if never.
+        latest: what changes: client, address, instance, generation, assignment, subscribed.
+    """
+
+    __slots__ = (
+        "alive_ns",
+        "first_ns",
+        "heartbeats",
+        "joined_ns",
+        "latest",
+        "left_ns",
+        "rejoined_ns",
+        "seen",
+    )
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.heartbeats = 0
+        self.first_ns: int | None = None
+        self.joined_ns: int | None = None
+        self.rejoined_ns: int | None = None
+        self.left_ns: int | None = None
+        self.alive_ns: int | None = None
+        self.latest: dict[str, tuple[Stamp, Any]] = {}
+
+    def see(self, event: GroupEvent) -> None:
+        """Take in what an event says of the member."""
+        self.seen += 1
+        time_ns = event.time_ns
+        self.first_ns = _least(self.first_ns, time_ns)
+        if event.event == JOIN:
+            self.joined_ns = _least(self.joined_ns, time_ns)
+            self.rejoined_ns = _most(self.rejoined_ns, time_ns)
+        if event.event == LEAVE and event.error is None:
+            self.left_ns = _most(self.left_ns, time_ns)
+            _note(self.latest, "instance", event.key, event.group_instance_id)
+            return  # an administrator may have sent it
+        if event.error is not None or event.completed_ns is None:
+            return
+        self.heartbeats += event.event == ALIVE
+        self.alive_ns = _most(self.alive_ns, event.completed_ns)
+        _note(self.latest, "client", event.key, event.client_id or event.client_ip)
+        _note(self.latest, "address", event.key, event.client_ip)
+        _note(self.latest, "instance", event.key, event.group_instance_id)
+        _note(self.latest, "generation", event.key, event.generation)
+        _note(self.latest, "assignment", event.key, event.assignment)
+        _note(self.latest, "subscribed", event.key, event.subscribed)
+
+    def merge(self, other: Member) -> None:
+        """Take in what another one saw of the member."""
+        self.seen += other.seen
+        self.heartbeats += other.heartbeats
+        self.first_ns = _least(self.first_ns, other.first_ns)
+        self.joined_ns = _least(self.joined_ns, other.joined_ns)
+        self.rejoined_ns = _most(self.rejoined_ns, other.rejoined_ns)
+        self.left_ns = _most(self.left_ns, other.left_ns)
+        self.alive_ns = _most(self.alive_ns, other.alive_ns)
+        _merge(self.latest, other.latest)
+
+    def told(self, name: str) -> Any:
+        """The latest of what may change; None where it was never told."""
+        return self.latest.get(name, (None, None))[1]
+
+
+class Committed:
+    """Offsets that a group commits for a partition."""
+
+    __slots__ = ("commits", "failed", "first", "last")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.failed = 0
+        self.first: tuple[Stamp, int] | None = None
+        self.last: tuple[Stamp, int] | None = None
+
+    def see(self, event: GroupEvent, touched: Touched) -> None:
+        """Take in a commit of the partition."""
+        if event.completed_ns is None or touched.error != 0:
+            self.failed += 1
+            return
+        self.commits += 1
+        offset = touched.request.get("committed_offset")
+        if offset is not None:
+            self._take((event.key, offset), (event.key, offset))
+
+    def merge(self, other: Committed) -> None:
+        """Take in what another one saw."""
+        self.commits += other.commits
+        self.failed += other.failed
+        self._take(other.first, other.last)
+
+    def _take(self, first: tuple[Stamp, int] | None, last: tuple[Stamp, int] | None) -> None:
+        self.first = min((each for each in (self.first, first) if each is not None), default=None)
+        self.last = max((each for each in (self.last, last) if each is not None), default=None)
+
+
+class Groups:
+    """All groups.
+
+    Attributes:
+        groups: by group id.
+        members: by group id and member id.
+        committed: by group id, topic and partition.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self.groups: Bounded[str, Group] = Bounded(limits.summary_rows, Group)
+        self.members: Bounded[tuple[str, str], Member] = Bounded(limits.summary_group_members, Member)
+        self.committed: Bounded[tuple[str, str, int], Committed] = Bounded(
+            limits.summary_group_partitions, Committed
+        )
+        self._limits = limits
+        self._events = 0
+
+    def feed(self, facts: Facts) -> None:
+        """Take in an exchange."""
+        for event in group_events(facts.exchange, alive_too=True):
+            group = self.groups[event.group_id]
+            group.see(event)
+            if group is self.groups.other:
+                continue
+            if event.event not in (ALIVE, COMMIT):
+                self._keep(group, event)
+            if event.member_id is not None:
+                self.members[event.group_id, event.member_id].see(event)
+            if event.event == COMMIT:
+                for touched in facts.touched:
+                    self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
+
+    def merge(self, other: Groups) -> None:
+        """Take in what another one saw of other connections."""
+        self.groups.merge(other.groups)
+        self.members.merge(other.members)
+        self.committed.merge(other.committed)
+        self._events = 0
+        for group in self.groups.values():
+            gathered, group.events = sorted(group.events, key=_by_key), []
+            for event in gathered:
+                self._keep(group, event)
+
+    def rows(self) -> list[GroupStory]:
+        """The story of each group."""
+        return stories(self)
+
+    def folded(self) -> dict[str, int]:
+        """What no row was left for, by table: events of groups, events of members, commits of partitions."""
+        groups, members, committed = self.groups.other, self.members.other, self.committed.other
+        counts = {
+            "group_stories": groups.seen if groups else 0,
+            "group_members": members.seen if members else 0,
+            "group_commits": committed.commits + committed.failed if committed else 0,
+        }
+        return {name: count for name, count in counts.items() if count}
+
+    def _keep(self, group: Group, event: GroupEvent) -> None:
+        limits = self._limits
+        if (
+            self._events < limits.summary_group_events_in_all
+            and len(group.events) < limits.summary_group_events
+        ):
+            group.events.append(event)
+            self._events += 1
+        else:
+            group.left_out += 1
+
+
+def _by_key(event: GroupEvent) -> Stamp:
+    return event.key
+
+
+def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
+    if value is not None and (name not in latest or latest[name][0] < stamp):
+        latest[name] = stamp, value
+
+
+def _merge(latest: dict[str, tuple[Stamp, Any]], other: dict[str, tuple[Stamp, Any]]) -> None:
+    for name, (stamp, value) in other.items():
+        _note(latest, name, stamp, value)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Groups -> ``GroupStory`` rows: members, rebalances and their causes, storms, commits. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+SECOND_NS = 1_000_000_000
+STORM = 4
+"""Rebalances within ``STORM_NS`` that are a storm."""
+STORM_NS = 60 * SECOND_NS
+_EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
+"""Causes that do not count in a storm: a group has to begin, and a cooperative rebalance has two halves."""
+
+
+def stories(groups: Groups) -> list[GroupStory]:
+    """Every group, by name."""
+    members = _members_by_group(groups)
+    committed: dict[str, dict[tuple[str, int], Committed]] = {}
+    for (name, topic, partition), each in groups.committed.items():
+        committed.setdefault(name, {})[topic, partition] = each
+    return [
+        _story(name, group, members.get(name, {}), committed.get(name, {}))
+        for name, group in sorted(groups.groups.items())
+    ]
+
+
+def timelines(groups: Groups) -> Iterator[tuple[str, list[Rebalance]]]:
+    """Every group's name and its rebalances in order of time."""
+    members = _members_by_group(groups)
+    for name, group in sorted(groups.groups.items()):
+        yield name, _timeline(group, members.get(name, {}))
+
+
+def _members_by_group(groups: Groups) -> dict[str, dict[str, Member]]:
+    members: dict[str, dict[str, Member]] = {}
+    for (name, member_id), member in groups.members.items():
+        members.setdefault(name, {})[member_id] = member
+    return members
+
+
+def timeline(events: Sequence[GroupEvent], alive_ns: Mapping[str, int]) -> list[Rebalance]:
+    """The rebalances of one group in order of time; see ``rebalances.rebalances``."""
+    # A group may change from one protocol to the other (KIP-848), and back.
+    told = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
+    for kind in (CONSUMER, SHARE, STREAMS):
+        told += epoch_rebalances(event for event in events if event.kind == kind)
+    return sorted(told, key=lambda each: each.start_ns)
+
+
+def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
+    alive_ns = {
+        member_id: member.alive_ns for member_id, member in members.items() if member.alive_ns is not None
+    }
+    return timeline(group.events, alive_ns)
+
+
+def _story(
+    name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
+) -> GroupStory:
+    told = _timeline(group, members)
+    assert group.first_ns is not None
+    assert group.last_ns is not None
+    return GroupStory(
+        group=name,
+        kind=group.told("kind"),
+        protocol_type=group.told("protocol_type"),
+        protocols=sorted({each.protocol for each in told if each.protocol}),
+        members=_members(members),
+        rebalances=[_rebalance(each) for each in told],
+        storms=[_storm(storm) for storm in storms(told)],
+        committed=[
+            _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
+        ],
+        errors=dict(sorted(group.errors.items(), key=lambda item: (-item[1], item[0]))),
+        first=moment(group.first_ns),
+        last=moment(group.last_ns),
+        events_left_out=group.left_out,
+    )
+
+
+def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
+    """Where ``STORM`` or more rebalances start within ``STORM_NS``; storms that overlap are one."""
+    told = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
+    found: list[tuple[int, int]] = []  # places of the first and the last of each
+    for last in range(STORM - 1, len(told)):
+        first = last - STORM + 1
+        if told[last].start_ns - told[first].start_ns > STORM_NS:
+            continue
+        if found and found[-1][1] >= first:
+            first = found.pop()[0]
+        found.append((first, last))
+    return [told[first : last + 1] for first, last in found]
+
+
+def causes(storm: Sequence[Rebalance]) -> dict[str, int]:
+    """What started these rebalances, the most frequent first."""
+    named = (each.causes[0].cause if each.causes else rebalances.UNKNOWN for each in storm)
+    return dict(Counter(named).most_common())
+
+
+def _storm(storm: Sequence[Rebalance]) -> StormRow:
+    return StormRow(
+        start=moment(storm[0].start_ns),
+        end=moment(storm[-1].start_ns),
+        rebalances=len(storm),
+        causes=causes(storm),
+    )
+
+
+def _members(members: dict[str, Member]) -> list[MemberRow]:
+    accepted = [(each.first_ns, member_id, each) for member_id, each in members.items() if each.alive_ns]
+    return [_member(member_id, each) for _, member_id, each in sorted(accepted, key=lambda item: item[:2])]
+
+
+def _member(member_id: str, member: Member) -> MemberRow:
+    assert member.alive_ns is not None
+    assignment, subscribed = member.told("assignment"), member.told("subscribed")
+    has_left = member.left_ns is not None and member.left_ns >= (member.rejoined_ns or 0)
+    return MemberRow(
+        member_id=member_id,
+        group_instance_id=member.told("instance"),
+        client=member.told("client"),
+        address=member.told("address"),
+        joined=None if member.joined_ns is None else moment(member.joined_ns),
+        left=moment(member.left_ns) if has_left and member.left_ns is not None else None,
+        last=moment(member.alive_ns),
+        heartbeats=member.heartbeats,
+        generation=member.told("generation"),
+        assignment=None
+        if assignment is None
+        else {topic: list(partitions) for topic, partitions in assignment},
+        subscribed=None if subscribed is None else list(subscribed),
+    )
+
+
+def _rebalance(each: Rebalance) -> RebalanceRow:
+    return RebalanceRow(
+        start=moment(each.start_ns),
+        end=None if each.end_ns is None else moment(each.end_ns),
+        seconds=None if each.end_ns is None else (each.end_ns - each.start_ns) / SECOND_NS,
+        causes=[cause_row(cause) for cause in each.causes],
+        generation_before=each.generation_before,
+        generation_after=each.generation_after,
+        members_before=each.members_before,
+        members_after=each.members_after,
+        joins=each.joins,
+        protocol=each.protocol,
+        leader=each.leader,
+        exchange=each.exchange,
+    )
+
+
+def cause_row(cause: Cause) -> CauseRow:
+    """What started a rebalance, as the document tells it."""
+    return CauseRow(
+        cause=cause.cause,
+        time=None if cause.time_ns is None else moment(cause.time_ns),
+        member_id=cause.member_id,
+        client=cause.client_id,
+        reason=cause.reason,
+    )
+
+
+def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:
+    per_second = None
+    if each.first is not None and each.last is not None and each.first[0][0] < each.last[0][0]:
+        seconds = (each.last[0][0] - each.first[0][0]) / SECOND_NS
+        per_second = round((each.last[1] - each.first[1]) / seconds, 3)
+    return CommittedRow(
+        topic=topic,
+        partition=partition,
+        commits=each.commits,
+        failed=each.failed,
+        first_offset=None if each.first is None else each.first[1],
+        first=None if each.first is None else moment(each.first[0][0]),
+        last_offset=None if each.last is None else each.last[1],
+        last=None if each.last is None else moment(each.last[0][0]),
+        per_second=per_second,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Events of a group that only knows heartbeats (KIP-848, share, streams) -> its rebalances. Holds nothing.
+#
+# There is no barrier here: the coordinator raises the group's epoch when members or their topics change,
+# and hands it out with each member's next heartbeat. A rebalance is such an epoch: from the event that
+# called for it to the last member that was told the epoch, or given other partitions in it.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_AWAY = -2  # the member epoch of a static member that leaves for a while
+_FENCED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
+
+
+class _Epochs:
+    """What is known of the group at a moment."""
+
+    __slots__ = (
+        "away",
+        "causes",
+        "epoch",
+        "first",
+        "is_whole",
+        "joins",
+        "members",
+        "rebalances",
+        "subscribed",
+    )
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.members: set[str] = set()
+        self.away: set[str | None] = set()  # static members that will be back, by instance
+        self.is_whole = True  # everybody in it was seen to join
+        self.subscribed: dict[str, tuple[str, ...]] = {}
+        self.causes: list[Cause] = []
+        self.first: GroupEvent | None = None  # of the events that call for a rebalance
+        self.joins = 0
+        self.rebalances: list[Rebalance] = []
+
+    def take(self, event: GroupEvent) -> None:
+        member = event.member_id or ""
+        if event.event == LEAVE:
+            self._leave(event, member)
+            return
+        if event.error is not None:
+            if event.error in _FENCED:
+                self.members.discard(member)
+                self._call(TIMEOUT, event)
+            return
+        if event.event == JOIN:
+            self.joins += 1
+            if event.group_instance_id in self.away:  # it gets back what it had: the group stays as it is
+                self.away.discard(event.group_instance_id)
+            elif member not in self.members:
+                self._call(JOINED if self.members or not self.is_whole else FIRST, event)
+        elif member not in self.members:
+            self.is_whole = False
+        if event.subscribed is not None:
+            if self.subscribed.get(member, event.subscribed) != event.subscribed:
+                self._call(SUBSCRIPTION, event)
+            self.subscribed[member] = event.subscribed
+        self.members.add(member)
+        if event.completed_ns is not None and event.generation:
+            self._told(event, event.generation)
+
+    def _leave(self, event: GroupEvent, member: str) -> None:
+        if event.error is None and member in self.members:
+            self.members.discard(member)
+            self.subscribed.pop(member, None)
+            if event.generation == _AWAY:
+                self.away.add(event.group_instance_id)
+                return
+            self._call(LEFT, event)
+            if not self.members and self.is_whole:  # nobody is left to rebalance
+                self.causes, self.first, self.joins = [], None, 0
+
+    def _call(self, cause: str, event: GroupEvent) -> None:
+        self.first = self.first or event
+        self.causes.append(Cause(cause, event.time_ns, event.member_id, event.client_id))
+
+    def _told(self, event: GroupEvent, epoch: int) -> None:
+        if self.epoch is not None and epoch <= self.epoch:
+            if epoch == self.epoch and self.rebalances and not self.causes:
+                latest = self.rebalances[-1]
+                latest.end_ns = max(latest.end_ns or 0, event.completed_ns or 0)
+                latest.members_after = max(latest.members_after or 0, len(self.members))
+            return
+        if self.epoch is not None or self.causes:
+            start = self.first or event
+            joined = sum(cause.cause in (FIRST, JOINED) for cause in self.causes)
+            gone = sum(cause.cause in (LEFT, TIMEOUT) for cause in self.causes)
+            before = len(self.members) - joined + gone
+            self.rebalances.append(
+                Rebalance(
+                    start_ns=start.time_ns,
+                    end_ns=event.completed_ns,
+                    generation_before=self.epoch,
+                    generation_after=epoch,
+                    exchange=f"{start.connection}/{start.number}",
+                    causes=self.causes or [Cause(UNKNOWN, event.time_ns)],
+                    members_before=before if self.is_whole else None,
+                    members_after=len(self.members),
+                    joins=self.joins,
+                    protocol=event.protocol,
+                )
+            )
+        self.epoch = epoch
+        self.causes, self.first, self.joins = [], None, 0
+
+
+def epoch_rebalances(events: Iterable[GroupEvent]) -> list[Rebalance]:
+    """The rebalances in order of time.
+
+    Args:
+        events: of one group.
+    """
+    epochs = _Epochs()
+    for event in sorted(events, key=lambda event: (event.completed_ns or event.time_ns, event.key)):
+        if event.event != COMMIT:
+            epochs.take(event)
+    return epochs.rebalances

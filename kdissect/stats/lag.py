@@ -1,0 +1,313 @@
+"""Facts -> who is behind in which partition: clients by what they fetch, groups by what they commit.
+
+The high watermark is what Fetch answers, latest ListOffsets and acknowledged Produce requests tell. What
+groups commit is compared with it at the end, over some samples of both, because the two come over different
+connections.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from kdissect.exchanges.fetch_sessions import FETCH, FetchSessions, Position
+from kdissect.stats.document import LagRow
+from kdissect.stats.quantiles import Bounded
+from kdissect.stats.rows import moment
+
+if TYPE_CHECKING:
+    from kdissect.exchanges.touched import Touched
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+
+_LIST_OFFSETS = 2
+_LATEST = -1  # the timestamp that asks ListOffsets for the end
+_COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
+_SAMPLES = 64
+_LEAST_BITS = 20  # of nanoseconds: a millisecond
+_MS_NS = 1_000_000
+
+Reader = tuple[str, str, int]  # client or group, topic, partition
+
+
+class Samples:
+    """A quantity over time: its first value, and the last one in each of at most ``_SAMPLES`` pieces of time.
+
+    The pieces are as short as that number allows, and begin at multiples of their length: so the samples of
+    parts of a capture add up to those of the whole.
+    """
+
+    __slots__ = ("_bits", "_first", "_pieces", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bits = _LEAST_BITS  # a piece has 2 ** bits nanoseconds
+        self._first: tuple[int, int] | None = None  # time, value
+        self._pieces: dict[int, tuple[int, int]] = {}
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """Time and value; None where there is none."""
+        return max(self._pieces.values(), default=None)
+
+    def add(self, time_ns: int, value: int) -> None:
+        """Take a value."""
+        self.count += 1
+        self._take((time_ns, value))
+
+    def merge(self, other: Samples) -> None:
+        """Take in those of another part of the same captures."""
+        self.count += other.count
+        self._lengthen(other._bits)
+        for sample in (*filter(None, (other._first,)), *other._pieces.values()):
+            self._take(sample)
+
+    def over_time(self) -> list[tuple[int, int]]:
+        """Times and values, in order of time."""
+        return sorted({*filter(None, (self._first,)), *self._pieces.values()})
+
+    def _take(self, sample: tuple[int, int]) -> None:
+        if self._first is None or sample < self._first:
+            self._first = sample
+        piece = sample[0] >> self._bits
+        self._pieces[piece] = max(self._pieces.get(piece, sample), sample)
+        while len(self._pieces) > _SAMPLES:
+            self._lengthen(self._bits + 1)
+
+    def _lengthen(self, bits: int) -> None:
+        if bits <= self._bits:
+            return
+        samples, self._pieces, self._bits = sorted(self._pieces.values()), {}, bits
+        for sample in samples:
+            self._pieces[sample[0] >> bits] = sample
+
+
+class End:
+    """What the wire tells about the end of a partition."""
+
+    __slots__ = ("high_watermark", "last_stable", "log_start")
+
+    def __init__(self) -> None:
+        self.high_watermark = Samples()
+        self.last_stable = Samples()
+        self.log_start = Samples()
+
+    def merge(self, other: End) -> None:
+        """Take in what another part of the same captures tells."""
+        self.high_watermark.merge(other.high_watermark)
+        self.last_stable.merge(other.last_stable)
+        self.log_start.merge(other.log_start)
+
+
+class Behind:
+    """A client's lag in a partition. Times are those of the answers."""
+
+    __slots__ = ("count", "first", "last", "last_seconds", "position", "worst", "worst_seconds")
+
+    def __init__(self) -> None:
+        self.count = 0  # the four below are known from the first on
+        self.first = self.last = self.position = (0, 0)  # time and lag; time and offset
+        self.worst = (0, 0)  # lag, and of equals the earliest: -time
+        self.last_seconds: tuple[int, float] | None = None
+        self.worst_seconds: float | None = None
+
+    def add(self, time_ns: int, position: Position) -> None:
+        """Take where the client stands."""
+        lag = position.lag
+        if lag is None or position.next_offset is None:
+            return
+        now, worst = (time_ns, lag), (lag, -time_ns)
+        self.first = min(self.first, now) if self.count else now
+        self.last = max(self.last, now) if self.count else now
+        self.worst = max(self.worst, worst) if self.count else worst
+        self.position = max(self.position, (time_ns, position.next_offset))
+        self.count += 1
+        seconds = _seconds(time_ns, lag, position.newest_ms)
+        if seconds is not None:
+            self.last_seconds = max(self.last_seconds or (time_ns, seconds), (time_ns, seconds))
+            self.worst_seconds = max(self.worst_seconds or 0.0, seconds)
+
+    def merge(self, other: Behind) -> None:
+        """Take in what another part of the same captures saw."""
+        if not other.count:
+            return
+        if not self.count:
+            for name in self.__slots__:
+                setattr(self, name, getattr(other, name))
+            return
+        self.count += other.count
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+        self.worst = max(self.worst, other.worst)
+        self.position = max(self.position, other.position)
+        known = [each for each in (self.last_seconds, other.last_seconds) if each is not None]
+        self.last_seconds = max(known, default=None)
+        worst = [each for each in (self.worst_seconds, other.worst_seconds) if each is not None]
+        self.worst_seconds = max(worst, default=None)
+
+
+class Lag:
+    """Positions, commits and high watermarks."""
+
+    def __init__(self, limits: Limits) -> None:
+        rows = limits.summary_rows
+        self.ends: Bounded[tuple[str, int], End] = Bounded(rows, End)
+        self.clients: Bounded[Reader, Behind] = Bounded(rows, Behind)
+        self.commits: Bounded[Reader, Samples] = Bounded(rows, Samples)
+        self._sessions = FetchSessions(limits)
+
+    def feed(self, facts: Facts) -> None:
+        """Take an exchange."""
+        exchange = facts.exchange
+        response = exchange.response_frame
+        time_ns = exchange.time_ns if response is None else response.start_ns
+        if exchange.api_key == FETCH:
+            self._fetched(facts, time_ns)
+            return
+        for each in facts.touched:
+            if (commit := committed(facts, each)) is not None:
+                group, offset = commit
+                self.commits[group, each.topic, each.partition].add(time_ns, offset)
+            elif (end := end_of(facts, each)) is not None:
+                self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
+
+    def merge(self, other: Lag) -> None:
+        """Take in what was seen on other connections."""
+        self.ends.merge(other.ends)
+        self.clients.merge(other.clients)
+        self.commits.merge(other.commits)
+
+    def rows(self) -> list[LagRow]:
+        """Those that are furthest behind first."""
+        rows = [self._client(*item) for item in self.clients.items() if item[1].count]
+        rows += [self._group(*item) for item in self.commits.items() if item[1].count]
+        rows.sort(key=_furthest_behind)
+        return rows
+
+    def folded(self) -> dict[str, int]:
+        """What no row was left for: answers to Fetch, and commits."""
+        clients, commits = self.clients.other, self.commits.other
+        counts = {
+            "lag_clients": 0 if clients is None else clients.count,
+            "lag_groups": 0 if commits is None else commits.count,
+        }
+        return {name: count for name, count in counts.items() if count}
+
+    def _fetched(self, facts: Facts, time_ns: int) -> None:
+        for position in self._sessions.feed(facts.exchange, facts.touched):
+            if position.error:
+                continue
+            end = self.ends[position.topic, position.partition]
+            for samples, offset in (
+                (end.high_watermark, position.high_watermark),
+                (end.last_stable, position.last_stable_offset),
+                (end.log_start, position.log_start_offset),
+            ):
+                if offset is not None:
+                    samples.add(time_ns, offset)
+            if not facts.replica:
+                self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
+
+    def _client(self, reader: Reader, behind: Behind) -> LagRow:
+        client, topic, partition = reader
+        return LagRow(
+            kind="client",
+            name=client,
+            topic=topic,
+            partition=partition,
+            position=behind.position[1],
+            committed_offset=None,
+            **self._end_of(topic, partition),
+            lag=behind.last[1],
+            lag_first=behind.first[1],
+            lag_worst=behind.worst[0],
+            worst=moment(-behind.worst[1]),
+            seconds=None if behind.last_seconds is None else behind.last_seconds[1],
+            seconds_worst=behind.worst_seconds,
+            first=moment(behind.first[0]),
+            last=moment(behind.last[0]),
+            count=behind.count,
+        )
+
+    def _group(self, reader: Reader, commits: Samples) -> LagRow:
+        group, topic, partition = reader
+        over_time = commits.over_time()
+        lags = self._lags(topic, partition, over_time)
+        worst = max(lags, key=lambda item: (item[1], -item[0]), default=None)
+        end, committed = self._end_of(topic, partition), over_time[-1][1]
+        high_watermark = end["high_watermark"]
+        return LagRow(
+            kind="group",
+            name=group,
+            topic=topic,
+            partition=partition,
+            position=None,
+            committed_offset=committed,
+            **end,
+            lag=None if high_watermark is None else max(0, high_watermark - committed),
+            lag_first=lags[0][1] if lags else None,
+            lag_worst=None if worst is None else worst[1],
+            worst=None if worst is None else moment(worst[0]),
+            seconds=None,
+            seconds_worst=None,
+            first=moment(over_time[0][0]),
+            last=moment(over_time[-1][0]),
+            count=commits.count,
+        )
+
+    def _lags(self, topic: str, partition: int, commits: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The lag at each time that a commit or the high watermark changed, where both are known."""
+        ends = self.ends.get((topic, partition))
+        known = [] if ends is None else ends.high_watermark.over_time()
+        commit_times, known_times = [time for time, _ in commits], [time for time, _ in known]
+        lags: list[tuple[int, int]] = []
+        for time_ns in sorted({*commit_times, *known_times}):
+            commit, end = bisect_right(commit_times, time_ns), bisect_right(known_times, time_ns)
+            if commit and end:
+                lags.append((time_ns, max(0, known[end - 1][1] - commits[commit - 1][1])))
+        return lags
+
+    def _end_of(self, topic: str, partition: int) -> dict[str, int | None]:
+        end = self.ends.get((topic, partition))
+        if end is None:
+            return {"high_watermark": None, "last_stable_offset": None, "log_start_offset": None}
+        last = {
+            "high_watermark": end.high_watermark.last,
+            "last_stable_offset": end.last_stable.last,
+            "log_start_offset": end.log_start.last,
+        }
+        return {name: None if told is None else told[1] for name, told in last.items()}
+
+
+def committed(facts: Facts, each: Touched) -> tuple[str, int] | None:
+    """The group that commits, or asks for what it has committed, and the offset; None where none does."""
+    if each.error or facts.api not in _COMMITS:
+        return None
+    offset = each.value("committed_offset")
+    offset = each.value("offset") if offset is None else offset
+    group = each.group or facts.group
+    return None if group is None or offset is None or offset < 0 else (group, offset)
+
+
+def end_of(facts: Facts, each: Touched) -> int | None:
+    """Where a partition ends, as writing, Fetch and latest ListOffsets tell; None where nothing does."""
+    if each.error != 0:
+        return None
+    produced, offset = each.produced, each.response.get("high_watermark")
+    if produced is not None:
+        base, records = each.response.get("base_offset", -1), produced.count()
+        offset = None if base < 0 or records is None else base + records
+    elif facts.exchange.api_key == _LIST_OFFSETS and each.request.get("timestamp") == _LATEST:
+        offset = each.response.get("offset")
+    return None if offset is None or offset < 0 else offset
+
+
+def _furthest_behind(row: LagRow) -> Any:
+    return -(row.lag or 0), -(row.lag_worst or 0), row.kind, row.name, row.topic, row.partition
+
+
+def _seconds(time_ns: int, lag: int, newest_ms: int | None) -> float | None:
+    """How old the newest record was that came, where more were left."""
+    if not lag:
+        return 0.0
+    return None if newest_ms is None else round(max(0, time_ns - newest_ms * _MS_NS) / 1e9, 3)

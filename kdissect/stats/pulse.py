@@ -1,0 +1,432 @@
+"""Exchanges as they come -> what happens now: rates, latencies and errors of the last seconds, groups, news.
+
+    pulse = Pulse(limits)
+    pulse.tick(packet.time_ns, packets)     now and then
+    pulse.feed(Facts(exchange))
+    pulse.now()
+
+Now is the time of the latest packet or lull, so that rates go to zero where nothing comes. Holds a row for
+each api, topic and client of the last minute, at most ``limits.pulse_rows`` of each kind and one for all
+others, with counts by second (below); what it holds of groups stands in pulse_groups.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from kdissect.limits import DEFAULT, Limits
+from kdissect.stats.pulse_groups import PulseGroups
+from kdissect.stats.quantiles import Bounded, Mergeable
+from kdissect.stats.record_counts import Carried
+from kdissect.stats.traffic import Failure, Load, failures_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
+
+
+OTHER = "(other)"
+"""What stands for all that no row was left for."""
+
+_KEPT_NS = 60_000_000_000  # a row that is silent: long enough to see what has stopped
+_SET_BACK_NS = 10_000_000_000  # a packet that is so much earlier: the clock was set back
+_ASKED_NS = 100_000_000
+_FAILURES = 100
+_FRACTIONS = (0.5, 0.95, 0.99)
+
+
+class Flow:
+    """What went to and came from a topic."""
+
+    __slots__ = ("failed", "fetched", "produced", "replicated")
+
+    def __init__(self) -> None:
+        self.produced = Carried()
+        self.fetched = Carried()
+        self.replicated = Carried()
+        self.failed = 0
+
+    def merge(self, other: Flow) -> None:
+        """Add another slice's counts."""
+        self.produced.merge(other.produced)
+        self.fetched.merge(other.fetched)
+        self.replicated.merge(other.replicated)
+        self.failed += other.failed
+
+
+Slice = TypeVar("Slice", Load, Flow)
+
+
+class Row(Generic[Slice]):
+    """A name, and what was counted of it lately.
+
+    Attributes:
+        failed: exchanges with an error since the row began.
+        heard_ns: when it was last counted in.
+        software, address: of clients.
+    """
+
+    __slots__ = ("address", "failed", "heard_ns", "recent", "software")
+
+    def __init__(self, make: type[Slice]) -> None:
+        self.recent: Sliding[Slice] = Sliding(make)
+        self.failed = self.heard_ns = 0
+        self.software = self.address = ""
+
+    def at(self, now_ns: int) -> Slice:
+        """The slice to count in."""
+        self.heard_ns = now_ns
+        return self.recent.at(now_ns)
+
+    def merge(self, other: Row[Slice]) -> None:
+        """Take in another row's counts, and what it heard later."""
+        self.recent.merge(other.recent)
+        self.failed += other.failed
+        if other.heard_ns > self.heard_ns:
+            self.heard_ns, self.software, self.address = other.heard_ns, other.software, other.address
+
+
+class LoadNow(NamedTuple):
+    """An api or a client. Rates are by second; times are None where nothing was answered.
+
+    Attributes:
+        failed_per_second: exchanges with an error; ``failed`` counts them since the row began.
+        long_polls: Fetches by second that found nothing to read, and are not in the latencies.
+        connections: of a client, those that said something in the last minute.
+    """
+
+    name: str
+    per_second: float
+    p50_us: int | None
+    p95_us: int | None
+    p99_us: int | None
+    failed_per_second: float
+    failed: int
+    long_polls: float
+    request_bytes: float
+    response_bytes: float
+    throttled: float
+    connections: int = 0
+    software: str = ""
+    address: str = ""
+
+
+class TopicNow(NamedTuple):
+    """A topic, by second."""
+
+    name: str
+    records_in: float
+    bytes_in: float
+    records_out: float
+    bytes_out: float
+    replicated_bytes: float
+    failed_per_second: float
+    failed: int
+
+
+class FailureNow(NamedTuple):
+    """An error, how often it was met since counting began, and when last."""
+
+    failure: Failure
+    times: int
+    time_ns: int
+
+
+class Now(NamedTuple):
+    """What happens now.
+
+    Attributes:
+        now_ns: packet time; None before the first packet.
+        silent_s: since the latest packet; ``idle_s``: since the latest exchange.
+        seconds: that rates are taken over.
+        all: all exchanges together.
+        failures, rebalances: the latest first.
+        connections: that said something in the last minute.
+    """
+
+    now_ns: int | None
+    silent_s: float
+    idle_s: float
+    seconds: float
+    all: LoadNow
+    apis: list[LoadNow]
+    topics: list[TopicNow]
+    clients: list[LoadNow]
+    groups: list[GroupNow]
+    failures: list[FailureNow]
+    rebalances: list[RebalanceNow]
+    connections: int
+    exchanges: int
+    packets: int
+    packets_per_second: float
+
+
+class Pulse:
+    """Counts what happens now.
+
+    Attributes:
+        packets, exchanges: so far.
+        now_ns: packet time; None before anything came.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self.packets = self.exchanges = 0
+        self.now_ns: int | None = None
+        rows = limits.pulse_rows
+        self._apis: Bounded[str, Row[Load]] = Bounded(rows, lambda: Row(Load))
+        self._clients: Bounded[str, Row[Load]] = Bounded(rows, lambda: Row(Load))
+        self._topics: Bounded[str, Row[Flow]] = Bounded(rows, lambda: Row(Flow))
+        self._groups = PulseGroups(limits)
+        self._failures: OrderedDict[Failure, FailureNow] = OrderedDict()
+        self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when it was heard
+        self._connections_of: Counter[str] = Counter()
+        self._most_connections = limits.connections
+        self._failed = 0
+        self._since_ns = self._heard_ns = self._fed_ns = self._pruned_ns = 0
+        self._arrived: deque[tuple[int, int]] = deque()  # times, packets until then
+
+    def tick(self, time_ns: int, packets: int) -> None:
+        """Packet time has come so far, with so many packets: to be told now and then, in lulls too."""
+        if packets != self.packets:
+            self.packets, self._heard_ns = packets, time_ns
+        self._advance(time_ns)
+
+    def feed(self, facts: Facts) -> None:
+        """Count an exchange."""
+        exchange = facts.exchange
+        now_ns = self._fed_ns = self._advance(max(exchange.completed_ns, exchange.time_ns))
+        if abs(now_ns - self._pruned_ns) >= SLICE_NS:
+            self._prune(now_ns)
+            self._hang_up(now_ns)
+        self.exchanges += 1
+        self._apis[facts.api].at(now_ns).add(facts)
+        client = self._clients[facts.client]
+        client.at(now_ns).add(facts)
+        client.address = exchange.connection.client.ip
+        if name := exchange.client_software_name:
+            client.software = f"{name} {exchange.client_software_version or ''}".rstrip()
+        if facts.errors:
+            self._fail(facts, now_ns)
+        self._connect(exchange.connection.id, facts.client, now_ns)
+        self._carry(facts, now_ns)
+        self._groups.feed(facts, now_ns)
+
+    def now(self) -> Now:
+        """Tell what happens."""
+        now_ns = self.now_ns or 0
+        self._hang_up(now_ns)
+        seconds = span_s(now_ns, self._since_ns)
+        together = Load()
+        apis = []
+        for name, row in _named(self._apis):
+            counted = row.recent.sum(now_ns)
+            apis.append(_load(name, row, counted, seconds))
+            together.merge(counted)
+        everything: Row[Load] = Row(Load)
+        everything.failed = self._failed
+        return Now(
+            now_ns=self.now_ns,
+            silent_s=max(0, now_ns - self._heard_ns) / 1e9,
+            idle_s=max(0, now_ns - self._fed_ns) / 1e9,
+            seconds=seconds,
+            all=_load("", everything, together, seconds),
+            apis=apis,
+            topics=[_topic(name, row, now_ns, seconds) for name, row in _named(self._topics)],
+            clients=[
+                _load(name, row, row.recent.sum(now_ns), seconds)._replace(
+                    connections=self._connections_of[name], software=row.software, address=row.address
+                )
+                for name, row in _named(self._clients)
+            ],
+            groups=self._groups.rows(now_ns),
+            failures=list(reversed(self._failures.values())),
+            rebalances=self._groups.rebalances(),
+            connections=len(self._connections),
+            exchanges=self.exchanges,
+            packets=self.packets,
+            packets_per_second=self._arrival(now_ns),
+        )
+
+    def _advance(self, time_ns: int) -> int:
+        """Let time go on; exchanges of other connections may come late."""
+        if self.now_ns is None:
+            self.now_ns = self._since_ns = self._heard_ns = time_ns
+        elif time_ns > self.now_ns or self.now_ns - time_ns > _SET_BACK_NS:
+            self.now_ns = time_ns
+        return self.now_ns
+
+    def _fail(self, facts: Facts, now_ns: int) -> None:
+        self._failed += 1
+        self._apis[facts.api].failed += 1
+        self._clients[facts.client].failed += 1
+        for failure in failures_of(facts):
+            before = self._failures.pop(failure, None)
+            self._failures[failure] = FailureNow(failure, before.times + 1 if before else 1, now_ns)
+        if len(self._failures) > _FAILURES:
+            self._failures.popitem(last=False)
+
+    def _connect(self, connection: str, client: str, now_ns: int) -> None:
+        before = self._connections.pop(connection, None)
+        if before is None or before[0] != client:
+            self._disconnect(before)
+            self._connections_of[client] += 1
+        self._connections[connection] = client, now_ns
+        if len(self._connections) > self._most_connections:
+            self._disconnect(self._connections.popitem(last=False)[1])
+
+    def _disconnect(self, connection: tuple[str, int] | None) -> None:
+        if connection is not None:
+            self._connections_of[connection[0]] -= 1
+            if not self._connections_of[connection[0]]:
+                del self._connections_of[connection[0]]
+
+    def _carry(self, facts: Facts, now_ns: int) -> None:
+        for each in facts.touched:
+            produced, fetched = each.produced, each.fetched
+            if each.error:
+                row = self._topics[each.topic]
+                row.failed += 1
+                row.at(now_ns).failed += 1
+            elif produced is not None:
+                self._topics[each.topic].at(now_ns).produced.add(produced)
+            if fetched is not None and len(fetched):
+                flow = self._topics[each.topic].at(now_ns)
+                (flow.replicated if facts.replica else flow.fetched).add(fetched)
+
+    def _hang_up(self, now_ns: int) -> None:
+        """Forget connections that are silent."""
+        while self._connections:
+            connection, (_, heard_ns) = next(iter(self._connections.items()))
+            if now_ns - heard_ns < _KEPT_NS:
+                break
+            self._disconnect(self._connections.pop(connection))
+
+    def _prune(self, now_ns: int) -> None:
+        """Forget rows that are silent while others are not: where nothing comes at all, they tell what
+        was.
+        """
+        self._pruned_ns = now_ns
+        tables: tuple[Bounded[str, Row[Load]] | Bounded[str, Row[Flow]], ...]
+        tables = self._apis, self._clients, self._topics
+        for table in tables:
+            silent = [name for name, row in table.items() if now_ns - row.heard_ns >= _KEPT_NS]
+            for name in silent:
+                del table[name]
+            if table.other is not None and now_ns - table.other.heard_ns >= _KEPT_NS:
+                table.other = None
+
+    def _arrival(self, now_ns: int) -> float:
+        """Packets by second, between two of the times at which this was asked."""
+        arrived = self._arrived
+        if arrived and arrived[-1][0] > now_ns:
+            arrived.clear()
+        if not arrived or now_ns - arrived[-1][0] >= _ASKED_NS:
+            arrived.append((now_ns, self.packets))
+        while now_ns - arrived[0][0] > SLICES * SLICE_NS:
+            arrived.popleft()
+        since_ns, packets = arrived[0]
+        return (self.packets - packets) * 1e9 / max(SLICE_NS, now_ns - since_ns)
+
+
+def _named(table: Bounded[str, Row[Slice]]) -> Iterator[tuple[str, Row[Slice]]]:
+    yield from table.items()
+    if table.other is not None:
+        yield OTHER, table.other
+
+
+def _load(name: str, row: Row[Load], counted: Load, seconds: float) -> LoadNow:
+    p50, p95, p99 = counted.latency_us.at(_FRACTIONS)
+    return LoadNow(
+        name=name,
+        per_second=counted.exchanges / seconds,
+        p50_us=p50,
+        p95_us=p95,
+        p99_us=p99,
+        failed_per_second=counted.failed / seconds,
+        failed=row.failed,
+        long_polls=counted.long_poll_us.count / seconds,
+        request_bytes=counted.request_bytes / seconds,
+        response_bytes=counted.response_bytes / seconds,
+        throttled=counted.throttled / seconds,
+    )
+
+
+def _topic(name: str, row: Row[Flow], now_ns: int, seconds: float) -> TopicNow:
+    flow = row.recent.sum(now_ns)
+    return TopicNow(
+        name=name,
+        records_in=flow.produced.records / seconds,
+        bytes_in=flow.produced.bytes / seconds,
+        records_out=flow.fetched.records / seconds,
+        bytes_out=flow.fetched.bytes / seconds,
+        replicated_bytes=flow.replicated.bytes / seconds,
+        failed_per_second=flow.failed / seconds,
+        failed=row.failed,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Values of a slice of time each -> what they are together over the last seconds. Holds ``SLICES`` of them.
+#
+# A slice is a value of any kind that can be made and merged: a ``Load``, quantiles, a row of counts. So a
+# window forgets by leaving slices out, and needs nothing that could be subtracted.
+# ------------------------------------------------------------------------------------------------------------
+
+
+SLICE_NS = 1_000_000_000
+SLICES = 10
+WINDOW_S = SLICES * SLICE_NS // 1_000_000_000
+
+_LEAST_S = 1.0  # what came in the first moment is no rate yet
+
+Value = TypeVar("Value", bound=Mergeable)
+
+
+def span_s(now_ns: int, since_ns: int) -> float:
+    """The seconds that a window covers; ``since_ns`` is when counting began."""
+    window_ns = now_ns - (now_ns // SLICE_NS - SLICES + 1) * SLICE_NS
+    return max(_LEAST_S, min(window_ns, now_ns - since_ns) / 1e9)
+
+
+class Sliding(Generic[Value]):
+    """What was counted lately."""
+
+    __slots__ = ("_make", "_slices")
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self._make = make
+        self._slices: deque[tuple[int, Value]] = deque(maxlen=SLICES)
+
+    def at(self, now_ns: int) -> Value:
+        """The value to count in."""
+        number, slices = now_ns // SLICE_NS, self._slices
+        if slices:
+            last, value = slices[-1]
+            if last == number:
+                return value
+            if last > number:  # the clock was set back
+                slices.clear()
+        value = self._make()
+        slices.append((number, value))
+        return value
+
+    def sum(self, now_ns: int) -> Value:
+        """All that is in the window, as a value of its own."""
+        number, together = now_ns // SLICE_NS, self._make()
+        for at, value in self._slices:
+            if number - SLICES < at <= number:
+                together.merge(value)
+        return together
+
+    def merge(self, other: Sliding[Value]) -> None:
+        """Take in the slices of another one."""
+        slices = dict(self._slices)
+        for number, value in other._slices:
+            if number in slices:
+                slices[number].merge(value)
+            else:
+                slices[number] = value
+        self._slices = deque(sorted(slices.items(), key=lambda item: item[0]), maxlen=SLICES)

@@ -1,0 +1,229 @@
+"""Facts -> how groups are now: state, members, lag, and their last rebalances.
+
+Holds of each group its members and the last events that say something new, of each partition where it ends
+and where each group stands; limits.py, ``pulse_...``. What was heard of longest ago goes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kdissect.exchanges.group_events import ALIVE, CLASSIC, COMMIT, HEARTBEAT, JOIN, LEAVE, SYNC, group_events
+from kdissect.stats.groups import timeline
+from kdissect.stats.lag import committed, end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from kdissect.exchanges.group_events import GroupEvent
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.rebalances import Rebalance
+
+STABLE, REBALANCING, EMPTY, SILENT = "stable", "rebalancing", "empty", "silent"
+STATES = (STABLE, REBALANCING, EMPTY, SILENT)
+
+_SECOND_NS = 1_000_000_000
+_SETTLED_NS = (
+    3 * _SECOND_NS
+)  # a heartbeat that is answered as usual so long after a join tells that all is well
+_SILENT_NS = 60 * _SECOND_NS  # longer than the session timeouts and heartbeat intervals that people use
+_FORGOTTEN_NS = 600 * _SECOND_NS
+_TOLD = 50  # rebalances, of all groups together
+_AGAIN = "REBALANCE_IN_PROGRESS"
+
+Key = TypeVar("Key", bound="Hashable")
+Value = TypeVar("Value")
+
+
+class GroupNow(NamedTuple):
+    """A group.
+
+    Attributes:
+        kind: classic, consumer, share or streams; None for a group that was only seen to commit.
+        state: one of ``STATES``; None where nothing told it yet.
+        lag: records between what it committed and where the partitions end, together; None where no
+            partition tells both.
+        furthest: the partition that is furthest behind, and by how much.
+        rebalances: since counting began.
+    """
+
+    name: str
+    kind: str | None
+    state: str | None
+    members: int
+    generation: int | None
+    lag: int | None
+    furthest: tuple[str, int, int] | None
+    rebalances: int
+    heard_ns: int
+
+
+class RebalanceNow(NamedTuple):
+    """A group's rebalance, as told last."""
+
+    group: str
+    rebalance: Rebalance
+
+
+class _Group:
+    """What is known of a group."""
+
+    __slots__ = ("changed_ns", "events", "generation", "heard_ns", "is_news", "kind", "rebalances", "state")
+
+    def __init__(self, events: int) -> None:
+        self.kind: str | None = None
+        self.state: str | None = None
+        self.generation: int | None = None
+        self.rebalances = 0
+        self.changed_ns = self.heard_ns = 0
+        self.events: deque[GroupEvent] = deque(maxlen=events)
+        self.is_news = False
+
+    def take(self, event: GroupEvent, now_ns: int) -> None:
+        """Take an event in."""
+        self.heard_ns = now_ns
+        self.kind = event.kind or self.kind
+        if event.event == COMMIT:
+            return
+        state = self._after(event, now_ns)
+        if state is not None and state != self.state:
+            self.state, self.changed_ns = state, now_ns
+        if self._is_newer(event):
+            self.rebalances += self.generation is not None or event.event == JOIN
+            self.generation, self.changed_ns = event.generation, now_ns
+        if event.event != ALIVE:
+            self.events.append(event)
+            self.is_news = True
+
+    def _is_newer(self, event: GroupEvent) -> bool:
+        """Whether it tells a generation that was not heard of; members are told one after the other."""
+        if event.error is not None or event.completed_ns is None or event.event == LEAVE:
+            return False
+        if event.generation is None or self.generation is None:
+            return event.generation is not None
+        # A coordinator that has forgotten a group counts from 1 again.
+        is_again = event.event == JOIN and event.kind == CLASSIC and event.generation < self.generation
+        return is_again or event.generation > self.generation
+
+    def _after(self, event: GroupEvent, now_ns: int) -> str | None:
+        """What the group's state is after an event; None: as it was."""
+        if event.error is not None:
+            return REBALANCING if event.error == _AGAIN else None
+        if event.completed_ns is None:
+            return None
+        if event.event == ALIVE:
+            is_over = event.kind != CLASSIC or now_ns - self.changed_ns > _SETTLED_NS
+            return STABLE if self.state != REBALANCING or is_over else None
+        if event.event == SYNC:
+            return STABLE
+        return REBALANCING if event.event in (JOIN, HEARTBEAT, LEAVE) else None
+
+
+class PulseGroups:
+    """All groups."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._groups: OrderedDict[str, _Group] = OrderedDict()
+        self._members: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._commits: OrderedDict[tuple[str, str, int], int] = OrderedDict()
+        self._told: OrderedDict[tuple[str, int, int], RebalanceNow] = OrderedDict()
+
+    def feed(self, facts: Facts, now_ns: int) -> None:
+        """Take in an exchange."""
+        partitions = self._limits.pulse_partitions
+        for each in facts.touched:
+            if (commit := committed(facts, each)) is not None:
+                group, offset = commit
+                _keep(self._commits, (group, each.topic, each.partition), offset, partitions)
+            elif (end := end_of(facts, each)) is not None:
+                _keep(self._ends, (each.topic, each.partition), end, partitions)
+        for event in group_events(facts.exchange, alive_too=True):
+            self._take(event, now_ns)
+
+    def rows(self, now_ns: int) -> list[GroupNow]:
+        """The groups that were heard of in the last minutes."""
+        self._groups = OrderedDict(
+            (name, group) for name, group in self._groups.items() if now_ns - group.heard_ns < _FORGOTTEN_NS
+        )
+        members: dict[str, int] = {}
+        for (group, _), heard_ns in self._members.items():
+            if now_ns - heard_ns < _SILENT_NS:
+                members[group] = members.get(group, 0) + 1
+        lags: dict[str, tuple[int, tuple[str, int, int]]] = {}
+        for (group, topic, partition), offset in self._commits.items():
+            if group in self._groups and (end := self._ends.get((topic, partition))) is not None:
+                lag = max(0, end - offset)
+                together, furthest = lags.get(group, (0, ("", 0, -1)))
+                lags[group] = together + lag, max(furthest, (topic, partition, lag), key=_lag)
+        return [
+            self._row(name, group, members.get(name, 0), lags.get(name), now_ns)
+            for name, group in self._groups.items()
+        ]
+
+    def rebalances(self) -> list[RebalanceNow]:
+        """The last ones, the latest first."""
+        news = {name: group for name, group in self._groups.items() if group.is_news}
+        alive_ns: dict[str, dict[str, int]] = {name: {} for name in news}
+        for (name, member), heard_ns in self._members.items():
+            if name in alive_ns:
+                alive_ns[name][member] = heard_ns
+        for name, group in news.items():
+            group.is_news = False
+            for each in timeline(group.events, alive_ns[name]):
+                _keep(
+                    self._told, (name, each.generation_after, each.start_ns), RebalanceNow(name, each), _TOLD
+                )
+        return sorted(self._told.values(), key=lambda told: -told.rebalance.start_ns)
+
+    def _take(self, event: GroupEvent, now_ns: int) -> None:
+        group = self._groups.get(event.group_id) or _Group(self._limits.pulse_group_events)
+        _keep(self._groups, event.group_id, group, self._limits.pulse_rows)
+        group.take(event, now_ns)
+        if event.member_id is None or event.completed_ns is None or event.error is not None:
+            return
+        if event.event == LEAVE:
+            self._members.pop((event.group_id, event.member_id), None)
+            if not any(self._of(event.group_id)):
+                group.state, group.changed_ns = EMPTY, now_ns
+        elif event.event != COMMIT:
+            key = event.group_id, event.member_id
+            _keep(self._members, key, event.completed_ns, self._limits.pulse_partitions)
+
+    def _of(self, group: str) -> Iterator[str]:
+        return (member for of, member in self._members if of == group)
+
+    @staticmethod
+    def _row(
+        name: str,
+        group: _Group,
+        members: int,
+        lag: tuple[int, tuple[str, int, int]] | None,
+        now_ns: int,
+    ) -> GroupNow:
+        is_silent = now_ns - group.heard_ns > _SILENT_NS and group.state != EMPTY
+        return GroupNow(
+            name=name,
+            kind=group.kind,
+            state=SILENT if is_silent else group.state,
+            members=members,
+            generation=group.generation,
+            lag=None if lag is None else lag[0],
+            furthest=None if lag is None else lag[1],
+            rebalances=group.rebalances,
+            heard_ns=group.heard_ns,
+        )
+
+
+def _lag(furthest: tuple[str, int, int]) -> int:
+    return furthest[2]
+
+
+def _keep(table: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > most:
+        table.popitem(last=False)

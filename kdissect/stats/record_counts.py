@@ -1,0 +1,208 @@
+"""What exchanges do to partitions -> records and bytes written and read, by topic and partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kdissect.kafka.codes import error_name
+from kdissect.kafka.compression import inflate
+from kdissect.kafka.records import COMPRESSION
+from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
+
+if TYPE_CHECKING:
+    from kdissect.exchanges.touched import Touched
+    from kdissect.kafka.records import RecordData, Tally
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+
+_LOOKED_INTO = 20  # exchanges of a connection whose batches all are
+_ONE_IN = 16
+_MOST_INFLATED = 16 * 1024 * 1024  # bytes of a batch; a larger one is left out
+_UNCOMPRESSED = COMPRESSION[0]
+_LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
+
+Partition = tuple[str, int]
+
+
+class Carried:
+    """Records, batches and bytes in one direction.
+
+    Attributes:
+        hidden: message sets that are compressed, and so do not tell how many records they hold.
+    """
+
+    __slots__ = ("batches", "bytes", "hidden", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.batches = 0
+        self.hidden = 0
+
+    def add(self, records: RecordData) -> Tally:
+        """Count what a field carries; get what was counted."""
+        tally = records.tally()
+        if tally.records is None:
+            self.hidden += 1
+        else:
+            self.records += tally.records
+        self.batches += len(tally.codecs)
+        self.bytes += len(records)
+        return tally
+
+    def merge(self, other: Carried) -> None:
+        """Add another one's counts."""
+        self.records += other.records
+        self.bytes += other.bytes
+        self.batches += other.batches
+        self.hidden += other.hidden
+
+
+class Inflation:
+    """What compressed batches become, of some of them: to decompress all takes longer than all the rest.
+
+    Looked into are those in the first exchanges of each connection, and of the others one in ``_ONE_IN``, by
+    their checksum: the same ones however the capture is divided.
+    """
+
+    __slots__ = ("compressed", "inflated")
+
+    def __init__(self) -> None:
+        self.compressed = self.inflated = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """Uncompressed by compressed bytes; None where no compressed batch was looked into."""
+        return round(self.inflated / self.compressed, 2) if self.compressed else None
+
+    def add(self, records: RecordData, *, all_of: bool) -> None:
+        """Look into the batches of a field, into all of them or some."""
+        pos = records.start
+        for batch in records.batches():
+            if "base_offset" not in batch:  # a message set holds a message set: no such simple sizes
+                return
+            end = pos + _LOG_OVERHEAD + batch["batch_length"]
+            codec = batch["attributes"] & _CODEC_MASK
+            if codec and (all_of or batch["crc"] % _ONE_IN == 0):
+                packed = records.data[pos + _BATCH_HEADER : end]
+                plain = inflate(codec, packed, _MOST_INFLATED)
+                if plain.fault is None:
+                    self.compressed += len(packed)
+                    self.inflated += len(plain.data)
+            pos = end
+
+    def merge(self, other: Inflation) -> None:
+        """Add another one's bytes."""
+        self.compressed += other.compressed
+        self.inflated += other.inflated
+
+
+class Volume:
+    """What was written to, read from and replicated of a topic or partition.
+
+    Attributes:
+        touches: how many exchanges did something to it, for a topic times its partitions.
+    """
+
+    __slots__ = ("codecs", "errors", "fetched", "inflation", "produced", "replicated", "touches")
+
+    def __init__(self) -> None:
+        self.touches = 0
+        self.produced = Carried()
+        self.fetched = Carried()
+        self.replicated = Carried()
+        self.codecs: Counter[str] = Counter()
+        self.inflation = Inflation()
+        self.errors: Counter[str] = Counter()
+
+    def add(self, each: Touched, facts: Facts) -> None:
+        """Count what an exchange did to a partition; what the broker refused was not written."""
+        self.touches += 1
+        if each.error:
+            self.errors[error_name(each.error)] += 1
+        produced, fetched = each.produced, each.fetched
+        if produced is not None and not each.error:
+            codecs = self.produced.add(produced).codecs
+            for codec in codecs:
+                self.codecs[codec] += 1
+            if codecs.count(_UNCOMPRESSED) < len(codecs):
+                self.inflation.add(produced, all_of=facts.exchange.number <= _LOOKED_INTO)
+        if fetched is not None and len(fetched):
+            (self.replicated if facts.replica else self.fetched).add(fetched)
+
+    @property
+    def ratio(self) -> float | None:
+        """Uncompressed by compressed bytes, of the produced batches that were looked into."""
+        return self.inflation.ratio
+
+    def merge(self, other: Volume) -> None:
+        """Add another one's counts."""
+        self.touches += other.touches
+        self.produced.merge(other.produced)
+        self.fetched.merge(other.fetched)
+        self.replicated.merge(other.replicated)
+        self.codecs += other.codecs
+        self.inflation.merge(other.inflation)
+        self.errors += other.errors
+
+
+class Topic(Volume):
+    """A topic, and who uses it."""
+
+    __slots__ = ("consumers", "partitions", "produce_latency_us", "producers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.producers = Distinct()
+        self.consumers = Distinct()
+        self.partitions = Distinct()
+        self.produce_latency_us = Quantiles()
+
+    def merge(self, other: Volume) -> None:
+        """Add another topic's counts."""
+        super().merge(other)
+        assert isinstance(other, Topic)
+        self.producers.merge(other.producers)
+        self.consumers.merge(other.consumers)
+        self.partitions.merge(other.partitions)
+        self.produce_latency_us.merge(other.produce_latency_us)
+
+
+class Records:
+    """The topics and partitions that records went to or came from.
+
+    Attributes:
+        topics, partitions: their counts.
+    """
+
+    def __init__(self, limits: Limits, *, partitions_too: bool = False) -> None:
+        self.topics: Bounded[str, Topic] = Bounded(limits.summary_rows, Topic)
+        self.partitions: Bounded[Partition, Volume] = Bounded(limits.summary_rows, Volume)
+        self._partitions_too = partitions_too
+
+    def feed(self, facts: Facts) -> None:
+        """Count what an exchange carries, and what was refused."""
+        written: set[str] = set()
+        for each in facts.touched:
+            produced, fetched = each.produced, each.fetched
+            if produced is None and fetched is None and not each.error:
+                continue
+            topic = self.topics[each.topic]
+            topic.add(each, facts)
+            topic.partitions.add(str(each.partition))
+            if self._partitions_too:
+                self.partitions[each.topic, each.partition].add(each, facts)
+            if produced is not None:
+                topic.producers.add(facts.client)
+                written.add(each.topic)
+            elif fetched is not None and not facts.replica:
+                topic.consumers.add(facts.client)
+        if facts.latency_us is not None:
+            for name in written:
+                self.topics[name].produce_latency_us.add(facts.latency_us)
+
+    def merge(self, other: Records) -> None:
+        """Add the counts of another part of the same captures."""
+        self.topics.merge(other.topics)
+        self.partitions.merge(other.partitions)

@@ -1,0 +1,227 @@
+"""Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
+
+    Exchange  ->  facts.py        what all parts want to know of it, found out once
+                    traffic.py      apis, brokers, clients, errors, the slowest
+                    records.py      topics and partitions
+                    cluster.py      node ids, racks, what brokers offer
+                    intervals.py    pieces of time
+                    groups.py       members and rebalances of groups
+                    lag.py          who is behind
+                    versions.py     who speaks what, and what newer brokers refuse
+                    transactions.py transactions, fenced producers, sequence numbers
+                    findings/       what an expert would point at: rules.py lists the rules
+              ->  rows.py         counts to rows
+              ->  document.py     the typed result
+
+Every part has ``feed``, ``merge`` and bounded tables (quantiles.py, quantiles.py, quantiles.py): summaries of
+parts of a capture, divided by connection, add up to the summary of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kdissect.limits import DEFAULT, Limits
+from kdissect.stats import rows
+from kdissect.stats.cluster import Cluster
+from kdissect.stats.document import CaptureRow, Summary
+from kdissect.stats.facts import Facts
+from kdissect.stats.findings.rules import Findings
+from kdissect.stats.groups import Groups
+from kdissect.stats.intervals import Intervals
+from kdissect.stats.lag import Lag
+from kdissect.stats.record_counts import Records
+from kdissect.stats.traffic import Traffic
+from kdissect.stats.transactions import Transactions
+from kdissect.stats.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kdissect.model import Exchange
+    from kdissect.stats.quantiles import Bounded
+
+    class Dissected(Protocol):
+        """Exchanges, and what else there was to count: a ``Dissection``."""
+
+        counts: Mapping[str, int]
+        skipped: Mapping[str, int]
+
+        def __iter__(self) -> Iterator[Exchange]:
+            """Exchanges in order of completion."""
+
+
+SECOND_NS = 1_000_000_000
+_CONNECTIONS = "connections: "
+
+PARTS = {
+    "group_stories": Groups,
+    "lag": Lag,
+    "versions": Versions,
+    "transactions": Transactions,
+    "findings": Findings,
+}
+"""What else there is to find out, by the name it has in the document."""
+
+
+class Summarizer:
+    """Counts exchanges.
+
+    Args:
+        limits: bounds of the tables.
+        by: further tables, names of ``traffic.BY``.
+        interval_ns: length of the pieces of time; 0: no time series.
+        slowest: how many of the slowest exchanges to name.
+        parts: what else to find out, names of ``PARTS``.
+    """
+
+    def __init__(
+        self,
+        limits: Limits = DEFAULT,
+        *,
+        by: frozenset[str] = frozenset(),
+        parts: frozenset[str] = frozenset(),
+        interval_ns: int = 0,
+        slowest: int = 10,
+    ) -> None:
+        self.traffic = Traffic(limits, by, slowest)
+        self.records = Records(limits, partitions_too="partition" in by)
+        self.cluster = Cluster(limits)
+        self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
+        self.parts: dict[str, Any] = {name: PARTS[name](limits) for name in sorted(parts)}
+        self._by = by
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count one."""
+        facts = Facts(exchange)
+        self.traffic.feed(facts)
+        self.records.feed(facts)
+        self.cluster.feed(facts)
+        if self.intervals is not None:
+            self.intervals.feed(facts)
+        for part in self.parts.values():
+            part.feed(facts)
+
+    def merge(self, other: Summarizer) -> None:
+        """Add what another one counted of other connections; both were made alike."""
+        self.traffic.merge(other.traffic)
+        self.records.merge(other.records)
+        self.cluster.merge(other.cluster)
+        if self.intervals is not None and other.intervals is not None:
+            self.intervals.merge(other.intervals)
+        for name, part in self.parts.items():
+            part.merge(other.parts[name])
+
+    def close(
+        self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
+    ) -> Summary:
+        """Tell the result.
+
+        Args:
+            captures: names of what was read.
+            counts: ``Dissection.counts``.
+            skipped: ``Dissection.skipped``.
+        """
+        traffic, records, by = self.traffic, self.records, self._by
+        seconds = self._seconds()
+        return Summary(
+            capture=self._capture(captures, counts, skipped, seconds),
+            apis=rows.apis(traffic, seconds),
+            brokers=rows.brokers(traffic, self.cluster, seconds),
+            clients=rows.clients(traffic, seconds),
+            topics=rows.topics(records, seconds),
+            partitions=rows.partitions(records, seconds) if "partition" in by else None,
+            groups=rows.groups(traffic, seconds) if "group" in by else None,
+            connections=rows.connections(traffic, seconds) if "connection" in by else None,
+            errors=rows.errors(traffic),
+            slowest=rows.slowest(traffic),
+            intervals=None if self.intervals is None else self.intervals.rows(),
+            **{name: self.parts[name].rows() if name in self.parts else None for name in PARTS},
+            folded=self._folded(),
+        )
+
+    def _seconds(self) -> float:
+        counted = self.traffic.tables.all
+        first_ns, last_ns = counted.first_ns, counted.last_ns
+        return 0.0 if first_ns is None or last_ns is None else (last_ns - first_ns) / SECOND_NS
+
+    def _capture(
+        self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int], seconds: float
+    ) -> CaptureRow:
+        counted = self.traffic.tables.all
+        return CaptureRow(
+            captures=list(captures),
+            packets=counts.get("packets", 0),
+            connections={
+                name.removeprefix(_CONNECTIONS): count
+                for name, count in sorted(counts.items())
+                if name.startswith(_CONNECTIONS)
+            },
+            exchanges=counted.exchanges,
+            first=None if counted.first_ns is None else rows.moment(counted.first_ns),
+            last=None if counted.last_ns is None else rows.moment(counted.last_ns),
+            seconds=seconds,
+            request_bytes=counted.request_bytes,
+            response_bytes=counted.response_bytes,
+            lost_bytes=counts.get("lost_bytes", 0) + counts.get("cut_bytes", 0),
+            gaps=counts.get("gaps", 0),
+            anomalies=rows.ranked(self.traffic.anomalies),
+            skipped=dict(skipped),
+        )
+
+    def _folded(self) -> dict[str, int]:
+        traffic, records = self.traffic, self.records
+        tables: dict[str, Bounded[str, Any]] = {
+            "apis": traffic.tables.apis,
+            "brokers": traffic.tables.brokers,
+            "clients": traffic.tables.clients,
+            "groups": traffic.tables.groups,
+            "connections": traffic.tables.connections,
+        }
+        folded = {name: table.other.exchanges for name, table in tables.items() if table.other is not None}
+        if (other := traffic.failures.other) is not None:
+            folded["errors"] = other.count
+        if (topic := records.topics.other) is not None:
+            folded["topics"] = topic.touches
+        if (partition := records.partitions.other) is not None:
+            folded["partitions"] = partition.touches
+        if self.intervals is not None and self.intervals.folded:
+            folded["intervals"] = self.intervals.folded
+        for part in self.parts.values():
+            folded |= part.folded()
+        return folded
+
+
+def summarize(
+    exchanges: Dissected | Iterable[Exchange],
+    *,
+    limits: Limits = DEFAULT,
+    by: Iterable[str] = (),
+    parts: Iterable[str] = (),
+    interval_s: float = 0,
+    slowest: int = 10,
+) -> Summary:
+    """Summarise exchanges, for example those of ``dissect(packets)``.
+
+    Args:
+        exchanges: a ``Dissection``, or any exchanges, for example some of its own.
+        limits: bounds of the tables.
+        by: further tables: ``partition``, ``group``, ``connection``.
+        parts: what else to find out: names of ``PARTS``.
+        interval_s: length of the pieces of a time series in seconds; 0: none.
+        slowest: how many of the slowest exchanges to name.
+    """
+    summarizer = Summarizer(
+        limits,
+        by=frozenset(by),
+        parts=frozenset(parts),
+        interval_ns=round(interval_s * SECOND_NS),
+        slowest=slowest,
+    )
+    captures: dict[str, None] = {}
+    for exchange in exchanges:
+        captures[exchange.first_frame.interface.capture] = None
+        summarizer.feed(exchange)
+    return summarizer.close(
+        list(captures), getattr(exchanges, "counts", {}), getattr(exchanges, "skipped", {})
+    )

@@ -1,0 +1,236 @@
+"""Connections and exchanges as they pass by -> how much of them was captured and understood.
+
+Holds counts: one for each protocol and kind of anomaly, for each unknown version and for each end that is not
+Kafka's, of these at most ``limits.surveyed_ends``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kdissect.anomalies import CATALOGUE, NOTE
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, Lull, Packet, Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.limits import Limits
+    from kdissect.model import Closed, Exchange, Interface
+    from kdissect.net.connection import Connection
+
+
+Key = TypeVar("Key")
+
+KAFKA, UNRECOGNISED = "Kafka", "not recognised"
+_UNKNOWN = ("unknown_api", "unknown_version")
+
+
+class Found(NamedTuple):
+    """An anomaly: exchanges that have it, and the first of them as ``read --exchange`` takes it."""
+
+    exchanges: int
+    example: str
+
+
+class Survey:
+    """Counts what there is.
+
+    Attributes:
+        census: of the packets.
+        protocols: connections by protocol.
+        ends: how they ended.
+        ipv6: connections over IPv6.
+        from_start: Kafka connections whose SYN was captured.
+        one_sided: Kafka connections of which one side alone said anything.
+        unread: (protocol, end that answers) of connections that are not Kafka's.
+        kinds: exchanges by kind.
+        complete: exchanges of which nothing is missing.
+        anomalies: by kind.
+        unknown: exchanges by api key and version, where this program does not know them.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.census = Census(limits)
+        self.protocols: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self.ipv6 = self.from_start = self.one_sided = 0
+        self.unread: Counter[tuple[str, str]] = Counter()
+        self.kinds: Counter[str] = Counter()
+        self.complete = 0
+        self.anomalies: dict[str, Found] = {}
+        self.unknown: Counter[tuple[int, int | None]] = Counter()
+        self._most = limits.surveyed_ends
+
+    def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
+        """Let packets pass."""
+        return self.census.watch(packets)
+
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+        """Take a connection that is over; of its exchanges some may still be on their way."""
+        protocol = dialogue.protocol or UNRECOGNISED
+        self.protocols[protocol] += 1
+        self.ends[end.reason] += 1
+        self.ipv6 += ":" in connection.ends[0].ip
+        if protocol == KAFKA:
+            self.from_start += connection.initiator is not None
+            self.one_sided += not all(dialogue.heard)
+            return
+        answers = 1 if connection.initiator is None else 1 - connection.initiator
+        if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
+            answers = 0  # clients get high ports
+        _count(self.unread, (protocol, str(connection.ends[answers])), self._most)
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Take an exchange."""
+        self.kinds[exchange.kind] += 1
+        kinds = {anomaly.kind for anomaly in exchange.anomalies}
+        is_told = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
+        self.complete += is_told and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
+        for kind in kinds:
+            before = self.anomalies.get(kind) or Found(0, f"{exchange.connection.id}/{exchange.number}")
+            self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
+        if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
+            _count(self.unknown, (exchange.api_key, exchange.api_version), self._most)
+
+
+def _count(counter: Counter[Key], key: Key, most: int) -> None:
+    if key in counter or len(counter) < most:
+        counter[key] += 1
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Packets that pass by -> how many of them, how large, cut and late, by file and interface.
+#
+# Holds a few numbers for each interface, at most ``limits.interfaces`` of them; those beyond are counted as
+# the file's alone.
+# ------------------------------------------------------------------------------------------------------------
+
+
+Packets = TypeVar("Packets", bound=Stretch | Packet | Lull)
+
+
+class FileCount:
+    """The packets of a file."""
+
+    __slots__ = ("backward", "first_ns", "furthest_back_ns", "last_ns", "packets")
+
+    def __init__(self, first_ns: int) -> None:
+        self.packets = 0
+        self.first_ns = self.last_ns = first_ns
+        self.backward = 0
+        self.furthest_back_ns = 0
+
+    def add(self, later: FileCount) -> None:
+        """Take what was counted of the packets behind."""
+        self.packets += later.packets
+        self.first_ns = min(self.first_ns, later.first_ns)
+        self.last_ns = max(self.last_ns, later.last_ns)
+        self.backward += later.backward
+        self.furthest_back_ns = max(self.furthest_back_ns, later.furthest_back_ns)
+
+
+class InterfaceCount:
+    """The packets of an interface; ``cut_to`` is the longest that was cut."""
+
+    __slots__ = ("captured_bytes", "cut", "cut_to", "packets", "wire_bytes")
+
+    def __init__(self) -> None:
+        self.packets = self.cut = self.cut_to = self.captured_bytes = self.wire_bytes = 0
+
+    def add(self, other: InterfaceCount) -> None:
+        """Take what was counted elsewhere."""
+        self.packets += other.packets
+        self.cut += other.cut
+        self.cut_to = max(self.cut_to, other.cut_to)
+        self.captured_bytes += other.captured_bytes
+        self.wire_bytes += other.wire_bytes
+
+
+class Census:
+    """Counts packets.
+
+    Attributes:
+        files: by the name of the capture.
+        interfaces: those that packets came from.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.files: dict[str, FileCount] = {}
+        self.interfaces: dict[Interface, InterfaceCount] = {}
+        self._most = limits.interfaces
+        self._forgotten: FileCount | None = None
+        self._interface: Interface | None = None  # of the latest packet,
+        self._counts = FileCount(0), InterfaceCount()  # and where it is counted
+
+    def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
+        """Let packets pass."""
+        for each in packets:
+            if not isinstance(each, Lull):
+                self._count(each if isinstance(each, Stretch) else Stretch.of(each))
+            yield each
+
+    def _count(self, stretch: Stretch) -> None:
+        if stretch.interface is not self._interface:  # cheaper than to look up what is the same nearly always
+            self._interface = stretch.interface
+            self._counts = self._of(stretch.interface, stretch.time_ns)
+        file, count = self._counts
+        file.packets += len(stretch.places)
+        count.packets += len(stretch.places)
+        for time_ns, begin, end, length in stretch.places:
+            if time_ns >= file.last_ns:
+                file.last_ns = time_ns
+            else:
+                self._went_back(file, time_ns)
+            count.captured_bytes += end - begin
+            count.wire_bytes += length
+            if end - begin < length:
+                count.cut += 1
+                count.cut_to = max(count.cut_to, end - begin)
+
+    def add(self, other: Census) -> None:
+        """Take what was counted of packets that stand behind one's own in their files."""
+        for name, file in other.files.items():
+            if name not in self.files:
+                self.files[name] = file
+            elif file.packets:
+                self.files[name].add(file)
+        for interface, count in other.interfaces.items():
+            if interface in self.interfaces:
+                self.interfaces[interface].add(count)
+            elif len(self.interfaces) < self._most:
+                self.interfaces[interface] = count
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """Times of the earliest and the latest packet; None where there is none."""
+        files = [*self.files.values(), *(() if self._forgotten is None else (self._forgotten,))]
+        return (min(file.first_ns for file in files), max(file.last_ns for file in files)) if files else None
+
+    def forget(self, name: str) -> None:
+        """Keep no more of a file than when its packets were captured: one of many that follow one another."""
+        file = self.files.pop(name, None)
+        if file is None:
+            return
+        if self._forgotten is None:
+            self._forgotten = FileCount(file.first_ns)
+        span = self._forgotten
+        span.first_ns, span.last_ns = min(span.first_ns, file.first_ns), max(span.last_ns, file.last_ns)
+        self._interface = None
+        for interface in [each for each in self.interfaces if each.capture == name]:
+            del self.interfaces[interface]
+
+    def _of(self, interface: Interface, time_ns: int) -> tuple[FileCount, InterfaceCount]:
+        file = self.files.get(interface.capture)
+        if file is None:
+            file = self.files[interface.capture] = FileCount(time_ns)
+        count = self.interfaces.get(interface) or InterfaceCount()
+        if len(self.interfaces) < self._most:
+            self.interfaces[interface] = count
+        return file, count
+
+    def _went_back(self, file: FileCount, time_ns: int) -> None:
+        file.backward += 1
+        file.furthest_back_ns = max(file.furthest_back_ns, file.last_ns - time_ns)
+        file.first_ns = min(file.first_ns, time_ns)

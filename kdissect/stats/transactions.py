@@ -1,0 +1,705 @@
+"""Facts -> producers with a producer id: transactions, fencing, markers, and gaps in their sequence numbers.
+
+A producer talks to its coordinator over one connection and writes over others, and the coordinator's markers
+come over a third kind. So events are kept, ``summary_transaction_events`` of each transactional id, and put
+in order at the end; past that number the older half becomes part of the story (below) at
+once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from kdissect.kafka.codes import error_name
+from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
+from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.rows import NAMES, moment, ranked
+from kdissect.stats.sequences import Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kdissect.exchanges.touched import Touched
+    from kdissect.limits import Limits
+    from kdissect.model import Body
+    from kdissect.stats.facts import Facts
+
+
+Name = tuple[str | None, int]
+"""A transactional id and -1; None and a producer id where there is none, or none is known yet."""
+
+
+class Transactions:
+    """Producers, and what they wrote to each partition."""
+
+    def __init__(self, limits: Limits) -> None:
+        rows = limits.summary_rows
+        make = partial(Producer, limits.summary_transaction_events)
+        self.producers: Bounded[Name, Producer] = Bounded(rows, make)
+        self.sequences: Bounded[tuple[int, str, int], Sequence] = Bounded(rows, Sequence)
+        self._names: dict[int, str] = {}  # producer id -> transactional id
+        self._most = rows
+        self._last_ns = 0
+
+    def feed(self, facts: Facts) -> None:
+        """Take an exchange."""
+        self._last_ns = max(self._last_ns, facts.exchange.time_ns)
+        if facts.api == "Fetch":
+            self._fetched(facts)
+        elif facts.exchange.request is not None and (take := self._takers.get(facts.api)) is not None:
+            take(self, facts, facts.exchange.request)
+
+    def merge(self, other: Transactions) -> None:
+        """Take in what was seen on other connections."""
+        self.producers.merge(other.producers)
+        self.sequences.merge(other.sequences)
+        for producer_id, name in other._names.items():
+            self._learn(producer_id, name)
+        self._last_ns = max(self._last_ns, other._last_ns)
+
+    def rows(self) -> TransactionsPart:
+        """Tell it all."""
+        return part(self._united(), dict(self.sequences), self._names, self._last_ns)
+
+    def folded(self) -> dict[str, int]:
+        """Produced batches that no row was left for."""
+        other = self.producers.other
+        return {"transactions": other.batches} if other is not None and other.batches else {}
+
+    def _united(self) -> dict[Name, Producer]:
+        """Producers by name, where what was known of a producer id alone belongs to a name by now."""
+        united: dict[Name, Producer] = dict(self.producers)
+        for name in [name for name in united if name[1] in self._names]:
+            known = self._names[name[1]], -1
+            nameless = deepcopy(united.pop(name))
+            if known in united:
+                nameless.merge(united[known])
+            united[known] = nameless
+        return united
+
+    def _learn(self, producer_id: int, transactional_id: str) -> None:
+        if producer_id >= 0 and (producer_id in self._names or len(self._names) < self._most):
+            self._names[producer_id] = transactional_id
+
+    def _producer(self, transactional_id: str | None, producer_id: int) -> Producer:
+        if transactional_id:
+            self._learn(producer_id, transactional_id)
+            return self.producers[transactional_id, -1]
+        known = self._names.get(producer_id)
+        return self.producers[None, producer_id] if known is None else self.producers[known, -1]
+
+    def _note(
+        self,
+        facts: Facts,
+        kind: int,
+        name: str | None,
+        asked: Body,
+        error: str | None,
+        **more: Any,
+    ) -> Producer:
+        """Keep what a producer asked for."""
+        producer_id, epoch = asked["producer_id"], asked["producer_epoch"]
+        producer = self._producer(name, producer_id)
+        producer.see(facts)
+        producer.has(producer_id, epoch)
+        producer.fenced += error in FENCED
+        producer.add(_event(facts, kind, producer_id, epoch, error, **more))
+        return producer
+
+    def _init(self, facts: Facts, request: Body) -> None:
+        response, error = facts.exchange.response, next(iter(facts.errors), None)
+        name = request.get("transactional_id")
+        if error is not None:
+            if error in FENCED and "producer_id" in request:
+                self._note(facts, INIT, name, request, error)
+            return
+        if response is None or "producer_epoch" not in response:
+            return
+        timeout_ms = request.get("transaction_timeout_ms", 0)
+        self._note(facts, INIT, name, response, None, timeout_ms=timeout_ms).inits += 1
+
+    def _add_partitions(self, facts: Facts, request: Body) -> None:
+        if "v3_and_below_producer_epoch" in request:
+            asked = {
+                name.removeprefix("v3_and_below_"): value
+                for name, value in request.items()
+                if name.startswith("v3_and_below_")
+            }
+            self._add_to(facts, asked, next(iter(facts.errors), None))
+        results = {
+            each.get("transactional_id"): each
+            for each in (facts.exchange.response or {}).get("results_by_transaction") or ()
+        }
+        for asked in request.get("transactions") or ():
+            if asked.get("verify_only") is False:  # a broker, for what a client wrote (KIP-890)
+                error = _first_error(results.get(asked["transactional_id"], {}))
+                self._add_to(facts, asked, error, is_broker=True)
+
+    def _add_to(self, facts: Facts, asked: Body, error: str | None, *, is_broker: bool = False) -> None:
+        partitions = tuple(
+            (topic["name"], partition)
+            for topic in asked.get("topics") or ()
+            for partition in topic.get("partitions") or ()
+        )
+        name, producer_id = asked["transactional_id"], asked["producer_id"]
+        if not is_broker:
+            self._note(facts, ADD, name, asked, error, partitions=partitions)
+        elif error is None:
+            event = _event(facts, ADD, producer_id, asked["producer_epoch"], None, partitions=partitions)
+            self._producer(name, producer_id).add(event)
+
+    def _add_offsets(self, facts: Facts, request: Body) -> None:
+        if "producer_epoch" in request:
+            self._note(facts, ADD, request["transactional_id"], request, next(iter(facts.errors), None))
+
+    def _commit_offsets(self, facts: Facts, request: Body) -> None:
+        if "producer_epoch" in request:
+            error, partitions = next(iter(facts.errors), None), _places(facts.touched)
+            name = request["transactional_id"]
+            self._note(facts, OFFSETS, name, request, error, partitions=partitions)
+
+    def _end(self, facts: Facts, request: Body) -> None:
+        if "committed" not in request:
+            return
+        error, commits = next(iter(facts.errors), None), request["committed"]
+        producer = self._note(facts, END, request["transactional_id"], request, error, commits=commits)
+        response = facts.exchange.response
+        if error is None and response is not None and "producer_epoch" in response:
+            producer.has(response["producer_id"], response["producer_epoch"])
+            self._learn(response["producer_id"], request["transactional_id"])
+
+    def _produce(self, facts: Facts, request: Body) -> None:
+        name = request.get("transactional_id")
+        written: dict[tuple[int, int], list[tuple[Touched, Body]]] = {}
+        for each in facts.touched:
+            for batch in each.produced.batches() if each.produced is not None else ():
+                if batch.get("producer_id", -1) >= 0:
+                    key = batch["producer_id"], batch["producer_epoch"]
+                    written.setdefault(key, []).append((each, batch))
+        for (producer_id, epoch), batches in written.items():
+            producer = self._producer(name, producer_id)
+            producer.see(facts)
+            producer.has(producer_id, epoch)
+            producer.batches += len(batches)
+            records = sum(max(0, batch["records_count"]) for _, batch in batches)
+            producer.records += records
+            for each, batch in batches:
+                self._number(facts, each, batch)
+            errors = [error_name(each.error) for each, _ in batches if each.error]
+            fenced = next((error for error in errors if error in FENCED), None)
+            producer.fenced += fenced is not None
+            if name or fenced:
+                error = fenced or (errors[0] if len(errors) == len(batches) else None)
+                places = _places(each for each, _ in batches)
+                producer.add(
+                    _event(facts, WRITE, producer_id, epoch, error, partitions=places, records=records)
+                )
+
+    def _number(self, facts: Facts, each: Touched, batch: Body) -> None:
+        if batch["base_sequence"] >= 0 and batch["records_count"] > 0:
+            self.sequences[batch["producer_id"], each.topic, each.partition].add(
+                batch["producer_epoch"],
+                batch["base_sequence"],
+                batch["records_count"],
+                facts.exchange.time_ns,
+                facts.id,
+                error_name(each.error) if each.error else None,
+            )
+
+    def _write_markers(self, facts: Facts, request: Body) -> None:
+        for asked in request.get("markers") or ():
+            if "transaction_result" not in asked:
+                continue
+            places = tuple(
+                (topic["name"], partition)
+                for topic in asked.get("topics") or ()
+                for partition in topic.get("partition_indexes") or ()
+            )
+            commits, producer_id = asked["transaction_result"], asked["producer_id"]
+            producer = self._producer(None, producer_id)
+            producer.markers[commits] += len(places)
+            epoch = asked["producer_epoch"]
+            producer.add(_event(facts, MARKER, producer_id, epoch, None, partitions=places, commits=commits))
+
+    def _fetched(self, facts: Facts) -> None:
+        for each in facts.touched:
+            for batch in each.fetched.batches() if each.fetched is not None else ():
+                if batch.get("control") and batch["producer_id"] >= 0:
+                    self._producer(None, batch["producer_id"]).control_batches += 1
+
+    _takers: ClassVar[dict[str, Callable[[Transactions, Facts, Body], None]]] = {
+        "InitProducerId": _init,
+        "AddPartitionsToTxn": _add_partitions,
+        "AddOffsetsToTxn": _add_offsets,
+        "TxnOffsetCommit": _commit_offsets,
+        "EndTxn": _end,
+        "Produce": _produce,
+        "WriteTxnMarkers": _write_markers,
+    }
+
+
+def _event(facts: Facts, kind: int, producer_id: int, epoch: int, error: str | None, **more: Any) -> Event:
+    exchange = facts.exchange
+    response, time_ns = exchange.response_frame, exchange.time_ns
+    return Event(
+        time_ns,
+        facts.id,
+        kind,
+        facts.api,
+        facts.client,
+        exchange.connection.client.ip,
+        producer_id,
+        epoch,
+        error,
+        done_ns=time_ns if response is None else max(time_ns, response.start_ns),
+        **more,
+    )
+
+
+def _places(touched: Iterator[Touched] | list[Touched]) -> tuple[tuple[str, int], ...]:
+    return tuple(dict.fromkeys((each.topic, each.partition) for each in touched))
+
+
+def _first_error(result: Body) -> str | None:
+    codes = (
+        partition.get("partition_error_code", 0)
+        for topic in result.get("topic_results") or ()
+        for partition in topic.get("results_by_partition") or ()
+    )
+    return next((error_name(code) for code in codes if code), None)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Producers and sequences -> the rows of the document. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+def part(
+    producers: Mapping[Name, Producer],
+    sequences: Mapping[tuple[int, str, int], Sequence],
+    names: Mapping[int, str],
+    last_ns: int,
+) -> TransactionsPart:
+    """Tell it all.
+
+    Args:
+        producers: by transactional id, or by producer id where there is none.
+        sequences: by producer id and partition.
+        names: producer id -> transactional id.
+        last_ns: when the capture ends.
+    """
+    stories = {name: producer.told() for name, producer in producers.items()}
+    transactions = [
+        _transaction(name[0] or "", each, last_ns)
+        for name, story in stories.items()
+        for each in (*story.over, *([story.open] if story.open else ()))
+    ]
+    transactions.sort(
+        key=lambda row: (OUTCOMES.index(row.outcome), -row.open_us, row.begin, row.transactional_id)
+    )
+    fenced = [row for name, story in stories.items() for row in _fenced(name[0], story)]
+    fenced.sort(key=lambda row: (row.first, row.example, row.api))
+    numbered = [_sequence(*key, names.get(key[0]), each) for key, each in sequences.items()]
+    numbered.sort(key=lambda row: (-row.missing, -row.repeated, row.producer_id, row.topic, row.partition))
+    of_name: dict[Name, list[SequenceRow]] = {}
+    for row in numbered:
+        known = row.transactional_id
+        of_name.setdefault((None, row.producer_id) if known is None else (known, -1), []).append(row)
+    rows = [
+        _producer(name, each, stories[name], of_name.get(name, []), last_ns)
+        for name, each in producers.items()
+    ]
+    rows.sort(key=lambda row: (row.transactional_id is None, row.transactional_id or "", row.producer_ids))
+    return TransactionsPart(
+        producers=rows,
+        transactions=transactions,
+        transactions_left_out=sum(story.unlisted for story in stories.values()),
+        fenced=fenced,
+        sequences=numbered,
+    )
+
+
+def _producer(
+    name: Name, producer: Producer, story: Story, sequences: list[SequenceRow], last_ns: int
+) -> ProducerRow:
+    transactions = [*story.over, *([story.open] if story.open else ())]
+    ids = sorted(producer.epochs)
+    return ProducerRow(
+        transactional_id=name[0],
+        producer_ids=ids or [name[1]],
+        epoch=producer.epochs[ids[-1]] if ids else None,
+        clients=producer.clients.first(NAMES),
+        addresses=producer.addresses.first(NAMES),
+        inits=producer.inits,
+        begun=story.outcomes.total() + (story.open is not None),
+        committed=story.outcomes[COMMITTED],
+        aborted=story.outcomes[ABORTED],
+        superseded=story.outcomes[SUPERSEDED],
+        timed_out=story.outcomes[TIMED_OUT],
+        open=int(story.open is not None),
+        longest_us=max((each.open_ns(last_ns) // 1000 for each in transactions), default=None),
+        fenced=producer.fenced,
+        batches=producer.batches,
+        records=producer.records,
+        missing=sum(row.missing for row in sequences),
+        repeated=sum(row.repeated for row in sequences),
+        commit_markers=producer.markers[True],
+        abort_markers=producer.markers[False],
+        control_batches=producer.control_batches,
+        first=None if producer.first_ns is None else moment(producer.first_ns),
+        last=None if producer.last_ns is None else moment(producer.last_ns),
+    )
+
+
+def _transaction(transactional_id: str, each: Transaction, last_ns: int) -> TransactionRow:
+    return TransactionRow(
+        transactional_id=transactional_id,
+        producer_id=each.producer_id,
+        epoch=each.epoch,
+        outcome=each.outcome,
+        begin=moment(each.begin_ns),
+        end=None if each.end_ns is None else moment(each.end_ns),
+        open_us=each.open_ns(last_ns) // 1000,
+        marked=None if each.marked_ns is None else moment(each.marked_ns),
+        is_whole=each.is_whole,
+        partitions=len(each.partitions),
+        records=each.records,
+        offsets=each.offsets,
+        example=each.exchange,
+    )
+
+
+def _fenced(transactional_id: str | None, story: Story) -> Iterator[FencedRow]:
+    for fence, each in story.fenced.items():
+        by = each.by
+        yield FencedRow(
+            transactional_id=transactional_id,
+            **fence._asdict(),
+            by_client=None if by is None else by.client,
+            by_address=None if by is None else by.address,
+            by_example=None if by is None else by.exchange,
+            count=each.count,
+            first=moment(each.first_ns),
+            last=moment(each.last_ns),
+            example=each.exchange,
+        )
+
+
+def _sequence(
+    producer_id: int, topic: str, partition: int, transactional_id: str | None, each: Sequence
+) -> SequenceRow:
+    return SequenceRow(
+        producer_id=producer_id,
+        transactional_id=transactional_id,
+        topic=topic,
+        partition=partition,
+        epochs=each.epochs,
+        batches=each.batches,
+        records=each.records,
+        holes=each.holes,
+        missing=each.missing,
+        repeated=each.repeated,
+        errors=ranked(each.errors),
+        first=moment(each.first_ns),
+        last=moment(each.last_ns),
+        example=each.example,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Events of a transactional id, in order of time -> its transactions, and who was fenced.
+#
+#     InitProducerId                          a producer id and epoch; what was open is aborted
+#     AddPartitionsToTxn, AddOffsetsToTxn     the first one begins a transaction,
+#     Produce, TxnOffsetCommit                    in version 2 of transactions (KIP-890) one of these does
+#     EndTxn                                  commit or abort
+#     WriteTxnMarkers                         the coordinator's: an abort that nobody asked for is a timeout
+#
+# Holds the open transaction, and ``_LISTED`` of those that are over.
+# ------------------------------------------------------------------------------------------------------------
+
+
+INIT, ADD, WRITE, OFFSETS, END, MARKER = range(6)
+
+OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED = "open", "timed_out", "superseded", "aborted", "committed"
+OUTCOMES = (OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED)
+
+FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_TIMEOUT_MS = 60_000  # transaction.timeout.ms by default, where no InitProducerId was captured
+_MS_NS = 1_000_000
+_LISTED = 100
+_PARTITIONS = 1000  # of a transaction, told apart
+_FENCED_ROWS = 50
+
+
+class Event(NamedTuple):
+    """What a producer asked for, or its coordinator, as they stand in order.
+
+    Attributes:
+        time_ns: last byte of the request; ``done_ns`` first byte of the answer.
+        kind: INIT ... MARKER.
+        commits: of END and MARKER.
+        timeout_ms: of INIT.
+    """
+
+    time_ns: int
+    exchange: str
+    kind: int
+    api: str
+    client: str
+    address: str
+    producer_id: int
+    epoch: int
+    error: str | None
+    done_ns: int
+    partitions: tuple[tuple[str, int], ...] = ()
+    records: int = 0
+    commits: bool = False
+    timeout_ms: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction; open while ``end_ns`` is None."""
+
+    producer_id: int
+    epoch: int
+    begin_ns: int
+    exchange: str
+    is_whole: bool
+    outcome: str = OPEN
+    end_ns: int | None = None
+    marked_ns: int | None = None
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    records: int = 0
+    offsets: int = 0
+
+    def open_ns(self, last_ns: int) -> int:
+        """For how long it was open, if the capture ends then."""
+        return max(0, (last_ns if self.end_ns is None else self.end_ns) - self.begin_ns)
+
+
+class Fence(NamedTuple):
+    """Whom the broker told that its epoch is over."""
+
+    producer_id: int
+    epoch: int
+    error: str
+    api: str
+    client: str
+    address: str
+
+
+@dataclass(slots=True)
+class Fenced:
+    """How often, and because of whom."""
+
+    count: int
+    first_ns: int
+    last_ns: int
+    exchange: str
+    by: Event | None
+
+
+class Story:
+    """What became of a transactional id so far. Events are taken in order of time."""
+
+    __slots__ = ("_holder", "_is_known", "_last", "fenced", "open", "outcomes", "over", "unlisted")
+
+    def __init__(self) -> None:
+        self.open: Transaction | None = None
+        self.over: list[Transaction] = []
+        self.outcomes: Counter[str] = Counter()
+        self.unlisted = 0
+        self.fenced: dict[Fence, Fenced] = {}
+        self._holder: Event | None = None  # the last InitProducerId that succeeded
+        self._last: Transaction | None = None
+        self._is_known = False  # whether the id had no open transaction before the next event
+
+    def take(self, event: Event) -> None:
+        """Go on with the next event."""
+        if event.kind == MARKER:
+            self._mark(event)
+        elif event.error in FENCED:
+            self._fence(event, event.error or "")
+        elif event.error is not None:
+            return
+        elif event.kind == INIT:
+            self._close(SUPERSEDED, event.time_ns)
+            self._holder, self._is_known = event, True
+        elif event.kind == END:
+            if self.open is None and not self._is_known:
+                self._begin(event)
+            self._close(COMMITTED if event.commits else ABORTED, event.done_ns)
+        else:
+            self._go_on(event)
+
+    def merge(self, other: Story) -> None:
+        """Take in a story of other connections: as good as that can be, once events were added up."""
+        self.over += other.over
+        self.outcomes += other.outcomes
+        self.unlisted += other.unlisted
+        self.open = self.open or other.open
+        self._holder = self._holder or other._holder
+        self._is_known = self._is_known or other._is_known
+        for fence, fenced in other.fenced.items():
+            self._count(fence, fenced)
+        self._trim()
+
+    def _begin(self, event: Event) -> None:
+        self.open = Transaction(
+            event.producer_id, event.epoch, event.time_ns, event.exchange, is_whole=self._is_known
+        )
+
+    def _go_on(self, event: Event) -> None:
+        if self.open is None:
+            self._begin(event)
+        transaction = self.open
+        assert transaction is not None
+        if event.kind == OFFSETS:
+            transaction.offsets += len(event.partitions)
+        elif len(transaction.partitions) < _PARTITIONS:
+            transaction.partitions.update(event.partitions)
+        transaction.records += event.records
+
+    def _close(self, outcome: str, end_ns: int) -> None:
+        self._is_known = True
+        transaction, self.open = self.open, None
+        if transaction is None:
+            return
+        transaction.outcome, transaction.end_ns = outcome, end_ns
+        self.outcomes[outcome] += 1
+        self._last = transaction
+        self.over.append(transaction)
+        if len(self.over) > 2 * _LISTED:
+            self._trim()
+
+    def _mark(self, event: Event) -> None:
+        """Markers belong to the last transaction that ended, unless the open one is past its time."""
+        timeout_ms = self._holder.timeout_ms if self._holder is not None else _TIMEOUT_MS
+        if (
+            self.open is not None
+            and not event.commits
+            and event.time_ns - self.open.begin_ns >= timeout_ms * _MS_NS
+        ):
+            self._close(TIMED_OUT, event.time_ns)
+        last = self._last
+        if last is not None and last.marked_ns is None and event.commits == (last.outcome == COMMITTED):
+            last.marked_ns = event.time_ns
+
+    def _fence(self, event: Event, error: str) -> None:
+        holder = self._holder
+        is_other = holder is not None and (
+            (holder.client, holder.address) != (event.client, event.address) or holder.epoch > event.epoch
+        )
+        fence = Fence(event.producer_id, event.epoch, error, event.api, event.client, event.address)
+        self._count(
+            fence, Fenced(1, event.time_ns, event.time_ns, event.exchange, holder if is_other else None)
+        )
+
+    def _count(self, fence: Fence, more: Fenced) -> None:
+        known = self.fenced.get(fence)
+        if known is None:
+            if len(self.fenced) < _FENCED_ROWS:
+                self.fenced[fence] = more
+            return
+        if more.first_ns < known.first_ns:
+            known.first_ns, known.exchange = more.first_ns, more.exchange
+        known.last_ns = max(known.last_ns, more.last_ns)
+        known.count += more.count
+        known.by = known.by or more.by
+
+    def _trim(self) -> None:
+        self.over.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.begin_ns))
+        self.unlisted += len(self.over[_LISTED:])
+        del self.over[_LISTED:]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Events of a producer -> the producer: who it is, what it wrote in all, and its story.
+#
+# Holds so many events; past that number the older half becomes part of the story at once.
+# ------------------------------------------------------------------------------------------------------------
+
+
+IDS = 20
+"""Producer ids that are remembered of one transactional id; it has more if its coordinator runs out of
+epochs."""
+
+_IN_ORDER = itemgetter(0, 1, 2)  # time, exchange, kind
+
+
+class Producer:
+    """A transactional id, or a producer id without one."""
+
+    __slots__ = (
+        *("addresses", "batches", "clients", "control_batches", "epochs", "events", "fenced", "first_ns"),
+        *("_most", "inits", "last_ns", "markers", "records", "story"),
+    )
+
+    def __init__(self, most: int) -> None:
+        self.events: list[Event] = []
+        self.story = Story()
+        self.clients = Distinct()
+        self.addresses = Distinct()
+        self.epochs: dict[int, int] = {}  # producer id -> highest epoch
+        self.inits = self.fenced = self.batches = self.records = self.control_batches = 0
+        self.markers: Counter[bool] = Counter()
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self._most = most
+
+    def see(self, facts: Facts) -> None:
+        """Note who it is, and when."""
+        self.clients.add(facts.client)
+        self.addresses.add(facts.exchange.connection.client.ip)
+        self._span(facts.exchange.time_ns, facts.exchange.time_ns)
+
+    def has(self, producer_id: int, epoch: int) -> None:
+        """Note an id and epoch of it."""
+        if producer_id >= 0 and (producer_id in self.epochs or len(self.epochs) < IDS):
+            self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        self.events.append(event)
+        if len(self.events) > self._most:
+            self.events.sort(key=_IN_ORDER)
+            older = len(self.events) // 2
+            for each in self.events[:older]:
+                self.story.take(each)
+            del self.events[:older]
+
+    def merge(self, other: Producer) -> None:
+        """Take in what was seen on other connections."""
+        self.story.merge(other.story)
+        for event in other.events:
+            self.add(event)
+        self.clients.merge(other.clients)
+        self.addresses.merge(other.addresses)
+        for producer_id, epoch in other.epochs.items():
+            self.has(producer_id, epoch)
+        self.inits += other.inits
+        self.fenced += other.fenced
+        self.batches += other.batches
+        self.records += other.records
+        self.control_batches += other.control_batches
+        self.markers += other.markers
+        if other.first_ns is not None and other.last_ns is not None:
+            self._span(other.first_ns, other.last_ns)
+
+    def told(self) -> Story:
+        """The whole story, up to now."""
+        story = deepcopy(self.story)
+        for event in sorted(self.events, key=_IN_ORDER):
+            story.take(event)
+        return story
+
+    def _span(self, first_ns: int, last_ns: int) -> None:
+        self.first_ns = first_ns if self.first_ns is None else min(self.first_ns, first_ns)
+        self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)

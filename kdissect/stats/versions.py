@@ -1,0 +1,137 @@
+"""Facts -> which client speaks which version of which api, and what of that a newer Kafka refuses.
+
+Kafka 4.0 dropped what clients older than 2.1 speak (KIP-896). Which versions those are is read from
+kafka/apis.tsv, never from what a broker offers: 4.0 offers Produce 0 to 2 and refuses them (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.kafka import apis
+from kdissect.stats import releases
+from kdissect.stats.cluster import Cluster
+from kdissect.stats.document import OfferRow, UsedRow, VersionsPart
+from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.rows import NAMES, moment
+from kdissect.stats.traffic import Failures
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+
+
+class Usage(NamedTuple):
+    """A version that somebody uses."""
+
+    client: str
+    software: str | None
+    api_key: int
+    version: int
+
+
+class Uses(Failures):
+    """How often, and where from."""
+
+    __slots__ = ("addresses",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses = Distinct()
+
+    def merge(self, other: Failures) -> None:
+        """Add another row's counts."""
+        super().merge(other)
+        assert isinstance(other, Uses)
+        self.addresses.merge(other.addresses)
+
+
+class Versions:
+    """What is used and what is offered."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._uses: Bounded[Usage, Uses] = Bounded(limits.summary_rows, Uses)
+        self._by_broker: dict[str, set[tuple[int, int]]] = {}
+        self._cluster = Cluster(limits)
+        self._most = limits.summary_rows
+
+    def feed(self, facts: Facts) -> None:
+        """Take an exchange."""
+        exchange = facts.exchange
+        self._cluster.feed(facts)
+        if exchange.api_key is None or exchange.api_version is None or exchange.request_frame is None:
+            return
+        name = exchange.client_software_name
+        software = None if not name else f"{name} {exchange.client_software_version or ''}".rstrip()
+        uses = self._uses[Usage(facts.client, software, exchange.api_key, exchange.api_version)]
+        uses.add(exchange.time_ns, facts.id)
+        uses.addresses.add(exchange.connection.client.ip)
+        if facts.broker in self._by_broker or len(self._by_broker) < self._most:
+            used = self._by_broker.setdefault(facts.broker, set())
+            if len(used) < self._most:
+                used.add((exchange.api_key, exchange.api_version))
+
+    def merge(self, other: Versions) -> None:
+        """Take in what was used and offered on other connections."""
+        self._uses.merge(other._uses)
+        self._cluster.merge(other._cluster)
+        for broker, used in other._by_broker.items():
+            if broker in self._by_broker or len(self._by_broker) < self._most:
+                self._by_broker.setdefault(broker, set()).update(used)
+
+    def rows(self) -> VersionsPart:
+        """What breaks first, then by client."""
+        used = [self._used(usage, uses) for usage, uses in self._uses.items()]
+        used.sort(
+            key=lambda row: (row.removed is None, row.client, row.software or "", row.api_key, row.version)
+        )
+        offered = [row for broker in sorted(self._cluster.offers) for row in self._offered(broker)]
+        refused = sum(1 for row in used if row.removed is not None)
+        return VersionsPart(refused=refused, used=used, offered=offered)
+
+    def folded(self) -> dict[str, int]:
+        """Requests that no row was left for."""
+        return {} if self._uses.other is None else {"versions": self._uses.other.count}
+
+    def _used(self, usage: Usage, uses: Uses) -> UsedRow:
+        api = apis.by_key(usage.api_key)
+        return UsedRow(
+            client=usage.client,
+            software=usage.software,
+            addresses=uses.addresses.first(NAMES),
+            api=_name(usage.api_key),
+            api_key=usage.api_key,
+            version=usage.version,
+            since=None if api is None else api.introduced.get(usage.version),
+            removed=releases.removed_in(usage.api_key, usage.version),
+            count=uses.count,
+            first=moment(uses.first_ns),
+            last=moment(uses.last_ns),
+            example=uses.example,
+        )
+
+    def _offered(self, broker: str) -> list[OfferRow]:
+        offers = self._cluster.offers[broker]
+        release = releases.guess(offers)
+        used = self._by_broker.get(broker, set())
+        return [
+            OfferRow(
+                broker=broker,
+                release=release,
+                api=_name(key),
+                api_key=key,
+                first_version=first,
+                last_version=last,
+                used=sorted(version for api_key, version in used if api_key == key),
+            )
+            for key, (first, last) in sorted(offers.items())
+        ]
+
+
+def _broken_first(row: UsedRow) -> Any:
+    return row.removed is None, row.client, row.software or "", row.api_key, row.version
+
+
+def _name(api_key: int) -> str:
+    api = apis.by_key(api_key)
+    return f"api {api_key}" if api is None else api.name

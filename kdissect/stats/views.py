@@ -1,0 +1,95 @@
+"""Summary -> the same with other tables, another order, fewer rows. Holds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from kdissect.stats.document import LoadRow, Summary, TopicRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+_TABLES = {
+    "api": "apis",
+    "client": "clients",
+    "broker": "brokers",
+    "topic": "topics",
+    "partition": "partitions",
+    "group": "groups",
+    "connection": "connections",
+}
+
+
+def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Summary:
+    """Keep one table or some parts alone, with the capture and the time series; all where none is named."""
+    if by is None and not parts:
+        return summary
+    kept = {"capture", "folded", "intervals", *parts, *([_TABLES[by]] if by else ())}
+    left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
+    return replace(summary, **left_out)
+
+
+def ordered(summary: Summary, order: str | None) -> Summary:
+    """Sort the rows of the tables that have such an order: ``count``, ``bytes``, ``latency`` ..."""
+    if order is None:
+        return summary
+    change: dict[str, Any] = {}
+    for each in fields(summary):
+        rows = getattr(summary, each.name)
+        if isinstance(rows, list) and each.name in _TABLES.values():
+            change[each.name] = sorted(rows, key=_KEYS[order])
+    return replace(summary, **change)
+
+
+def limited(summary: Summary, limit: int | None) -> Summary:
+    """Keep the first rows of each table."""
+    if limit is None:
+        return summary
+    tables = {each.name: getattr(summary, each.name) for each in fields(summary)}
+    change: dict[str, Any] = {name: rows[:limit] for name, rows in tables.items() if isinstance(rows, list)}
+    return replace(summary, **change)
+
+
+def _count(row: Any) -> Any:
+    if isinstance(row, LoadRow):
+        return -row.exchanges
+    return -(row.produced_records or 0) - (row.fetched_records or 0)
+
+
+def _bytes(row: Any) -> Any:
+    if isinstance(row, LoadRow):
+        return -row.request_bytes - row.response_bytes
+    return -row.produced_bytes - row.fetched_bytes - row.replicated_bytes
+
+
+def _latency(row: Any) -> Any:
+    if isinstance(row, LoadRow):
+        return -(row.latency_us.p99 or 0)
+    return -(row.produce_latency_us.p99 or 0) if isinstance(row, TopicRow) else 0
+
+
+def _errors(row: Any) -> Any:
+    return -row.errors if isinstance(row, LoadRow) else -sum(row.errors.values())
+
+
+def _throttle(row: Any) -> Any:
+    return -row.throttle_time_ms if isinstance(row, LoadRow) else 0
+
+
+def _name(row: Any) -> str:
+    """What the row is about: its own first field that no other row has."""
+    for name in ("api", "broker", "connection", "client", "topic", "group"):
+        if hasattr(row, name):
+            return str(getattr(row, name))
+    return ""
+
+
+_KEYS: dict[str, Callable[[Any], Any]] = {
+    "count": _count,
+    "bytes": _bytes,
+    "latency": _latency,
+    "errors": _errors,
+    "throttle": _throttle,
+    "name": _name,
+}

@@ -1,0 +1,97 @@
+"""Exchange, record -> the tables ``exchanges`` and ``records``: the columns that every command shows, and
+those that only files have. Holds nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from kdissect.exchanges.polls import is_long_poll
+from kdissect.model import Embedded
+from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, Column
+from kdissect.tables.form import Table, bounded, day, nanoseconds
+from kdissect.tables.values import json_bytes
+
+if TYPE_CHECKING:
+    from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.kafka.internal.topics import Payload
+    from kdissect.tables.columns import Getter
+
+BODIES = ("request", "response")
+
+_TIME_NS = attrgetter("time_ns")
+_CARRIED_NS = attrgetter("carried.exchange.time_ns")
+
+EXCHANGE_OWN = (
+    day(_TIME_NS),
+    nanoseconds(_TIME_NS),
+    Column(
+        "long_poll",
+        BOOLEAN,
+        is_long_poll,
+        "Whether it is a Fetch that found nothing to read until its max_wait_ms was over: its latency tells "
+        "nothing about the broker.",
+    ),
+)
+RECORD_OWN = (
+    day(_CARRIED_NS),
+    nanoseconds(_CARRIED_NS),
+    Column(
+        "timestamp_ms",
+        INT64,
+        attrgetter("timestamp_ms"),
+        "`timestamp` as it is on the wire, -1 for none: any number of 64 bits, also one that is no date.",
+        "ms since 1970",
+    ),
+)
+"""What files have beside the columns that commands show."""
+
+
+def payload(value: Payload) -> bytes | None:
+    """A record's key or value as bytes: of what was decoded its JSON, of a credential nothing."""
+    if isinstance(value, Embedded):
+        return json_bytes(value.decoded)
+    return value if isinstance(value, bytes) else None
+
+
+def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
+    """The table ``exchanges``; ``bodies`` are those that are not left null."""
+    columns = [
+        _null(column) if column.name in BODIES and column.name not in bodies else bounded(column)
+        for column in EXCHANGE
+    ]
+    return Table(
+        "exchanges",
+        "A request with its response, or what there is of the two.",
+        (*columns, *EXCHANGE_OWN),
+    )
+
+
+def records() -> Table:
+    """The table ``records``."""
+    columns = (*map(bounded, RECORD), *RECORD_OWN)
+    packed = {"key": _key, "value": _value}
+    return Table(
+        "records",
+        "A record that was produced or fetched.",
+        columns,
+        tuple(_packed(column, packed.get(column.name)) for column in columns),
+    )
+
+
+def _key(record: CarriedRecord) -> bytes | None:
+    return payload(record.key)
+
+
+def _value(record: CarriedRecord) -> bytes | None:
+    return payload(record.value)
+
+
+def _packed(column: Column, get: Getter | None) -> Column:
+    return column if get is None else replace(column, type=BINARY, get=get)
+
+
+def _null(column: Column) -> Column:
+    return replace(column, get=lambda _: None)

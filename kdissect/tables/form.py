@@ -1,0 +1,103 @@
+"""What a table of an export is, and what all of them share. Holds nothing.
+
+Every table has ``date``, the day of its rows' time in UTC, and nearly all have ``time``. ``connection`` and
+``number`` are the key that they join on. Files have types: a time that a timestamp cannot be (a damaged
+capture can claim any) is null there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kdissect.tables.columns import BY_NAME, DATE, INT64, TIMESTAMP, Column
+from kdissect.tables.values import date
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kdissect.tables.columns import Getter
+
+FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z, where the calendars of readers begin
+BEYOND_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z, where they end
+AS_IN_EXCHANGES = "As in `exchanges`."
+_MOST_INT64 = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table.
+
+    Attributes:
+        name: of its folder.
+        sentence: what a row is.
+        columns: in their order.
+        packed: the same for formats that have bytes and not only text, where that makes a difference.
+    """
+
+    name: str
+    sentence: str
+    columns: tuple[Column, ...]
+    packed: tuple[Column, ...] = ()
+
+    @property
+    def binary_columns(self) -> tuple[Column, ...]:
+        """The columns for formats that have bytes."""
+        return self.packed or self.columns
+
+
+def within(get: Getter) -> Getter:
+    """A time in nanoseconds as ``get`` reads it, None where no calendar has it."""
+
+    def bounded(row: Any) -> int | None:
+        time_ns = get(row)
+        return time_ns if time_ns is not None and FIRST_NS <= time_ns < BEYOND_NS else None
+
+    return bounded
+
+
+def int64(number: int) -> int | None:
+    """A number, None where 64 bits cannot hold it."""
+    return number if -_MOST_INT64 <= number <= _MOST_INT64 else None
+
+
+def bounded(column: Column) -> Column:
+    """A column whose times are such that files can hold them."""
+    return replace(column, get=within(column.get)) if column.type == TIMESTAMP else column
+
+
+def time_columns(get: Getter, sentence: str) -> tuple[Column, Column]:
+    """``date`` and ``time`` of a table; ``get`` reads nanoseconds or None."""
+    return (day(get), Column("time", TIMESTAMP, within(get), sentence))
+
+
+def day(get: Getter) -> Column:
+    """The column ``date``."""
+    known = within(get)
+
+    def read(row: Any) -> str | None:
+        time_ns = known(row)
+        return None if time_ns is None else date(time_ns)
+
+    return Column("date", DATE, read, "Day of the row's time in UTC: the partition column.")
+
+
+def nanoseconds(get: Callable[[Any], int]) -> Column:
+    """The column ``time_ns``."""
+    return Column(
+        "time_ns",
+        INT64,
+        lambda row: int64(get(row)),
+        "`time`, for captures that have nanoseconds.",
+        "ns since 1970",
+    )
+
+
+def of_exchange(*names: str) -> tuple[Column, ...]:
+    """Columns of the exchange that a row belongs to: its attribute ``exchange``."""
+    return tuple(_lifted(bounded(BY_NAME[name])) for name in names)
+
+
+def _lifted(column: Column) -> Column:
+    get = column.get
+    return replace(column, get=lambda row: get(row.exchange), sentence=AS_IN_EXCHANGES)

@@ -1,0 +1,371 @@
+"""Exchange, record -> one JSON object a line, in UTF-8; holds what was not written yet: 64 KiB and a line.
+
+A line ends at U+000A and nowhere else: U+2028 and the like can stand inside a string, control characters are
+escaped.
+"""
+
+from __future__ import annotations
+
+import csv
+from codecs import iterdecode
+from functools import lru_cache
+from io import StringIO
+from itertools import chain, repeat
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any
+
+from orjson import Fragment, dumps
+
+from kdissect.phrases import printable
+from kdissect.tables.columns import EXCHANGE, NO_TIMESTAMP, OBJECT, RECORD, STRING, Array, text_getter
+from kdissect.tables.values import json_bytes, json_line, spelled, timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
+    from kdissect.kafka.recordbatch import Record
+    from kdissect.model import Exchange
+    from kdissect.tables.columns import Column, Getter, Type
+
+
+_BUFFERED_BYTES = 64 * 1024
+
+
+class JsonLines:
+    """Writes exchanges, or rows of another table, keys in the order of the columns.
+
+    Args:
+        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        columns: which, in which order.
+        flush_each: write every line at once, for somebody who watches.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        columns: Sequence[Column] = EXCHANGE,
+        flush_each: bool = False,
+    ) -> None:
+        self._write = write
+        self.getters = [(column.name, text_getter(column)) for column in columns]
+        self._most_bytes = 0 if flush_each else _BUFFERED_BYTES
+        self._held = bytearray()  # a list of lines to join takes half as long again for each of them
+
+    def feed(self, row: Exchange | CarriedRecord) -> None:
+        """Write one: what the columns are of."""
+        self.add(json_line({name: get(row) for name, get in self.getters}))
+
+    def add(self, lines: bytes) -> None:
+        """Write what is a line already, or several."""
+        if len(lines) > self._most_bytes:
+            self.close()
+            self._write(lines)
+            return
+        held = self._held
+        held += lines
+        if len(held) > self._most_bytes:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is still held; the file stays open, and more may follow."""
+        if self._held:
+            held = bytes(self._held)
+            self._held.clear()
+            self._write(held)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Records -> one JSON object a line, as lines.py writes them; holds what that holds, one template, and
+# the lines of 64 records.
+#
+# Most columns of a record are the same in its whole batch. So what stands between those that differ is
+# written once for a batch, and kept as bytes; what differs is written for many records at once, column by
+# column, and all of it joined. Where headers and schemas tell nothing, as of most batches, neither is that
+# asked of each.
+# ------------------------------------------------------------------------------------------------------------
+
+
+OWN = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
+"""The columns in which all records of a batch differ."""
+
+MORE = (
+    "key_schema_id",
+    "key_schema_guid",
+    "schema_id",
+    "schema_guid",
+    "headers",
+    "trace_id",
+    "span_id",
+    "trace_format",
+)
+"""Those behind them, which say something of a record that has headers or begins with a zero byte only."""
+
+_WORTH_A_TEMPLATE = 3
+"""Records; a template takes nearly as long as two of them, written column by column."""
+
+_TOGETHER = 64
+"""Records whose lines are made together: with twice as many they do not stay in a processor's cache."""
+
+_SEAM = b"\n"
+"""Stands in no line, for in strings it is escaped."""
+
+
+class RecordLines(JsonLines):
+    """Writes records, by themselves or by the batch.
+
+    Args:
+        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        flush_each: write every line at once, for somebody who watches.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
+        super().__init__(write, columns=RECORD, flush_each=flush_each)
+        self._getters_of_more = [(name, get) for name, get in self.getters if name in MORE]
+
+    def feed_batch(self, records: OpenBatch) -> None:
+        """Write all records of a batch."""
+        if not records.are_plain or len(records) < _WORTH_A_TEMPLATE:
+            for record in records:
+                self.feed(record)
+            return
+        plainest = records.plain(0)._replace(key=None, value=None, headers=())
+        between = self._template(plainest)
+        nothing = self._more(plainest)
+        for start in range(0, len(records), _TOGETHER):
+            self.add(self._lines(records, start, between, nothing))
+
+    def _template(self, record: CarriedRecord) -> list[bytes]:
+        """What stands before, between and behind ``OWN``."""
+        seam = Fragment(_SEAM)
+        line = {name: seam if name in OWN else get(record) for name, get in self.getters}
+        return (json_bytes(line) + b"\n").split(_SEAM, len(OWN))
+
+    def _more(self, record: CarriedRecord) -> bytes:
+        return b"," + json_bytes({name: get(record) for name, get in self._getters_of_more})[1:-1]
+
+    def _lines(self, records: OpenBatch, start: int, between: Sequence[bytes], nothing: bytes) -> bytes:
+        """Those of the records from ``start`` on; ``nothing``: what most say of ``MORE``."""
+        rows = records.batch.records[start : start + _TOGETHER]
+        offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
+        append_ms = records.carried.log_append_time_ms
+        says_more = say_more(rows)
+        behind: Iterable[bytes] = repeat(between[6])
+        if any(says_more):
+            rest = between[6].removeprefix(nothing)
+            behind = [
+                (self._more(records.plain(place)) if more else nothing) + rest
+                for place, more in enumerate(says_more, start)
+            ]
+        pieces = zip(
+            repeat(between[0]),
+            dumps(offsets)[1:-1].split(b",") if records.carried.tells_offsets else repeat(b"null"),
+            repeat(between[1]),
+            map(_time, times_ms) if append_ms is None else repeat(_time(append_ms)),
+            repeat(between[2]),
+            *_spelled(keys, between[3]),
+            repeat(between[4]),
+            *_spelled(values, between[5]),
+            behind,
+        )  # fmt: skip
+        return b"".join(chain.from_iterable(pieces))
+
+
+def say_more(records: Sequence[Record]) -> list[bool]:
+    """Of each whether ``MORE`` can say something of it."""
+    return [
+        bool(headers or (key and not key[0]) or (value and not value[0]))
+        for _, _, key, value, headers in records
+    ]
+
+
+def _spelled(payloads: Sequence[bytes | None], between: bytes) -> tuple[Iterable[bytes], Iterable[bytes]]:
+    """The text of each, and what follows: the encoding, as ``values.spelled`` tells it."""
+    try:
+        return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
+    except (TypeError, UnicodeDecodeError):  # one is null, or no text
+        texts, encodings = zip(*map(spelled, payloads), strict=True)
+        return map(dumps, texts), [between + dumps(encoding) for encoding in encodings]
+
+
+@lru_cache(1000)  # those of a second
+def _time(time_ms: int | None) -> bytes:
+    if time_ms is None or time_ms == NO_TIMESTAMP:
+        return b"null"
+    return b'"%b"' % timestamp(time_ms * 1_000_000).encode()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Batch of records -> the values of a table's columns, column by column. Holds nothing; what it makes is as
+# large as the batch.
+#
+# Most columns are the same in a whole batch: these are read once.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_OWN = frozenset((*OWN, "timestamp_ms"))  # which only files have
+
+
+class RecordValues:
+    """Reads them.
+
+    Args:
+        getters: how to read each column of a record, by its name.
+    """
+
+    def __init__(self, getters: Iterable[tuple[str, Getter]]) -> None:
+        self._getters = list(getters)
+
+    def of(self, records: OpenBatch) -> list[list[Any]]:
+        """Of each column its values in a batch, whose records are plain: one where it is the same in all."""
+        each = list(records)
+        plainest = each[0]._replace(key=None, value=None, headers=())
+        says_more = say_more(records.batch.records)
+        columns = []
+        for name, get in self._getters:
+            if name in _OWN:
+                values = list(map(get, each))
+            else:
+                values = [get(plainest)]
+                if name in MORE and any(says_more):
+                    nothing = values[0]
+                    values = [
+                        get(record) if more else nothing for record, more in zip(each, says_more, strict=True)
+                    ]
+            columns.append(values)
+        return columns
+
+    def rows(self, records: OpenBatch) -> Iterable[tuple[Any, ...]]:
+        """The same row by row."""
+        count = len(records)
+        return zip(
+            *(values if len(values) == count else values * count for values in self.of(records)), strict=True
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchange, record -> one line of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and
+# a line; of a line with a longer cell 64 Ki characters of that.
+#
+# RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
+# must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs
+# are JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and
+# so does whatever a terminal would obey, unless that is where the lines go.
+# ------------------------------------------------------------------------------------------------------------
+
+
+SEPARATOR = ";"
+
+_BUFFERED_CHARACTERS = 64 * 1024
+_LONG_CELL = 64 * 1024  # characters, or bytes of JSON; for these the csv module takes nine times their length
+
+
+class CsvLines:
+    """Writes exchanges, or rows of another table, columns in their order; the header line goes first, even if
+    no row follows.
+
+    Args:
+        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        columns: which, in which order.
+        flush_each: write every line at once, for somebody who watches.
+        is_terminal: escape what is not printable.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        columns: Sequence[Column] = EXCHANGE,
+        flush_each: bool = False,
+        is_terminal: bool = False,
+    ) -> None:
+        self._write = write
+        self._is_terminal = is_terminal
+        self._cells = [_cell_of(column) for column in columns]
+        self._most_characters = 0 if flush_each else _BUFFERED_CHARACTERS
+        self._text = StringIO(newline="")
+        self._csv = csv.writer(self._text)
+        self._csv.writerow([column.name for column in columns])
+
+    def feed(self, row: Exchange | CarriedRecord) -> None:
+        """Write one: what the columns are of."""
+        cells = [cell(row) for cell in self._cells]
+        if max(map(getsizeof, cells)) > _LONG_CELL:
+            self._feed_long(cells)
+            return
+        self._csv.writerow(printable_cells(cells) if self._is_terminal else cells)
+        if self._text.tell() > self._most_characters:
+            self.close()
+
+    def _feed_long(self, cells: list[Any]) -> None:
+        """The same for a row with long cells: these are written in pieces, past the csv module."""
+        self.close()
+        write = self._write
+        separator = b""
+        for cell in cells:
+            write(separator)
+            separator = b","
+            if isinstance(cell, str | bytes) and len(cell) > _LONG_CELL:
+                self._write_long(cell)
+            else:
+                self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
+                write(self._taken().removeprefix(b",").removesuffix(b"\r\n"))
+        write(b"\r\n")
+
+    def _write_long(self, cell: str | bytes) -> None:
+        pieces: Any = (cell[start : start + _LONG_CELL] for start in range(0, len(cell), _LONG_CELL))
+        if isinstance(cell, bytes):
+            quote = b'"'  # JSON of this length has quotes or commas
+            pieces = iterdecode(pieces, "utf-8")
+        else:
+            special = ',"' if self._is_terminal else ',"\r\n'  # line breaks become escapes there
+            quote = b'"' if any(character in cell for character in special) else b""
+        self._write(quote)
+        for piece in pieces:
+            shown = printable(piece) if self._is_terminal else piece
+            self._write(shown.replace('"', '""').encode())
+        self._write(quote)
+
+    def close(self) -> None:
+        """Write what is still held; the file stays open, and more may follow."""
+        if self._text.tell():
+            self._write(self._taken())
+
+    def _taken(self) -> bytes:
+        held = self._text.getvalue()
+        self._text.seek(0)
+        self._text.truncate()
+        return held.encode()
+
+
+def printable_cells(cells: Iterable[Any]) -> list[Any]:
+    """Make a row safe for a terminal: its texts are escaped, line breaks too."""
+    return [printable(cell) if isinstance(cell, str) else cell for cell in cells]
+
+
+def _cell_of(column: Column) -> Callable[[Any], Any]:
+    get = text_getter(column)
+    to_text = _text_of(column.type)
+    if to_text is None:
+        return get
+
+    def cell(row: Any) -> str | bytes | None:
+        value = get(row)
+        return None if value is None else to_text(value)
+
+    return cell
+
+
+def _text_of(kind: Type) -> Callable[[Any], str | bytes] | None:
+    """How a value of this type becomes a text, a long one in UTF-8; None where the csv module knows."""
+    if kind == Array(STRING):
+        return SEPARATOR.join
+    if kind == OBJECT or isinstance(kind, Array):
+        return _json
+    return None
+
+
+def _json(value: Any) -> str | bytes:
+    data = json_bytes(value)
+    return data if len(data) > _LONG_CELL else data.decode()

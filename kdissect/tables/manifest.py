@@ -1,0 +1,295 @@
+"""What stands beside the files of a table, in its folder ``_kdissect``: how to read them, and what they are
+of.
+
+    schema.json         a StructType of Spark
+    schema.ddl          the same as text
+    create_table.sql    a statement that makes a table of the folder
+    manifest.json       the files, whether they are all of the export, the captures and options it was made of
+
+The manifest is written before the first file, saying that the export is not complete, and again at its end.
+So a run that finds one knows what it found: an export that can be left alone, one to be made again, or
+somebody else's files. An export of what comes live can be made from no beginning again: it goes on where
+another one ended, and tells of the runs before it. Holds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect import __version__
+from kdissect.errors import OutputError
+from kdissect.files import create, make_folder, publish
+from kdissect.phrases import many
+from kdissect.tables import spark_schema
+from kdissect.tables.table_files import (
+    UNFINISHED,
+    Listing,
+    Written,
+    cannot_write,
+    number_of,
+    own_files,
+    remove_own,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from kdissect.limits import Limits
+    from kdissect.tables.columns import Column
+    from kdissect.tables.table_files import Format, TableFiles
+
+FOLDER = "_kdissect"
+SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table.sql", "manifest.json"
+
+Job = dict[str, Any]
+"""What an export is made of: captures and options, as JSON has them. Equal jobs make equal exports."""
+
+_UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
+_MOST_RUNS = 100
+_NO_MORE: Mapping[str, Any] = {}
+_OLDER = ("files", "rows", "bytes")
+_ELSEWHERE = "name a new folder"
+_OF_RUN = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
+
+
+class Earlier(NamedTuple):
+    """What runs before have left.
+
+    Attributes:
+        runs: what their manifests told, by table; the latest last.
+        files: of theirs, in all tables.
+        removed: files that were not finished, because a run was killed.
+    """
+
+    runs: dict[str, list[dict[str, Any]]]
+    files: int
+    removed: int
+
+
+def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
+    """The tables that are still to be written to a folder; what is left of them from before is removed.
+
+    Args:
+        folder: may hold an export, or not exist.
+        tables: which are wanted.
+        job: what the export is to be made of.
+        overwrite: remove a whole export of another job, tables included that are not wanted now.
+
+    Raises:
+        OutputError: there is something that must not be removed.
+    """
+    wanted = list(tables)
+    found = _found(folder)
+    if not overwrite:
+        for name, manifest in found.items():
+            # What came through a pipe cannot be told from what comes now.
+            if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
+                told = (
+                    f"{folder / name} holds {_of_what(manifest)}, made of other captures or by other options"
+                )
+                raise OutputError(f"{told}; {_ELSEWHERE}, or --overwrite removes it")
+    done = {name for name, manifest in found.items() if manifest["complete"] and not overwrite}
+    try:
+        for name in wanted:
+            if name not in found and _has_files(folder / name):
+                raise OutputError(f"{folder / name} is not empty, and holds no export; {_ELSEWHERE}")
+        for name in found.keys() - done:
+            if overwrite or name in wanted:
+                _remove(folder / name)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return [name for name in wanted if name not in done]
+
+
+def going_on(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
+    """Let tables go on behind what runs before have left of them. What these did not finish is removed.
+
+    Args:
+        folder: may hold an export of what came live, or not exist.
+        tables: which are wanted.
+        form: of the files.
+        limits: bounds.
+
+    Raises:
+        OutputError: nothing can be added to what there is.
+    """
+    found = _found(folder)
+    for name, manifest in found.items():
+        if "runs" not in manifest:
+            raise OutputError(
+                f"{folder / name} holds {_of_what(manifest)}, which is no live one; {_ELSEWHERE}"
+            )
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
+    removed = 0
+    for name, files in tables.items():
+        path = folder / name
+        try:
+            if name in found:
+                _check_alike(path, found[name], files, form)
+            elif _has_files(path):
+                raise OutputError(f"{path} is not empty, and holds no export; {_ELSEWHERE}")
+        except OSError as error:
+            raise cannot_write(path, error) from None
+    for name in tables.keys() & found.keys():
+        manifest = found[name]
+        removed += _go_on(folder / name, manifest, tables[name], limits)
+        run = {key: manifest[key] for key in _OF_RUN if key in manifest}
+        runs[name] = [*manifest["runs"], run][-_MOST_RUNS:]
+    return Earlier(runs, sum(len(files.files) for files in tables.values()), removed)
+
+
+def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_MORE) -> None:
+    """Write what stands beside a table's files, before any is written.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    columns = _columns(files, form)
+    absolute = folder.resolve()
+    texts = {
+        SCHEMA: json.dumps(spark_schema.struct_type(columns), indent=2) + "\n",
+        DDL: _ddl(files, form),
+        CREATE_TABLE: spark_schema.create_table(
+            files.table, columns, absolute, files.partition_by, form.using
+        ),
+    }
+    try:
+        make_folder(folder / FOLDER, files.mode, below=folder.parent)
+        write(folder, files, form, job, {"complete": False, **end})  # first: it tells whose the others are
+        for name, text in texts.items():
+            with create(folder / FOLDER / name, files.mode) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
+    """Write the manifest, in one piece.
+
+    Args:
+        folder: of the table.
+        files: of the table.
+        form: of the files.
+        job: what they are made of.
+        end: ``complete``, and what else there is to say about how it ended.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    document = {
+        "table": files.table.name,
+        "first_part": files.first,
+        **end,
+        "rows": files.files.rows,
+        "bytes": files.files.bytes,
+        "files": [file._asdict() for file in files.files],
+        "older": dict(zip(_OLDER, files.files.older, strict=True)),
+        "format": form.name,
+        "compression": form.compression,
+        "partition_by": list(files.partition_by),
+        "job": job,
+        "versions": {"kdissect": __version__, "python": platform.python_version()},
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    path = folder / FOLDER / MANIFEST
+    unfinished = path.with_name(_UNFINISHED_MANIFEST)
+    try:
+        with create(unfinished, files.mode) as file:
+            file.write(json.dumps(document, indent=2).encode() + b"\n")
+            publish(file, unfinished, path)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def _found(folder: Path) -> dict[str, Any]:
+    """The manifests of the tables in a folder, by the names of their folders."""
+    found = {}
+    try:
+        for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            if not {"job", "complete", "rows"} <= manifest.keys():
+                raise ValueError
+            found[path.parent.parent.name] = manifest
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    except (ValueError, AttributeError):
+        raise OutputError(f"{path} is no manifest of an export; {_ELSEWHERE}") from None
+    return found
+
+
+def _of_what(manifest: Mapping[str, Any]) -> str:
+    captures = [each["path"] for each in manifest["job"]["captures"]]
+    more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
+    whole = "an export" if manifest["complete"] else "an unfinished export"
+    rows = many(manifest["rows"], "row")
+    return f"{whole} of {captures[0]}{more} ({rows})"
+
+
+def _check_alike(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
+    """See whether more files can stand beside those of a table.
+
+    Raises:
+        OutputError: they would be others.
+    """
+    was = {name: manifest[name] for name in ("format", "partition_by")}
+    now = {"format": form.name, "partition_by": list(files.partition_by)}
+    if was != now:
+        divided = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
+        raise OutputError(f"{folder} holds {was['format']}{divided}; {_ELSEWHERE}, or say the same")
+    if (folder / FOLDER / DDL).read_text(encoding="utf-8") != _ddl(files, form):
+        by = manifest["versions"]["kdissect"]
+        raise OutputError(f"{folder} has other columns (written by kdissect {by}); {_ELSEWHERE}")
+
+
+def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
+    """Tell a table's files of those that are there. Some may have been finished when their writer was killed,
+    before it could list them; others were not, and are removed: how many.
+    """
+    removed = 0
+    listed = [Written(**file) for file in manifest["files"]]
+    older = tuple(manifest["older"][name] for name in _OLDER)
+    paths = {file.path for file in listed}
+    known = min((number_of(folder / path) for path in paths), default=0) if older[0] else 0
+    first = manifest["first_part"]
+    try:
+        for path in list(own_files(folder)):
+            number, name = number_of(path), path.relative_to(folder).as_posix()
+            first = max(first, number + 1)
+            if path.name.endswith(UNFINISHED):
+                path.unlink()
+                removed += 1
+            elif name not in paths and number >= known:
+                listed.append(Written(name, None, path.stat().st_size))
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    files.go_on(first, Listing(limits.export_listed, listed, older))
+    return removed
+
+
+def _columns(files: TableFiles, form: Format) -> tuple[Column, ...]:
+    return spark_schema.in_folders(form.columns(files.table), files.partition_by)
+
+
+def _ddl(files: TableFiles, form: Format) -> str:
+    return spark_schema.ddl(_columns(files, form)) + "\n"
+
+
+def _has_files(folder: Path) -> bool:
+    """Whether there are any; a manifest that was not finished is ours."""
+    if not folder.exists():
+        return False
+    there = (path for top in folder.iterdir() for path in (top, *top.rglob("*")))
+    return any(not path.is_dir() and path.name != _UNFINISHED_MANIFEST for path in there)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a table: its manifest last, so that what is left is known for what it is."""
+    remove_own(folder)
+    for name in (SCHEMA, DDL, CREATE_TABLE, _UNFINISHED_MANIFEST, MANIFEST):
+        (folder / FOLDER / name).unlink(missing_ok=True)
+    if next((folder / FOLDER).iterdir(), None) is None:
+        (folder / FOLDER).rmdir()

@@ -1,0 +1,126 @@
+"""Rows -> Parquet. A file holds the rows of the next row group: at most ``limits.export_rows``, and what the
+caller lets it hold. Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kdissect.errors import UsageError
+from kdissect.tables.columns import OBJECT, Array, Struct
+from kdissect.tables.table_files import GZ, NONE, ZST
+
+try:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from kdissect.tables.arrow import RowBatch
+except ImportError as error:
+    raise UsageError("Parquet needs pyarrow: pip install 'kdissect[parquet]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kdissect.exchanges.partition_records import OpenBatch
+    from kdissect.limits import Limits
+    from kdissect.tables.arrow import Prepared
+    from kdissect.tables.columns import Column, Type
+    from kdissect.tables.form import Table
+    from kdissect.tables.table_files import RowFile
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> None:
+        """Fail for pandas, leave others to other finders."""
+        if name == "pandas":
+            raise ImportError(name, name=name)
+
+
+# Before its first array pyarrow imports pandas, to tell a list from a series: 50 MB and a third of a second
+# for what nothing here needs. Who wants a data frame later still gets one: pyarrow tries again.
+if "pandas" not in sys.modules:
+    sys.meta_path.insert(0, _NoPandas)
+    pa.array([])
+    sys.meta_path.remove(_NoPandas)
+
+_CODECS = {NONE: "none", GZ: "gzip", ZST: "zstd"}
+
+
+class ParquetFormat:
+    """Parquet."""
+
+    name = "parquet"
+    suffix = ".parquet"
+    using = "PARQUET"
+
+    def __init__(self, compression: str, limits: Limits) -> None:
+        self.compression = compression
+        self._most_rows = limits.export_rows
+
+    def columns(self, table: Table) -> tuple[Column, ...]:
+        """The columns of a table: Parquet has bytes."""
+        return table.binary_columns
+
+    def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
+        """Begin a file."""
+        return _ParquetFile(file, columns, _CODECS[self.compression], self._most_rows)
+
+
+def _paths(name: str, kind: Type) -> list[str]:
+    """What Parquet calls the leaves of a column."""
+    if isinstance(kind, Array):
+        return _paths(f"{name}.list.element", kind.element)
+    if isinstance(kind, Struct):
+        return [path for inner, of in kind.fields for path in _paths(f"{name}.{inner}", of)]
+    return [name]
+
+
+class _ParquetFile:
+    """What writes row groups, and the rows of the next."""
+
+    def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, most_rows: int) -> None:
+        self._batch = RowBatch(columns)
+        # Of bodies nobody wants the least and the greatest, and to find them takes six copies of a large one.
+        useful = [
+            path for column in columns if column.type != OBJECT for path in _paths(column.name, column.type)
+        ]
+        self._writer = parquet.ParquetWriter(
+            file, self._batch.schema, compression=codec, write_statistics=useful
+        )
+        self._most_rows = most_rows
+
+    @property
+    def held(self) -> int:
+        """Bytes, about, that were not passed on yet."""
+        return self._batch.held
+
+    def feed(self, row: Any) -> None:
+        """Take a row."""
+        self._batch.feed(row)
+        if self._batch.rows >= self._most_rows:
+            self.flush()
+
+    def prepare(self, records: OpenBatch) -> Prepared:
+        """Make all records of a batch ready."""
+        return self._batch.prepare(records)
+
+    def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
+        """Take some of them, see ``RowFile``."""
+        stop = self._batch.feed_some(prepared, start, self._most_rows - self._batch.rows, room)
+        if self._batch.rows >= self._most_rows:
+            self.flush()
+        return stop
+
+    def flush(self) -> None:
+        """Write a row group."""
+        if self._batch.rows:
+            self._writer.write_batch(self._batch.take())
+
+    def close(self) -> None:
+        """Write the rest, and what is told at a file's end."""
+        self.flush()
+        self._writer.close()

@@ -1,0 +1,228 @@
+"""Exchange -> the rows of ``partitions``: what it does to each topic-partition. Holds nothing.
+
+The numbers are those of the two messages, as on the wire: -1 is what a client or broker wrote. Where request
+and response both have a field, the response's is shown. Of an exchange that only describes a cluster there
+are no rows.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.exchanges.content import group_id, transactional_id
+from kdissect.exchanges.polls import replica_id
+from kdissect.exchanges.touched import Touched, touched
+from kdissect.kafka.codes import error_name
+from kdissect.tables.columns import BOOLEAN, INT16, INT32, INT64, STRING, TIMESTAMP, Array, Column
+from kdissect.tables.form import Table, int64, of_exchange, time_columns, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kdissect.kafka.records import RecordData
+    from kdissect.model import Body, Exchange
+
+
+_NO_TIMESTAMP = -1
+_MS_NS = 1_000_000
+
+
+class PartitionRow(NamedTuple):
+    """A partition that an exchange touches.
+
+    Attributes:
+        group: that the messages have it under, or else the exchange's.
+        data: its records, those of the response if both messages have some; None: neither.
+        batches: headers of its batches; empty where there is no record data.
+    """
+
+    exchange: Exchange
+    touched: Touched
+    group: str | None
+    transaction: str | None
+    data: RecordData | None
+    batches: list[Body]
+
+
+def rows(exchange: Exchange) -> Iterator[PartitionRow]:
+    """The rows of an exchange, in wire order."""
+    found = touched(exchange)
+    if not found:
+        return
+    group, transaction = group_id(exchange), transactional_id(exchange)
+    for each in found:
+        data = each.fetched or each.produced
+        batches = [] if data is None else data.batches()
+        yield PartitionRow(exchange, each, each.group or group, transaction, data, batches)
+
+
+def _topic(row: PartitionRow) -> str | None:
+    topic, topic_id = row.touched.topic, row.touched.topic_id
+    return None if topic == topic_id else topic
+
+
+def _error(row: PartitionRow) -> str | None:
+    code = row.touched.error
+    return None if not code else error_name(code)
+
+
+def _compression(row: PartitionRow) -> list[str]:
+    return list(dict.fromkeys(batch["compression"] for batch in row.batches))
+
+
+def _base_offset(row: PartitionRow) -> int | None:
+    """Of what was fetched the first batch says it, of what was produced the response."""
+    if row.touched.fetched is not None:
+        first = next(iter(row.batches), {})
+        return first.get("base_offset", first.get("offset"))
+    return row.touched.value("base_offset")  # type: ignore[no-any-return]
+
+
+def _last_offset(row: PartitionRow) -> int | None:
+    """Of what was fetched the last record's, also of one that compaction has removed."""
+    if row.touched.fetched is None or not row.batches:
+        return None
+    last = row.batches[-1]
+    if "last_offset_delta" in last:
+        return int64(last["base_offset"] + last["last_offset_delta"])
+    return last.get("offset")
+
+
+def _lag(row: PartitionRow) -> int | None:
+    """How far behind the end of the partition a Fetch asked."""
+    end, asked = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
+    return None if end is None or asked is None or end < 0 or asked < 0 else max(0, end - asked)
+
+
+def _newest_ns(row: PartitionRow) -> int | None:
+    stamps: list[Any] = [
+        batch.get("max_timestamp", batch.get("timestamp", _NO_TIMESTAMP)) for batch in row.batches
+    ]
+    newest: int = max(stamps, default=_NO_TIMESTAMP)
+    return None if newest == _NO_TIMESTAMP else newest * _MS_NS
+
+
+def _said(row: PartitionRow, *names: str) -> Any:
+    """The first of these fields that the messages have."""
+    return next((value for name in names if (value := row.touched.value(name)) is not None), None)
+
+
+def _of_batch(row: PartitionRow, name: str) -> Any:
+    return next((batch[name] for batch in row.batches if name in batch), None)
+
+
+def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
+    """A number of the messages; ``fields``: how it is called there, if not as the column."""
+    names = fields or (name,)
+    return Column(name, kind, lambda row: _said(row, *names), sentence)
+
+
+def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) -> Column:
+    return Column(name, kind, partial(_of_batch, name=field or name), sentence)
+
+
+PARTITIONS = Table(
+    "partitions",
+    "A topic-partition that an exchange touches, and what request and response say about it.",
+    (
+        *of_exchange("connection", "number"),
+        *time_columns(attrgetter("exchange.time_ns"), "As in `exchanges`."),
+        *of_exchange("kind", "api", "api_version", "client_id", "client_ip", "latency_us"),
+        Column(
+            "group_id",
+            STRING,
+            attrgetter("group"),
+            "The group that the partition stands under, or else the one that the request names.",
+        ),
+        Column(
+            "transactional_id",
+            STRING,
+            attrgetter("transaction"),
+            "The first transactional id that the request names.",
+        ),
+        Column("topic", STRING, _topic, "Name of the topic; null where only its id is known."),
+        Column("topic_id", STRING, attrgetter("touched.topic_id"), "Its id, where the messages have it."),
+        Column("partition", INT32, attrgetter("touched.partition"), "Number of the partition."),
+        Column("error", STRING, _error, "Name of the partition's error code; null for NONE, and for none."),
+        Column(
+            "error_code",
+            INT16,
+            attrgetter("touched.error"),
+            "The code, 0 for NONE; null where no response has one for the partition.",
+        ),
+        Column(
+            "bytes",
+            INT64,
+            lambda row: None if row.data is None else len(row.data),
+            "Record data on the wire; null where the messages have none.",
+            "bytes",
+        ),
+        Column(
+            "records",
+            INT64,
+            lambda row: None if row.data is None else row.data.count(),
+            "Records in it, as the batch headers say; null for compressed message sets of magic 0 and 1, "
+            "which do not tell.",
+        ),
+        Column(
+            "batches",
+            INT32,
+            lambda row: None if row.data is None else len(row.batches),
+            "Batches in it; of magic 0 and 1 messages.",
+        ),
+        Column("compression", Array(STRING), _compression, "How these are compressed, each name once."),
+        _batch_field("magic", INT16, "Format of the first batch: 0, 1 or 2."),
+        _batch_field("producer_id", INT64, "Of the first batch; -1: none."),
+        _batch_field("producer_epoch", INT16, "Of the first batch; -1: none."),
+        _batch_field("base_sequence", INT32, "Of the first batch; -1: none."),
+        _batch_field("transactional", BOOLEAN, "Of the first batch: whether a transaction's end decides."),
+        Column(
+            "base_offset",
+            INT64,
+            _base_offset,
+            "Of the first record: where the broker put what was produced, or where what was fetched begins.",
+        ),
+        Column("last_offset", INT64, _last_offset, "Of the last record that was fetched."),
+        Column(
+            "max_timestamp",
+            TIMESTAMP,
+            within(_newest_ns),
+            "Of the newest record in it, as the batch headers say, in milliseconds.",
+        ),
+        _field("fetch_offset", INT64, "Where a Fetch asked to read."),
+        _field("high_watermark", INT64, "Up to where consumers can read.", "high_watermark"),
+        _field("last_stable_offset", INT64, "Up to where those can that want committed records only."),
+        _field("log_start_offset", INT64, "Where the partition begins."),
+        Column(
+            "fetch_lag",
+            INT64,
+            _lag,
+            "`high_watermark` less `fetch_offset` of the same Fetch, at least 0: how far behind it asked.",
+        ),
+        _field("committed_offset", INT64, "That a group commits, or asks for."),
+        _field("offset", INT64, "That ListOffsets tells, or DeleteRecords asks for."),
+        Column(
+            "asked_timestamp_ms",
+            INT64,
+            lambda row: row.touched.request.get("timestamp"),
+            "The time whose offset ListOffsets asks for; -1: the end of the partition, -2: its beginning.",
+            "ms since 1970",
+        ),
+        Column(
+            "replica_id",
+            INT32,
+            lambda row: replica_id(row.exchange),
+            "The broker that fetches to copy; null of consumers.",
+        ),
+        _field(
+            "leader_epoch",
+            INT32,
+            "The leader's epoch, as the messages tell it; of a commit that of the committed record.",
+            "leader_epoch",
+            "current_leader_epoch",
+            "committed_leader_epoch",
+        ),
+    ),
+)

@@ -1,0 +1,161 @@
+"""``CarriedRecord`` -> files: the value as it is on the wire, and the key where there is one. Holds counts.
+
+    FOLDER/orders/3/1000.value       topic orders, partition 3, offset 1000
+    FOLDER/orders/3/1000.key         only where it has a key
+    FOLDER/orders/3/1001.null        instead of .value, and empty: its value is null
+    FOLDER/orders/3/441bec302e4e-2-0.value
+                                     its offset is not told: connection and number of the exchange, and its
+                                     place there
+
+A record that was written before is not written again; another one in its place (of another cluster) is, under
+the second form of name. What may be a credential is not written at all. In the names of topics, whatever is
+not a letter, a digit or one of ``._-`` is written as ``%2F``, so that no name leads out of the folder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.errors import OutputError
+from kdissect.files import PRIVATE, create, make_folder
+from kdissect.model import Embedded, Withheld
+from kdissect.phrases import facts, many
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kdissect.exchanges.partition_records import CarriedRecord
+
+VALUE, KEY, NULL = ".value", ".key", ".null"
+UNTOLD = "%unknown"  # which no topic's name becomes
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_MOST_NAME = 200  # file systems take 255 bytes
+_DIGEST_BYTES = 8
+_MOST_FOLDERS = 10_000  # that are known to exist, so that nobody asks again
+
+
+class RecordFiles:
+    """Writes the files.
+
+    Args:
+        folder: made where it does not exist, as are those above it.
+        mode: permissions of the files, see ``files.create``.
+
+    Raises:
+        OutputError: there is something in it, or it cannot be made.
+    """
+
+    def __init__(self, folder: Path, mode: int = PRIVATE) -> None:
+        self._folder, self._mode = folder, mode
+        self._known: set[Path] = set()
+        self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
+        self._again = self._withheld = 0
+        try:
+            make_folder(folder, mode)
+            is_empty = next(folder.iterdir(), None) is None
+        except OSError as error:
+            raise _cannot_write(folder, error) from None
+        if not is_empty:
+            raise OutputError(f"{folder} is not empty; name a new folder, nothing is overwritten")
+
+    def feed(self, record: CarriedRecord) -> None:
+        """Write one record.
+
+        Raises:
+            OutputError: it cannot be written; of a file that was begun nothing is left.
+        """
+        contents = self._contents(record)
+        if not contents:
+            return
+        folder = self._folder / _folder_of(record)
+        exchange = record.carried.exchange
+        stems = [f"{exchange.connection.id}-{exchange.number}-{record.ordinal}"]
+        if record.offset is not None:
+            stems.insert(0, str(record.offset))
+        try:
+            self._make(folder)
+            for stem in stems:
+                found = _read(folder, stem)
+                if found == contents:
+                    self._again += 1
+                    return
+                if not found:
+                    self._write(folder, stem, contents)
+                    return
+        except OSError as error:
+            raise _cannot_write(folder, error) from None
+
+    def close(self) -> None:
+        """Nothing is left to write: every file was complete."""
+
+    def told(self) -> str:
+        """Say what was written."""
+        files = facts(
+            many(self._written[VALUE], "value"),
+            many(self._written[KEY], "key"),
+            many(self._written[NULL], "null") if self._written[NULL] else None,
+        )
+        again = f"{many(self._again, 'record')} seen again" if self._again else ""
+        withheld = f"{many(self._withheld, 'credential')} withheld" if self._withheld else ""
+        return "; ".join(filter(None, (f"{files} written to {self._folder}", again, withheld)))
+
+    def _contents(self, record: CarriedRecord) -> dict[str, bytes]:
+        """What belongs into files, by how their names end."""
+        contents: dict[str, bytes] = {}
+        for suffix, payload in ((KEY, record.key), (VALUE, record.value)):
+            data = payload.data if isinstance(payload, Embedded) else payload
+            if isinstance(data, Withheld):
+                self._withheld += 1
+            elif data is not None:
+                contents[suffix] = data
+            elif suffix == VALUE:
+                contents[NULL] = b""
+        return contents
+
+    def _make(self, folder: Path) -> None:
+        if folder not in self._known:
+            make_folder(folder, self._mode, below=self._folder)
+            if len(self._known) >= _MOST_FOLDERS:
+                self._known.clear()
+            self._known.add(folder)
+
+    def _write(self, folder: Path, stem: str, contents: Mapping[str, bytes]) -> None:
+        for suffix, data in contents.items():
+            path = folder / (stem + suffix)
+            with create(path, self._mode) as file:
+                try:
+                    file.write(data)
+                    file.flush()
+                except OSError:
+                    path.unlink(missing_ok=True)
+                    raise
+            self._written[suffix] += 1
+
+
+def _read(folder: Path, stem: str) -> dict[str, bytes]:
+    paths = {suffix: folder / (stem + suffix) for suffix in (KEY, VALUE, NULL)}
+    return {suffix: path.read_bytes() for suffix, path in paths.items() if path.exists()}
+
+
+def _folder_of(record: CarriedRecord) -> str:
+    carried = record.carried
+    topic = name_of_topic(carried.names[0]) if carried.names else UNTOLD
+    return f"{topic}/{UNTOLD if carried.partition is None else carried.partition}"
+
+
+def name_of_topic(topic: str) -> str:
+    """The name of a topic's folder: its own, but for what Kafka does not allow in it."""
+    raw = topic.encode(errors="backslashreplace")
+    plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are folders of their own
+    name = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in raw)
+    if len(name) <= _MOST_NAME:
+        return name
+    from hashlib import blake2b  # which loads OpenSSL, for few names
+
+    return f"{name[:_MOST_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write to {path}: {error.strerror or error}")

@@ -1,0 +1,153 @@
+"""Columns -> their types in Spark's notations: StructType JSON, DDL, CREATE TABLE, Python. Holds nothing.
+
+All say the same; every column can be null. Names are quoted, because some are words of SQL
+(``timestamp``, ``where``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.tables.columns import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    INT16,
+    INT32,
+    INT64,
+    OBJECT,
+    STRING,
+    TIMESTAMP,
+    Array,
+    Scalar,
+    Struct,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from kdissect.tables.columns import Column, Type
+    from kdissect.tables.form import Table
+
+_JSON_NAMES = {
+    STRING: "string",
+    BOOLEAN: "boolean",
+    INT16: "short",
+    INT32: "integer",
+    INT64: "long",
+    BINARY: "binary",
+    DATE: "date",
+    TIMESTAMP: "timestamp",
+    OBJECT: "string",
+}
+_DDL_NAMES = {
+    STRING: "STRING",
+    BOOLEAN: "BOOLEAN",
+    INT16: "SMALLINT",
+    INT32: "INT",
+    INT64: "BIGINT",
+    BINARY: "BINARY",
+    DATE: "DATE",
+    TIMESTAMP: "TIMESTAMP",
+    OBJECT: "STRING",
+}
+
+_PYTHON_NAMES = {
+    STRING: "StringType",
+    BOOLEAN: "BooleanType",
+    INT16: "ShortType",
+    INT32: "IntegerType",
+    INT64: "LongType",
+    BINARY: "BinaryType",
+    DATE: "DateType",
+    TIMESTAMP: "TimestampType",
+    OBJECT: "StringType",
+}
+
+
+def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
+    """The columns as readers see them: those that folders are named after stand last."""
+    within = [column for column in columns if column.name not in partition_by]
+    return (*within, *(column for column in columns if column.name in partition_by))
+
+
+def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
+    """What ``StructType.fromJson`` reads."""
+    return _struct([(column.name, column.type) for column in columns])
+
+
+def ddl(columns: Sequence[Column]) -> str:
+    """What ``spark.read.schema`` and ``StructType.fromDDL`` take."""
+    return ", ".join(f"{_quoted(column.name)} {_ddl(column.type)}" for column in columns)
+
+
+def python(columns: Sequence[Column]) -> str:
+    """A module with the name ``schema`` in it."""
+    fields = "".join(f"        {_field(column.name, column.type)},\n" for column in columns)
+    return f"from pyspark.sql import types as t\n\nschema = t.StructType(\n    [\n{fields}    ]\n)"
+
+
+def create_table(
+    table: Table, columns: Sequence[Column], folder: Path, partition_by: Sequence[str], using: str
+) -> str:
+    """A statement for Spark SQL that makes a table of a folder; of one with partitions a second that finds
+    them.
+    """
+    lines = ",\n".join(
+        f"  {_quoted(column.name)} {_ddl(column.type)} COMMENT {_text(column.sentence)}" for column in columns
+    )
+    partitions = f"PARTITIONED BY ({', '.join(map(_quoted, partition_by))})\n" if partition_by else ""
+    name = _quoted(table.name)
+    made = (
+        f"CREATE TABLE IF NOT EXISTS {name} (\n{lines}\n)\nUSING {using}\n{partitions}"
+        f"LOCATION {_text(folder.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
+    )
+    return f"{made}MSCK REPAIR TABLE {name};\n" if partition_by else made
+
+
+def _struct(fields: Sequence[tuple[str, Type]]) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": _json(kind), "nullable": True, "metadata": {}} for name, kind in fields
+        ],
+    }
+
+
+def _json(kind: Type) -> Any:
+    if isinstance(kind, Scalar):
+        return _JSON_NAMES[kind]
+    if isinstance(kind, Struct):
+        return _struct(kind.fields)
+    return {"type": "array", "elementType": _json(kind.element), "containsNull": True}
+
+
+def _ddl(kind: Type) -> str:
+    if isinstance(kind, Scalar):
+        return _DDL_NAMES[kind]
+    if isinstance(kind, Array):
+        return f"ARRAY<{_ddl(kind.element)}>"
+    return f"STRUCT<{', '.join(f'{_quoted(name)}: {_ddl(inner)}' for name, inner in kind.fields)}>"
+
+
+def _field(name: str, kind: Type) -> str:
+    return f't.StructField("{name}", {_python(kind)})'
+
+
+def _python(kind: Type) -> str:
+    if isinstance(kind, Scalar):
+        return f"t.{_PYTHON_NAMES[kind]}()"
+    if isinstance(kind, Array):
+        return f"t.ArrayType({_python(kind.element)})"
+    return f"t.StructType([{', '.join(_field(*field) for field in kind.fields)}])"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _text(text: str) -> str:
+    """A literal; Spark reads backslashes in it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

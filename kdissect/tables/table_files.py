@@ -1,0 +1,548 @@
+"""Rows of a table -> files in its folder. Holds ``limits.export_files`` open files, and
+``limits.export_bytes`` of rows that they did not write yet; of records those that come together.
+
+    exchanges/part-00000.jsonl.zst
+    exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, as Hive names them
+
+While a file is written its name begins with a dot and ends in ``.unfinished``, which Spark and all others
+pass over. It gets its own name when all of it is on disk. The columns that folders are named after are not in
+the files. Of files that are finished the names are kept, of ``limits.export_listed`` the latest.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import re
+from collections import OrderedDict, deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+
+import zstandard
+
+from kdissect.errors import OutputError
+from kdissect.exchanges.partition_records import OpenBatch
+from kdissect.files import PRIVATE, create, make_folder, publish
+from kdissect.model import Exchange
+from kdissect.tables.lines import JsonLines, RecordValues
+from kdissect.tables.values import json_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from kdissect.limits import Limits
+    from kdissect.tables.columns import Column
+    from kdissect.tables.form import Table
+
+
+UNFINISHED = ".unfinished"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+_OWN = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
+_PARTITION = re.compile(r"(date|api)=[^/]+")
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+
+Key = tuple[str, ...]
+"""Names of the folders below the table's."""
+
+
+class Written(NamedTuple):
+    """A file that is finished.
+
+    Attributes:
+        path: below the table's folder.
+        rows: None where whoever wrote it was killed before it could tell.
+        bytes: of the file.
+    """
+
+    path: str
+    rows: int | None
+    bytes: int
+
+
+class Listing:
+    """The files of a table that are finished.
+
+    Args:
+        most: how many names are kept.
+        files: what there is already.
+        older: of how many files the names were let go of, their rows and bytes.
+
+    Attributes:
+        older: of how many the names were let go of, their rows and bytes.
+    """
+
+    def __init__(
+        self, most: int, files: Iterable[Written] = (), older: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
+        self._files: deque[Written] = deque()
+        self.older = older
+        self._most = most
+        for file in files:
+            self.add(file)
+
+    def add(self, file: Written) -> None:
+        """Take one more."""
+        self._files.append(file)
+        if len(self._files) > self._most:
+            count, rows, size = self.older
+            _, more, bytes_ = self._files.popleft()
+            self.older = count + 1, rows + (more or 0), size + bytes_
+
+    def __len__(self) -> int:
+        return self.older[0] + len(self._files)
+
+    def __iter__(self) -> Iterator[Written]:
+        """Those of which the names are kept."""
+        return iter(self._files)
+
+    @property
+    def rows(self) -> int:
+        """Rows in all of them, as far as they are known."""
+        return self.older[1] + sum(file.rows or 0 for file in self._files)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of them."""
+        return self.older[2] + sum(file.bytes for file in self._files)
+
+
+class _Counted:
+    """A file that counts what is written to it, or once it is abandoned lets it go."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.bytes = 0
+        self.is_abandoned = False
+        self.flush = file.flush
+
+    def write(self, data: Any) -> int:
+        if self.is_abandoned:
+            return len(data)
+        written = self.file.write(data)
+        self.bytes += written
+        return written
+
+    @property
+    def closed(self) -> bool:
+        return self.file.closed
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Not ours to do: the rows' end is not yet the file's."""
+
+
+class _Open:
+    """A file that is being written."""
+
+    __slots__ = ("counted", "name", "path", "rows", "writer")
+
+    def __init__(self, path: Path, mode: int, columns: Sequence[Any], form: Format) -> None:
+        self.name = path.name
+        self.path = path.with_name(f".{path.name}{UNFINISHED}")
+        self.rows = 0
+        self.counted = _Counted(create(self.path, mode))
+        self.writer: RowFile = form.open(self.counted, columns)  # type: ignore[arg-type]  # as much as is needed
+
+    def finish(self) -> Path:
+        """Have all of it on disk, then give it its name."""
+        self.writer.close()
+        path = self.path.with_name(self.name)
+        publish(self.counted.file, self.path, path)
+        return path
+
+    def abandon(self) -> None:
+        """Remove it."""
+        self.counted.is_abandoned = True
+        with suppress(OSError):
+            self.writer.close()  # or it would do so itself, some time later
+        with suppress(OSError):  # what the file still holds may not fit either
+            self.counted.file.close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+class TableFiles:
+    """Writes the files.
+
+    Args:
+        folder: of the table.
+        table: what is written.
+        form: of the files.
+        partition_by: columns that folders are named after, of which it takes those that the table has.
+        rotate_bytes: begin another file when one has so many.
+        limits: bounds.
+        mode: permissions of the files, see ``files.create``.
+
+    Attributes:
+        table: what is written.
+        mode: permissions of all files of the table.
+        first: number of the first file.
+        files: those that are finished.
+        rows: written so far.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        table: Table,
+        form: Format,
+        *,
+        partition_by: Sequence[str] = (),
+        rotate_bytes: int,
+        limits: Limits,
+        mode: int = PRIVATE,
+    ) -> None:
+        self.table = table
+        self.mode = mode
+        self.first = 0
+        self.files = Listing(limits.export_listed)
+        self.rows = 0
+        columns = form.columns(table)
+        by_name = {column.name: column for column in columns}
+        self.partition_by = tuple(name for name in partition_by if name in by_name)
+        self._folder = folder
+        self._form = form
+        self._keys = [(name, by_name[name].get) for name in self.partition_by]
+        self._columns = tuple(column for column in columns if column.name not in self.partition_by)
+        self._rotate_bytes = rotate_bytes
+        self._limits = limits
+        self._open: OrderedDict[Key, _Open] = OrderedDict()  # least recently used first
+        self._begun = 0
+        self._held = 0
+
+    def go_on(self, first: int, files: Listing) -> None:
+        """Begin with this number, behind the files of another run."""
+        self.first = self._begun = first
+        self.files = files
+
+    def feed(self, row: Any) -> None:
+        """Write a row, or a batch of records: files end where they would if these came one by one.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        try:
+            if isinstance(row, OpenBatch):
+                self._feed_batch(row)
+                return
+            key = self._key(row)
+            target = self._open.get(key) or self._begin(key)
+            held = target.writer.held
+            target.writer.feed(row)
+            if isinstance(row, Exchange) and row.decoded_bytes > self._limits.export_bytes:
+                row.request = row.response = None  # it was the last row: what writes them needs the memory
+            self._fed(key, target, 1, held)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+
+    def _feed_batch(self, records: OpenBatch) -> None:
+        key = self._key(records.plain(0))  # folders are named after the exchange, which is the same for all
+        prepared, start = None, 0
+        while start < len(records):
+            target = self._open.get(key) or self._begin(key)
+            if prepared is None:
+                prepared = target.writer.prepare(records)
+            held = target.writer.held
+            is_large = target.counted.bytes >= self._rotate_bytes  # since others' rows had it write its own
+            room = 0 if is_large else self._limits.export_bytes - self._held
+            stop = target.writer.feed_some(prepared, start, room)
+            self._fed(key, target, stop - start, held)
+            start = stop
+
+    def _key(self, row: Any) -> Key:
+        return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
+
+    def _fed(self, key: Key, target: _Open, rows: int, held: int) -> None:
+        """A file took rows, before which it held so many bytes."""
+        target.rows += rows
+        self.rows += rows
+        self._held += target.writer.held - held
+        if self._keys:
+            self._open.move_to_end(key)
+        if self._held > self._limits.export_bytes:
+            self._flush()
+        if target.counted.bytes >= self._rotate_bytes:
+            self._finish(key)
+
+    def close(self) -> None:
+        """Finish all files. A table without rows gets one without rows, unless it has partitions.
+
+        Raises:
+            OutputError: one cannot be written.
+        """
+        try:
+            if not (self._begun or self._keys):
+                self._begin(())
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Finish the files that are open, whatever their size.
+
+        Raises:
+            OutputError: one cannot be written.
+        """
+        try:
+            while self._open:
+                self._finish(next(iter(self._open)))
+        except OSError as error:
+            raise cannot_write(self._folder, error) from None
+
+    def abandon(self) -> None:
+        """Remove what is not finished."""
+        for target in self._open.values():
+            target.abandon()
+        self._open.clear()
+
+    def _begin(self, key: Key) -> _Open:
+        while len(self._open) >= self._limits.export_files:
+            self._finish(next(iter(self._open)))
+        name = f"part-{self._begun:05}{self._form.suffix}"
+        self._begun += 1
+        folder = self._folder.joinpath(*key)
+        make_folder(folder, self.mode, below=self._folder.parent)
+        target = _Open(folder / name, self.mode, self._columns, self._form)
+        self._open[key] = target
+        return target
+
+    def _flush(self) -> None:
+        for target in self._open.values():
+            target.writer.flush()
+        self._held = sum(target.writer.held for target in self._open.values())
+
+    def _finish(self, key: Key) -> None:
+        target = self._open[key]
+        self._held -= target.writer.held
+        path = target.finish()
+        del self._open[key]
+        relative = path.relative_to(self._folder).as_posix()
+        self.files.add(Written(relative, target.rows, path.stat().st_size))
+
+
+def number_of(path: Path) -> int:
+    """The number of one of ``own_files``."""
+    match = _OWN.fullmatch(path.name)
+    assert match is not None
+    return int(match[1] or match[4])
+
+
+def own_files(folder: Path) -> Iterator[Path]:
+    """The files of rows in a table's folder, finished or not, those in folders of partitions too."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
+            yield from own_files(path)
+        elif _OWN.fullmatch(path.name):
+            yield path
+
+
+def remove_own(folder: Path) -> None:
+    """Remove them, and the folders of partitions that are empty then."""
+    for path in list(own_files(folder)):
+        path.unlink()
+        parent = path.parent
+        while parent != folder and next(parent.iterdir(), None) is None:
+            parent.rmdir()
+            parent = parent.parent
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """What a person is told about it."""
+    return OutputError(f"cannot write to {path}: {error.strerror or error}")
+
+
+def _folder_name(value: Any) -> str:
+    if value is None:
+        return NO_VALUE
+    return _PLAIN.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), str(value))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What files of rows have in common, whatever their format; and those of JSON lines. A file holds 64 KiB and
+# a line, or those of the records that it is fed together, and what its compressor does.
+# ------------------------------------------------------------------------------------------------------------
+
+
+NONE, GZ, ZST = "none", "gz", "zst"
+COMPRESSIONS = (NONE, GZ, ZST)
+
+_GZIP_LEVEL = 6  # as gzip itself; a higher one takes twice the time for one percent
+_ZSTD_LEVEL = 3
+
+
+class RowFile(Protocol):
+    """A file that rows are written to."""
+
+    @property
+    def held(self) -> int:
+        """Bytes, about, that were not passed on yet."""
+
+    def feed(self, row: Any) -> None:
+        """Take a row."""
+
+    def prepare(self, records: OpenBatch) -> Any:
+        """Make all records of a batch ready for any file of the same columns; they are plain."""
+
+    def feed_some(self, prepared: Any, start: int, room: int) -> int:
+        """Take those from ``start`` on, one at least, and none behind the one with which something is written
+        or more than ``room`` bytes of them are held.
+
+        Returns:
+            How far it came.
+        """
+
+    def flush(self) -> None:
+        """Write what is held."""
+
+    def close(self) -> None:
+        """Write the rest; the file below stays open."""
+
+
+class Format(Protocol):
+    """A format of files.
+
+    Attributes:
+        name: as people call it.
+        compression: one of ``COMPRESSIONS``.
+        suffix: how names of files end. Readers tell the compression by it.
+        using: what Spark SQL calls it.
+    """
+
+    name: str
+    compression: str
+    suffix: str
+    using: str
+
+    def columns(self, table: Table) -> tuple[Column, ...]:
+        """The columns of a table in this format."""
+
+    def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
+        """Begin a file."""
+
+
+class JsonFormat:
+    """JSON lines, bodies as objects."""
+
+    name = "jsonl"
+    using = "JSON"
+
+    def __init__(self, compression: str = NONE) -> None:
+        self.compression = compression
+        self.suffix = ".jsonl" if compression == NONE else f".jsonl.{compression}"
+
+    def columns(self, table: Table) -> tuple[Column, ...]:
+        """The columns of a table: JSON has text alone."""
+        return table.columns
+
+    def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
+        """Begin a file."""
+        return JsonFile(file, columns, self.compression)
+
+
+class JsonFile:
+    """The lines, and what compresses them; the same rows make the same bytes."""
+
+    held = 0  # the lines' own bound is small
+
+    def __init__(self, file: BinaryIO, columns: Sequence[Column], compression: str) -> None:
+        self._packer: Any = None
+        if compression == GZ:
+            self._packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
+        elif compression == ZST:
+            self._packer = zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file, closefd=False)
+        self.lines = JsonLines((self._packer or file).write, columns=columns)
+        self._records = RecordValues(self.lines.getters)
+
+    def feed(self, row: Any) -> None:
+        """Write a line."""
+        self.lines.feed(row)
+
+    def prepare(self, records: OpenBatch) -> list[bytes]:
+        """Make the lines of all records of a batch."""
+        names = [name for name, _ in self.lines.getters]
+        return [json_line(dict(zip(names, row, strict=True))) for row in self._records.rows(records)]
+
+    def feed_some(self, prepared: list[bytes], start: int, room: int) -> int:  # noqa: ARG002  (holds next to nothing)
+        """Take one of them, see ``RowFile``."""
+        self.lines.add(prepared[start])
+        return start + 1
+
+    def flush(self) -> None:
+        """Write the lines; a compressor keeps some of them."""
+        self.lines.close()
+
+    def close(self) -> None:
+        """Write the rest, and how the compressed data ends."""
+        self.lines.close()
+        if self._packer is not None:
+            self._packer.close()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A folder -> one program at a time that writes tables into it. Holds an open file.
+#
+# The kernel lets go of the lock when its holder ends, however it ends. The file itself is removed at an
+# orderly end; one that is left by a program that was killed is in nobody's way.
+# ------------------------------------------------------------------------------------------------------------
+
+
+LOCK = ".kdissect.lock"
+
+
+@contextmanager
+def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
+    """Have a folder for oneself; it is made where it does not exist, and removed again if it stays empty.
+
+    Args:
+        folder: that is written to.
+        mode: permissions of the files that will be in it.
+
+    Raises:
+        OutputError: another program has it, or it cannot be written to.
+    """
+    path = folder / LOCK
+    is_new = not folder.exists()
+    try:
+        make_folder(folder, mode)
+        lock = _taken(path, mode)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # before it is let go of: whoever opened it sees that it is gone
+        os.close(lock)
+        if is_new:
+            with suppress(OSError):  # there is something in it
+                folder.rmdir()
+
+
+def _taken(path: Path, mode: int) -> int:
+    """The lock file, open and locked."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:
+                os.truncate(lock, 0)
+                os.write(lock, b"%d\n" % os.getpid())
+                return lock
+        except BlockingIOError:
+            holder = os.read(lock, 20).decode(errors="replace").strip()
+            os.close(lock)
+            who = f" (process {holder})" if holder else ""
+            raise OutputError(
+                f"{path.parent} is being written to by another kdissect{who}; name a new folder"
+            ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        os.close(lock)  # it was removed meanwhile

@@ -1,0 +1,3 @@
+"""Exchanges and summaries -> text for people: lines, trees, pages, dashboard."""
+
+from __future__ import annotations

@@ -1,0 +1,604 @@
+"""``Exchange`` -> what it was about, in a few words made for its api: ``orders-0 from 7 -> 12 records, 3.4
+KB``.
+
+What was asked stands before the arrow, what was answered behind it; errors are not repeated here. Bodies may
+be partial, so every field may be missing. Holds nothing; shows a bounded number of names, but counts them
+all. The text is not yet safe for a terminal (phrases.py).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.kafka import apis, codes
+from kdissect.kafka.records import RecordData
+from kdissect.model import Embedded, Withheld
+from kdissect.phrases import NAMES, duration, facts, listed, many, named, numbered, size
+from kdissect.text.style import iso_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kdissect.model import Body, Exchange
+
+
+Words = tuple[str, str]
+"""What was asked, what was answered."""
+
+_NO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
+_SUBJECTS = 3  # fields that stand for a request which has no words of its own
+
+
+class Pair(NamedTuple):
+    """Both bodies of an exchange, empty where there is none."""
+
+    exchange: Exchange
+    request: Body
+    response: Body
+
+    def places(self, topics: Iterable[Body] | None) -> str:
+        """The topics and partitions of either body, ids by the names that this capture has taught."""
+        return places(self.exchange, topics)
+
+
+def about(exchange: Exchange) -> str:
+    """Say it; empty where nothing is known."""
+    if exchange.api_key is None:
+        return _no_api(exchange)
+    pair = Pair(exchange, exchange.request or {}, exchange.response or {})
+    asked, answered = _words_of(exchange.api_key)(pair)
+    if exchange.request_frame is None:
+        asked = pair.places(_topics(pair.response))
+    elif not asked and "_undecoded" in pair.request:
+        asked = _subject(exchange, "_undecoded", pair.request["_undecoded"])
+    return f"{asked} -> {answered}".lstrip() if answered else asked
+
+
+def _topics(body: Body) -> list[Body]:
+    """Find the array that a body's topics are in."""
+    keys = {*TOPIC_KEYS, "topic_id"}
+    arrays = (value for value in body.values() if isinstance(value, list) and value)
+    return next((array for array in arrays if isinstance(array[0], dict) and keys & array[0].keys()), [])
+
+
+def _no_api(exchange: Exchange) -> str:
+    frame = exchange.first_frame
+    if exchange.request_frame is None:
+        return f"response {exchange.correlation_id}, {size(frame.size + 4)}, its request was not seen"
+    return facts(exchange.sasl_mechanism, f"{size(frame.size)} of a token")
+
+
+@cache
+def _words_of(api_key: int) -> Callable[[Pair], Words]:
+    api = apis.by_key(api_key)
+    return _WORDS.get(api.name, _anything) if api else _anything
+
+
+# Pieces
+
+
+def _length(value: Any) -> int:
+    return value.length if isinstance(value, Withheld) else len(value or b"")
+
+
+def _bytes(value: Any) -> str:
+    return size(_length(value)) if value is not None else ""
+
+
+def _node(body: Body) -> str:
+    if body.get("node_id", -1) < 0:
+        return ""
+    return f"broker {body['node_id']} at {body.get('host')}:{body.get('port')}"
+
+
+def _enumerated(message: str, path: str, value: int | None) -> str:
+    if value is None:
+        return ""
+    return (codes.enum_name(message, path, value) or str(value)).lower().replace("_", " ")
+
+
+def _amount(all_records: list[RecordData]) -> str:
+    counts = [records.count() for records in all_records]
+    number = "compressed message sets" if None in counts else many(sum(filter(None, counts)), "record")
+    return f"{number}, {size(sum(map(len, all_records)))}"
+
+
+# Records
+
+
+def _produce(pair: Pair) -> Words:
+    topics = pair.request.get("topic_data")
+    _, records = carried(topics)
+    asked = facts(
+        pair.places(topics),
+        _amount(records) if records else no_records(topics),
+        named("transaction", pair.request.get("transactional_id")),
+        "acks=1" if pair.request.get("acks") == 1 else "",
+    )
+    return asked, named("offset", only_number(pair.response.get("responses"), "base_offset"))
+
+
+def _fetch(pair: Pair) -> Words:
+    topics = pair.request.get("topics")
+    replica = pair.request.get("replica_id")
+    if replica is None:
+        replica = (pair.request.get("replica_state") or {}).get("replica_id")
+    asked = where = pair.places(topics)
+    if not asked:
+        session = pair.request.get("session_id")
+        asked = numbered("session", session) if session else named("group", pair.request.get("group_id"))
+    offset = only_number(topics, "fetch_offset")
+    if offset is not None:
+        asked = f"{asked} from {offset}"
+    asked = f"{numbered('replica', replica)} {asked}".strip()
+    if not pair.response:
+        return asked, ""
+    responses = pair.response.get("responses")
+    carrying, records = carried(responses)
+    if not records:
+        return asked, no_records(responses)
+    found = pair.places(carrying)
+    return asked, facts(found if found != where else "", _amount(records))
+
+
+def _fetch_snapshot(pair: Pair) -> Words:
+    topics = pair.request.get("topics")
+    only = only_partition(pair.response.get("topics")) or {}
+    asked = facts(pair.places(topics), numbered("from byte", only_number(topics, "position")))
+    return asked, _bytes(only.get("unaligned_records"))
+
+
+def _list_offsets(pair: Pair) -> Words:
+    topics = pair.request.get("topics") or []
+    partitions = [each for topic in topics[:NAMES] for each in (topic.get("partitions") or ())[:NAMES]]
+    stamps = {each.get("timestamp") for each in partitions}
+    when = _when(stamps.pop()) if len(stamps) == 1 else ""
+    only = only_partition(pair.response.get("topics")) or {}
+    offset = only.get("offset", next(iter(only.get("old_style_offsets") or ()), None))
+    return f"{pair.places(topics)} {when}".strip(), numbered("offset", offset)
+
+
+def _when(timestamp: int | None) -> str:
+    if timestamp is None or timestamp < 0:
+        return _enumerated("ListOffsetsRequest", "topics.partitions.timestamp", timestamp)
+    return f"at {iso_ms(timestamp) or timestamp}"
+
+
+def _leader_epoch(pair: Pair) -> Words:
+    topics = pair.request.get("topics")
+    asked = facts(pair.places(topics), numbered("leader epoch", only_number(topics, "leader_epoch")))
+    return asked, numbered("ends at", only_number(pair.response.get("topics"), "end_offset"))
+
+
+# Cluster and topics
+
+
+def _metadata(pair: Pair) -> Words:
+    topics = pair.request.get("topics", [])
+    if topics:
+        asked = pair.places(topics)
+    else:
+        asked = "all topics" if topics is None or pair.exchange.api_version == 0 else "no topics"
+    found = pair.response.get("topics") or []
+    partitions = sum(len(topic.get("partitions") or ()) for topic in found)
+    known = pair.response.get("brokers")
+    brokers = "" if known is None else many(len(known), "broker")
+    counts = f"{many(len(found), 'topic')}, {many(partitions, 'partition')}" if found else ""
+    return asked, facts(brokers, counts)
+
+
+def _api_versions(pair: Pair) -> Words:
+    software = (
+        f"{pair.request.get('client_software_name', '')} {pair.request.get('client_software_version', '')}"
+    )
+    keys = pair.response.get("api_keys")
+    return software.strip(), many(len(keys), "api") if keys else ""
+
+
+def _create_topics(pair: Pair) -> Words:
+    topics = pair.request.get("topics") or []
+    asked = listed([topic_name(pair.exchange, topic) for topic in topics])
+    if len(topics) == 1:
+        partitions, replicas = topics[0].get("num_partitions", -1), topics[0].get("replication_factor", -1)
+        asked = facts(
+            asked,
+            many(partitions, "partition") if partitions >= 0 else "",
+            many(replicas, "replica") if replicas >= 0 else "",
+        )
+    return facts(asked, "validate only" if pair.request.get("validate_only") else ""), ""
+
+
+def _delete_topics(pair: Pair) -> Words:
+    names = [topic_name(pair.exchange, topic) for topic in pair.request.get("topics") or ()]
+    return listed(pair.request.get("topic_names") or names), ""
+
+
+def _create_partitions(pair: Pair) -> Words:
+    topics = pair.request.get("topics") or ()
+    return listed([f"{topic.get('name')} to {topic.get('count')} partitions" for topic in topics]), ""
+
+
+def _controller(pair: Pair) -> Words:
+    names = ("topic_states", "ungrouped_partition_states", "topics", "ungrouped_partitions")
+    topics = next((pair.request[name] for name in names if pair.request.get(name)), None)
+    asked = facts(pair.places(topics), numbered("controller", pair.request.get("controller_id")))
+    return asked, ""
+
+
+def _configs(pair: Pair) -> Words:
+    said = []
+    for resource in pair.request.get("resources") or ():
+        kind = _enumerated("DescribeConfigsRequest", "resources.resource_type", resource.get("resource_type"))
+        names = [config.get("name") for config in resource.get("configs") or ()]
+        keys = listed(names or resource.get("configuration_keys") or [])
+        said.append(f"{kind} {resource.get('resource_name')}{f' ({keys})' if keys else ''}")
+    return listed(said), ""
+
+
+def _create_acls(pair: Pair) -> Words:
+    return listed([_acl(each) for each in pair.request.get("creations") or ()]), ""
+
+
+def _acl(acl: Body) -> str:
+    permission = _enumerated("CreateAclsRequest", "creations.permission_type", acl.get("permission_type"))
+    operation = _enumerated("CreateAclsRequest", "creations.operation", acl.get("operation"))
+    kind = _enumerated("CreateAclsRequest", "creations.resource_type", acl.get("resource_type"))
+    return f"{permission} {acl.get('principal')} {operation} on {kind} {acl.get('resource_name')}"
+
+
+# Groups
+
+
+def _find_coordinator(pair: Pair) -> Words:
+    kind = _enumerated("FindCoordinatorRequest", "key_type", pair.request.get("key_type", 0))
+    keys = pair.request.get("coordinator_keys") or [pair.request.get("key", "")]
+    found = pair.response.get("coordinators") or [pair.response]
+    return listed(keys, kind), _node(found[0]) if len(found) == 1 else many(len(found), "coordinator")
+
+
+def _member(body: Body) -> str:
+    return facts(
+        named("member", body.get("member_id")),
+        named("instance", body.get("group_instance_id") or body.get("instance_id")),
+    )
+
+
+def _join_group(pair: Pair) -> Words:
+    protocols = [protocol.get("name") for protocol in pair.request.get("protocols") or ()]
+    asked = facts(
+        named("group", pair.request.get("group_id")),
+        listed(protocols),
+        named("because", pair.request.get("reason")),
+    )
+    members = pair.response.get("members")
+    leads = f"leads {many(len(members), 'member')}" if members else ""
+    answered = facts(
+        numbered("generation", pair.response.get("generation_id")), leads, _member(pair.response)
+    )
+    return asked, answered
+
+
+def _sync_group(pair: Pair) -> Words:
+    assignments = pair.request.get("assignments")
+    asked = facts(
+        _of_generation(pair.request),
+        assignments and many(len(assignments), "assignment"),
+        _member(pair.request),
+    )
+    assignment = pair.response.get("assignment") or None
+    if isinstance(assignment, Embedded):
+        return asked, pair.places(assignment.decoded.get("assigned_partitions")) or "nothing assigned"
+    return asked, named("assignment of", _bytes(assignment))
+
+
+def _of_generation(request: Body) -> str:
+    return facts(
+        named("group", request.get("group_id")),
+        numbered("generation", request.get("generation_id", request.get("generation_id_or_member_epoch"))),
+    )
+
+
+def _heartbeat(pair: Pair) -> Words:
+    return facts(_of_generation(pair.request), _member(pair.request)), ""
+
+
+def _leave_group(pair: Pair) -> Words:
+    members = [_member(member) for member in pair.request.get("members") or ()]
+    return facts(named("group", pair.request.get("group_id")), _member(pair.request), listed(members)), ""
+
+
+def _commit(pair: Pair) -> Words:
+    topics = pair.request.get("topics")
+    asked = facts(
+        named("group", pair.request.get("group_id")),
+        pair.places(topics),
+        named("offset", only_number(topics, "committed_offset")),
+        named("transaction", pair.request.get("transactional_id")),
+    )
+    return asked, ""
+
+
+def _offset_fetch(pair: Pair) -> Words:
+    groups = pair.request.get("groups") or [pair.request]
+    answers = pair.response.get("groups") or [pair.response]
+    asked = listed([group.get("group_id") for group in groups], "group")
+    if len(groups) > 1:
+        return asked, ""
+    topics = groups[0].get("topics", [])
+    asked = facts(asked, "all topics" if topics is None else pair.places(topics))
+    only = only_partition(answers[0].get("topics"))
+    if only is None or "committed_offset" not in only:
+        return asked, ""
+    offset = only["committed_offset"]
+    return asked, f"offset {offset}" if offset >= 0 else "none committed"
+
+
+def _new_group_heartbeat(pair: Pair) -> Words:
+    epoch = pair.request.get("member_epoch", 0)
+    asked = facts(
+        named("group", pair.request.get("group_id")),
+        "joins" if epoch == 0 else "leaves" if epoch < 0 else f"epoch {epoch}",
+        listed(pair.request.get("subscribed_topic_names") or [], "topic"),
+        named("topics like", pair.request.get("subscribed_topic_regex")),
+    )
+    assigned = pair.places((pair.response.get("assignment") or {}).get("topic_partitions"))
+    answered = facts(
+        numbered("epoch", pair.response.get("member_epoch")),
+        named("assigned", assigned),
+        _member(pair.response),
+    )
+    return asked, answered
+
+
+# Transactions
+
+
+def _producer(body: Body) -> str:
+    producer_id = body.get("producer_id", -1)
+    return f"producer {producer_id} epoch {body.get('producer_epoch')}" if producer_id >= 0 else ""
+
+
+def _init_producer_id(pair: Pair) -> Words:
+    transaction = named("transaction", pair.request.get("transactional_id"))
+    return facts(transaction, _producer(pair.request)) or "idempotence", _producer(pair.response)
+
+
+def _add_partitions(pair: Pair) -> Words:
+    transactions = pair.request.get("transactions") or []
+    ids = [each.get("transactional_id") for each in transactions]
+    ids = ids or [pair.request.get("v3_and_below_transactional_id", "")]
+    topics = transactions[0].get("topics") if len(ids) == len(transactions) == 1 else None
+    asked = pair.places(topics or pair.request.get("v3_and_below_topics"))
+    return facts(listed(ids, "transaction"), asked), ""
+
+
+def _end_txn(pair: Pair) -> Words:
+    outcome = "commit" if pair.request.get("committed") else "abort"
+    return facts(named(outcome, pair.request.get("transactional_id")), _producer(pair.request)), ""
+
+
+def _txn_markers(pair: Pair) -> Words:
+    markers = [
+        facts(
+            f"{'commit' if marker.get('transaction_result') else 'abort'} {_producer(marker)}",
+            pair.places(marker.get("topics")),
+        )
+        for marker in pair.request.get("markers") or ()
+    ]
+    return listed(markers), ""
+
+
+# Client metrics
+
+
+def _instance(body: Body) -> str:
+    """The client instance (KIP-714); the zero id is of one that asks to be given an id."""
+    instance = body.get("client_instance_id")
+    return "new client instance" if instance == _NO_UUID else named("client instance", instance)
+
+
+def _telemetry_subscriptions(pair: Pair) -> Words:
+    asked, given = _instance(pair.request), _instance(pair.response)
+    every_ms = pair.response.get("push_interval_ms")
+    return asked, facts(
+        given if given != asked else "",
+        numbered("subscription", pair.response.get("subscription_id")),
+        f"push every {duration(every_ms * 1_000_000)}" if every_ms else "",
+    )
+
+
+# Authentication
+
+
+def _handshake(pair: Pair) -> Words:
+    offered = pair.response.get("mechanisms") if pair.response.get("error_code") else None
+    return named("mechanism", pair.request.get("mechanism")), named("offers", listed(offered or []))
+
+
+def _authenticate(pair: Pair) -> Words:
+    asked = facts(pair.exchange.sasl_mechanism, _bytes(pair.request.get("auth_bytes")))
+    return asked, facts(
+        named("principal", pair.exchange.principal), _bytes(pair.response.get("auth_bytes") or None)
+    )
+
+
+# Everything else
+
+
+def _anything(pair: Pair) -> Words:
+    """The first few fields of a request for which nobody has made words yet."""
+    said = []
+    for name, value in pair.request.items():
+        if name.endswith("_ms") or value is None or isinstance(value, bool):
+            continue
+        said.append(_subject(pair.exchange, name, value))
+    if not said and "_undecoded" in pair.response:
+        return "", _subject(pair.exchange, "_undecoded", pair.response["_undecoded"])
+    return facts(*[text for text in said if text][:_SUBJECTS]), ""
+
+
+def _subject(exchange: Exchange, name: str, value: Any) -> str:
+    if name == "_undecoded":
+        return f"{_bytes(value)} not decoded"
+    words = name.replace("_", " ")
+    if isinstance(value, (int, str)):
+        return named(words.removesuffix(" id"), value) if value != -1 else ""
+    if not isinstance(value, list) or not value or name.startswith("_"):
+        return ""
+    if isinstance(value[0], dict):
+        is_topics = any(key in value[0] for key in TOPIC_KEYS[1:]) or "topic" in name
+        return places(exchange, value) if is_topics else f"{words}: {len(value):,}"
+    return f"{words.removesuffix(' ids')} {listed(value)}"
+
+
+_WORDS: dict[str, Callable[[Pair], Words]] = {
+    "Produce": _produce,
+    "Fetch": _fetch,
+    "ShareFetch": _fetch,
+    "FetchSnapshot": _fetch_snapshot,
+    "ListOffsets": _list_offsets,
+    "OffsetForLeaderEpoch": _leader_epoch,
+    "Metadata": _metadata,
+    "ApiVersions": _api_versions,
+    "CreateTopics": _create_topics,
+    "DeleteTopics": _delete_topics,
+    "CreatePartitions": _create_partitions,
+    "LeaderAndIsr": _controller,
+    "StopReplica": _controller,
+    "UpdateMetadata": _controller,
+    "DescribeConfigs": _configs,
+    "AlterConfigs": _configs,
+    "IncrementalAlterConfigs": _configs,
+    "CreateAcls": _create_acls,
+    "FindCoordinator": _find_coordinator,
+    "JoinGroup": _join_group,
+    "SyncGroup": _sync_group,
+    "Heartbeat": _heartbeat,
+    "LeaveGroup": _leave_group,
+    "OffsetCommit": _commit,
+    "TxnOffsetCommit": _commit,
+    "OffsetFetch": _offset_fetch,
+    "ConsumerGroupHeartbeat": _new_group_heartbeat,
+    "ShareGroupHeartbeat": _new_group_heartbeat,
+    "StreamsGroupHeartbeat": _new_group_heartbeat,
+    "InitProducerId": _init_producer_id,
+    "AddPartitionsToTxn": _add_partitions,
+    "EndTxn": _end_txn,
+    "WriteTxnMarkers": _txn_markers,
+    "GetTelemetrySubscriptions": _telemetry_subscriptions,
+    "SaslHandshake": _handshake,
+    "SaslAuthenticate": _authenticate,
+}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Bodies -> the topics and partitions that they are about, as text: ``orders-0,1, payments (12
+# partitions)``.
+#
+# Bodies may be partial. Names are looked at up to a bound, and the rest is counted. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+TOPIC_KEYS = ("name", "topic", "topic_name")
+_PARTITION_KEYS = ("partition_index", "partition", "index", "partition_id")
+
+
+def topic_name(exchange: Exchange, struct: Body) -> str:
+    """Name the topic of a struct; by its id where this capture has not taught the name."""
+    for key in TOPIC_KEYS:
+        if name := struct.get(key):
+            return str(name)
+    topic_id = struct.get("topic_id")
+    return str(exchange.topic_names.get(topic_id, topic_id)) if topic_id else ""
+
+
+def array_of(topic: Body) -> list[Any]:
+    """Find the array of a topic's partitions, the only one besides its configs; empty where there is none."""
+    for name, value in topic.items():
+        if type(value) is list and name != "configs":
+            return value
+    return []
+
+
+def partitions_of(topic: Body) -> list[Any]:
+    """List the partitions of a topic: its array is one of numbers, or of structs with a number each."""
+    found = array_of(topic)
+    if not found or type(found[0]) is not dict:
+        return found
+    for key in _PARTITION_KEYS:
+        if key in found[0]:
+            return [partition.get(key, "?") for partition in found]
+    return ["?"] * len(found)
+
+
+def place(name: str, partitions: Sequence[Any]) -> str:
+    """Write one topic with its partitions."""
+    count = len(partitions)
+    if count == 1:
+        return f"{name}-{partitions[0]}"
+    if count > NAMES:
+        return f"{name} ({many(count, 'partition')})"
+    return f"{name}-{','.join(map(str, partitions))}" if partitions else name
+
+
+def places(exchange: Exchange, topics: Iterable[Body] | None) -> str:
+    """Write several: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
+    found = list(topics or ())
+    if not found:
+        return ""
+    if "partition_index" in found[0]:
+        found = _grouped(exchange, found)
+    if len(found) == 1:
+        return place(topic_name(exchange, found[0]), partitions_of(found[0]))
+    shown = ", ".join([place(topic_name(exchange, topic), partitions_of(topic)) for topic in found[:NAMES]])
+    rest = len(found) - NAMES
+    return f"{shown} and {many(rest, 'more topic')}" if rest > 0 else shown
+
+
+def _grouped(exchange: Exchange, flat: list[Body]) -> list[Body]:
+    """Old controller requests name the topic again for each partition."""
+    topics: dict[str, list[Any]] = {}
+    for each in flat:
+        topics.setdefault(topic_name(exchange, each), []).append(each.get("partition_index", "?"))
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+
+
+def only_partition(topics: list[Body] | None) -> Body | None:
+    """Find the struct of the one partition that a message is about, None where there are more."""
+    partitions = array_of(topics[0]) if topics and len(topics) == 1 else ()
+    return partitions[0] if len(partitions) == 1 and type(partitions[0]) is dict else None
+
+
+def only_number(topics: list[Body] | None, name: str) -> int | None:
+    """Find a field of the one partition that a message is about; a negative number is none."""
+    only = only_partition(topics)
+    value = only.get(name) if only else None
+    return value if value is not None and value >= 0 else None
+
+
+def carried(topics: Iterable[Body] | None) -> tuple[list[Body], list[RecordData]]:
+    """Reduce topics to their partitions that carry records, and gather these; none is null or empty."""
+    carrying: list[Body] = []
+    records: list[RecordData] = []
+    for topic in topics or ():
+        partitions, found = array_of(topic), []
+        for partition in partitions:
+            data = partition.get("records")
+            if isinstance(data, RecordData) and len(data):
+                found.append(partition)
+                records.append(data)
+        if found and len(found) < len(partitions):
+            names = {name: value for name, value in topic.items() if type(value) is not list}
+            topic = {**names, "partitions": found}
+        if found:
+            carrying.append(topic)
+    return carrying, records
+
+
+def no_records(topics: Iterable[Body] | None) -> str:
+    """Say that there are none; empty where the body ends before it tells."""
+    if topics is None:
+        return ""
+    is_told = all("records" in partition for topic in topics for partition in array_of(topic))
+    return "no records" if is_told else ""

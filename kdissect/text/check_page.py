@@ -1,0 +1,156 @@
+"""``Check`` -> the page that a person reads: the verdict, what it rests on, then what was counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.phrases import facts, many, size
+from kdissect.text.page import Heading, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from kdissect.stats import quality
+
+_INTERFACES = 8  # of a file, before the rest is only counted
+_TICKS = {1: "s", 1000: "ms", 1_000_000: "us", 1_000_000_000: "ns"}
+
+
+def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
+    """Yield the page; of each list at most ``limit`` rows."""
+    notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
+    yield Section(f"{check.verdict}: {check.sentence}", notes=notes)
+    for file in check.files[:limit]:
+        yield Section(file.file, notes=tuple(_file(file)))
+    if len(check.files) > limit:
+        yield Section(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
+    yield Section("Packets", notes=tuple(_packets(check)))
+    if check.connections.total or check.connections.silent:
+        yield Section("Connections", notes=tuple(_connections(check)))
+    if check.connections.unread:
+        yield _unread(check, limit)
+    if check.exchanges.total:
+        yield Section("Exchanges", notes=tuple(_exchanges(check.exchanges)))
+    if check.anomalies:
+        yield _anomalies(check, limit)
+    if check.unknown:
+        rows = [
+            (str(each.api_key), each.api or "?", _text(each.api_version), f"{each.exchanges:,}")
+            for each in check.unknown[:limit]
+        ]
+        headings = (
+            Heading("API KEY", right=True),
+            Heading("API"),
+            Heading("VERSION", right=True),
+            Heading("EXCHANGES", right=True),
+        )
+        yield Section("Not known", headings, rows, left_out=len(check.unknown) - len(rows))
+
+
+def _file(file: quality.FilePart) -> Iterator[str]:
+    order = f"{file.byte_order} endian" if file.byte_order else None
+    written = f"written by {file.application}" if file.application else None
+    yield facts(file.format or "nothing could be read", order, file.compression, size(file.bytes), written)
+    yield facts(many(file.packets, "packet"), _span(file.first, file.last))
+    for interface in file.interfaces[:_INTERFACES]:
+        yield _interface(interface)
+    if len(file.interfaces) > _INTERFACES:
+        yield f"and {many(len(file.interfaces) - _INTERFACES, 'more interface')}"
+
+
+def _interface(part: quality.InterfacePart) -> str:
+    name = f" ({part.name})" if part.name else ""
+    ticks = part.ticks_per_second
+    clock = f"times in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
+    share = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
+    return f"interface {part.interface}{name}: " + facts(
+        part.link or f"link type {part.link_type}",
+        clock,
+        f"snaplen {part.snaplen:,}" if part.snaplen else "no snaplen",
+        many(part.packets, "packet"),
+        f"{size(part.captured_bytes)}{share}",
+        f"{part.cut:,} cut" if part.cut else None,
+        f"{part.received:,} received" if part.received is not None else None,
+        f"{part.accepted:,} passed the filter" if part.accepted is not None else None,
+        f"{part.dropped:,} dropped" if part.dropped is not None else None,
+    )
+
+
+def _packets(check: quality.Check) -> Iterator[str]:
+    span = _span(check.first, check.last) if len(check.files) > 1 else None
+    yield facts(many(check.packets, "packet"), span)
+    if check.skipped:
+        yield f"not looked into: {_counted(check.skipped)}"
+    tcp = check.tcp
+    yield facts(
+        f"TCP: {many(tcp.gaps, 'gap')}",
+        f"{many(tcp.lost_bytes, 'byte')} lost" if tcp.lost_bytes else None,
+        f"{many(tcp.cut_bytes, 'byte')} cut off" if tcp.cut_bytes else None,
+        f"{many(tcp.out_of_order, 'segment')} out of order" if tcp.out_of_order else None,
+        f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted" if tcp.retransmitted_bytes else None,
+        f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
+        f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
+        f"{many(tcp.without_connection, 'segment')} of no connection" if tcp.without_connection else None,
+    )
+
+
+def _connections(check: quality.Check) -> Iterator[str]:
+    part = check.connections
+    yield facts(
+        f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
+        f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
+        f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
+        f"{part.silent:,} without data" if part.silent else None,
+    )
+    if part.protocols.get("Kafka"):
+        yield facts(
+            f"Kafka's: {part.kafka_from_start:,} from their beginning",
+            f"{part.kafka_mid_stream:,} from mid-stream",
+            f"{part.kafka_one_sided:,} one side only" if part.kafka_one_sided else None,
+        )
+    if part.ends:
+        yield f"ended by: {_counted(part.ends)}"
+
+
+def _unread(check: quality.Check, limit: int) -> Section:
+    unread = check.connections.unread
+    rows = [(each.protocol, each.end, f"{each.connections:,}") for each in unread[:limit]]
+    headings = (Heading("PROTOCOL"), Heading("END"), Heading("CONNECTIONS", right=True))
+    return Section("Not read", headings, rows, left_out=len(unread) - len(rows))
+
+
+def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
+    yield facts(
+        many(part.total, "exchange"),
+        f"{part.answered:,} answered" if part.answered else None,
+        f"{part.unacknowledged:,} wanted no answer" if part.unacknowledged else None,
+        f"{part.unanswered:,} unanswered" if part.unanswered else None,
+        f"{part.orphans:,} responses without request" if part.orphans else None,
+    )
+    if part.lost or part.incomplete:
+        yield f"by gaps and cuts: {part.lost:,} lost, {part.incomplete:,} incomplete"
+
+
+def _anomalies(check: quality.Check, limit: int) -> Section:
+    rows = [
+        (each.anomaly, each.severity, f"{each.exchanges:,}", each.example) for each in check.anomalies[:limit]
+    ]
+    headings = (Heading("ANOMALY"), Heading("SEVERITY"), Heading("EXCHANGES", right=True), Heading("EXAMPLE"))
+    notes = ("read -V --exchange EXAMPLE shows one of them",)
+    return Section("Anomalies", headings, rows, notes, len(check.anomalies) - len(rows))
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _span(first: datetime | None, last: datetime | None) -> str | None:
+    if first is None or last is None:
+        return None
+    seconds = (last - first).total_seconds()
+    return f"{seconds:,.3f} s from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def _text(value: int | None) -> str:
+    return "" if value is None else str(value)

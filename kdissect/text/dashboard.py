@@ -1,0 +1,351 @@
+"""What happens now, and what the person has chosen -> the lines of a terminal. Holds nothing.
+
+title       what is listened to, the time, PAUSED
+headline    all exchanges together: rate, failures, latencies, bytes
+panes       one at 80x24, more where there is room, all from 160 columns on
+news        the last errors and rebalances, whichever pane is shown
+counters    packets, drops, memory
+keys
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdissect.phrases import columns_of, cut, many, printable, size
+from kdissect.stats.groups import MANNERS
+from kdissect.stats.pulse import WINDOW_S
+from kdissect.stats.pulse_groups import REBALANCING
+from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from kdissect.stats.pulse import Now
+    from kdissect.text.dashboard_panes import Column, Pane
+
+
+if TYPE_CHECKING:
+    Line = list[tuple[str, str]]
+    """Pieces of text, each with its style."""
+
+BESIDE = 160  # columns of a terminal in which panes stand side by side
+LEAST_NAME = 22  # columns that a pane leaves for its names: others go first
+_LEAST_ROWS = 9  # of a pane, its title and headings included
+_NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
+_TALL = 40
+_FIXED = 5  # title, headline, tabs, counters, keys
+_GAP = "  "
+_SILENT_S, _IDLE_S = 2.0, 5.0
+_HEADING, _SORTED, _TAB, _HERE = "dim", "bold", "", "reverse"
+
+
+class Around(NamedTuple):
+    """What else there is to tell.
+
+    Attributes:
+        name: what is listened to.
+        by_kernel, by_us: packets that were dropped.
+        memory_bytes: of this process; None where nothing tells.
+        said: the last line for stderr.
+        is_over: no more packets come.
+        has_keys: whether there is a keyboard.
+    """
+
+    name: str
+    by_kernel: int = 0
+    by_us: int = 0
+    memory_bytes: int | None = None
+    said: str = ""
+    is_over: bool = False
+    has_keys: bool = True
+
+
+def draw(now: Now, choices: Choices, around: Around, width: int, height: int) -> list[Text]:
+    """The screen, line by line, each as wide as the terminal."""
+    lines = [_title(now, choices, around, width), _headline(now, width), _tabs(choices)]
+    room = max(0, height - _FIXED - bool(around.said))
+    lines += _help(room) if choices.is_help else _body(now, choices, width, room)
+    lines += [[(around.said, WARNING)]] if around.said else []
+    lines += [_counters(now, around, width), _keys(around)]
+    return [_text(line, width) for line in lines[:height]]
+
+
+def _title(now: Now, choices: Choices, around: Around, width: int) -> Line:
+    time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
+    left = [(f"kdissect live {around.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
+    states: Line = []
+    if choices.is_paused:
+        states.append((" PAUSED ", f"{_HERE} {WARNING}"))
+    if around.is_over:
+        states.append((" ENDED ", f"{_HERE} {WARNING}"))
+    gap = width - sum(columns_of(text) for text, _ in (*left, *states))
+    return [*left, (" " * gap, ""), *states]
+
+
+def _headline(now: Now, width: int) -> Line:
+    if now.now_ns is None:
+        return [("waiting for packets", WARNING)]
+    if not now.exchanges:
+        said = (
+            f"{many(now.packets, 'packet')}, and no Kafka exchange yet; -d tcp.port==PORT,kafka names a port"
+        )
+        return [(said, WARNING)]
+    every = now.all
+    failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
+    silence = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _SILENT_S else ""
+    silence = silence or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _IDLE_S else "")
+    rebalancing = sum(group.state == REBALANCING for group in now.groups)
+    latencies = f"p50 {latency(every.p50_us)} p95 {latency(every.p95_us)} p99 {latency(every.p99_us)}"
+    return _fitting(
+        width,
+        (silence, ALARM) if silence else None,
+        (f"{rate(every.per_second)} exchanges/s", "bold"),
+        (failed, ALARM if _is_alarming(now) else WARNING) if every.failed_per_second else ("0 fail", "green"),
+        (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
+        (latencies, "bold"),
+        (f"{rate(every.throttled)} throttled/s", WARNING) if every.throttled else None,
+        (f"in {amount(every.request_bytes)}/s  out {amount(every.response_bytes)}/s", ""),
+    )
+
+
+def _is_alarming(now: Now) -> bool:
+    """Whether something fails that is more than groups need to work."""
+    latest = (each for each in now.failures if each.failure.error not in MANNERS)
+    return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
+
+
+def _tabs(choices: Choices) -> Line:
+    line: Line = []
+    for number, pane in enumerate(PANES):
+        line += [(f" {number + 1} {pane.title} ", _HERE if number == choices.pane else _TAB), (" ", "")]
+    return line
+
+
+def _body(now: Now, choices: Choices, width: int, room: int) -> list[Line]:
+    """The panes that there is room for, and the news below them."""
+    columns = 2 if width >= BESIDE else 1
+    news = 0
+    if room >= 2 * _NEWS_ROWS:
+        news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
+    rows = min(max(1, (room - news) // _LEAST_ROWS), NEWS // columns)
+    if choices.pane == NEWS and rows * columns < NEWS:
+        return _pane(NEWS, now, choices, width, room, is_titled=False)
+    first = 0 if rows * columns == NEWS else choices.pane
+    shown = [(first + place) % NEWS for place in range(rows * columns)]
+    lines: list[Line] = []
+    each = (width - len(_GAP) * (columns - 1)) // columns
+    for row in range(rows):
+        high = (room - news) * (row + 1) // rows - (room - news) * row // rows
+        is_titled = len(shown) > 1
+        beside = [
+            _pane(number, now, choices, each, high, is_titled=is_titled)
+            for number in shown[row * columns : (row + 1) * columns]
+        ]
+        lines += (
+            beside[0]
+            if columns == 1
+            else [_joined(left, right, each) for left, right in zip(*beside, strict=True)]
+        )
+    return lines + (_pane(NEWS, now, choices, width, news, is_titled=True) if news else [])
+
+
+def _pane(number: int, now: Now, choices: Choices, width: int, height: int, *, is_titled: bool) -> list[Line]:
+    """A table of just that size."""
+    pane = PANES[number]
+    sort, is_reversed = choices.sorts[number], number in choices.reversed
+    columns = _columns(pane, width)
+    widths = _widths(columns, width)
+    rows = pane.ordered(now, sort, is_reversed=is_reversed)
+    below = max(0, height - is_titled - 1)
+    scroll = min(choices.scroll, max(0, len(rows) - below)) if number == choices.pane else 0
+    shown = rows[scroll : scroll + below]
+    lines: list[Line] = []
+    if is_titled:
+        more = f"  {scroll + 1}-{scroll + len(shown)} of {len(rows)}" if len(rows) > below else ""
+        title = f"{number + 1} {pane.title}{more} "
+        style = "bold" if number == choices.pane else ""
+        lines.append([(title, style), ("─" * max(0, width - len(title)), FAINT)])
+    lines.append(_headings(columns, widths, pane.columns[sort], is_reversed=is_reversed))
+    for row in shown:
+        is_over = pane.is_over(row, now)
+        cells = [(column.cell(row), FAINT if is_over else column.style(row)) for column in columns]
+        lines.append(_cells(columns, widths, cells))
+    if not rows:
+        lines.append([(pane.empty, FAINT)])
+    lines += [[] for _ in range(height - len(lines))]
+    return lines[:height]
+
+
+def _columns(pane: Pane, width: int) -> list[Column]:
+    """Those that there is room for; the last of those that only a wide pane has go first."""
+    columns = list(pane.columns)
+    for column in reversed(pane.columns):
+        if column.wide and _left(columns, width) < LEAST_NAME:
+            columns.remove(column)
+    return columns
+
+
+def _left(columns: Sequence[Column], width: int) -> int:
+    return width - sum(column.width for column in columns) - (len(columns) - 1)
+
+
+def _widths(columns: Sequence[Column], width: int) -> list[int]:
+    """Of each column: what it has, and what is left over for those that have none."""
+    left = _left(columns, width)
+    return [column.width or max(1, left) for column in columns]
+
+
+def _headings(columns: Sequence[Column], widths: Sequence[int], by: Column, *, is_reversed: bool) -> Line:
+    arrow = "▲" if by.right == is_reversed else "▼"
+    cells = [
+        (f"{column.heading}{arrow}", _SORTED) if column is by else (column.heading, _HEADING)
+        for column in columns
+    ]
+    return _cells(columns, widths, cells)
+
+
+def _cells(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
+    line: Line = []
+    for column, width, (cell, style) in zip(columns, widths, cells, strict=True):
+        text = cut(printable(cell), width)
+        gap = " " * (width - columns_of(text))
+        line.append((gap + text if column.right else text + gap, style))
+        line.append((" ", ""))
+    return line[:-1]
+
+
+def _joined(left: Line, right: Line, width: int) -> Line:
+    gap = " " * max(0, width - sum(columns_of(text) for text, _ in left))
+    return [*left, (gap + _GAP, ""), *right]
+
+
+def _counters(now: Now, around: Around, width: int) -> Line:
+    dropped = around.by_kernel + around.by_us
+    said = f"{dropped:,} DROPPED: {around.by_kernel:,} by the kernel, {around.by_us:,} by kdissect"
+    memory, per_second = around.memory_bytes, now.packets_per_second
+    return _fitting(
+        width,
+        (many(now.packets, "packet") + (f" ({rate(per_second)}/s)" if per_second else ""), ""),
+        (said, ALARM) if dropped else ("0 dropped", "green"),
+        (f"memory {size(memory)}", "") if memory is not None else None,
+        (many(now.connections, "connection"), ""),
+        (many(now.exchanges, "exchange"), ""),
+    )
+
+
+def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
+    """Pieces side by side, as many of the first as there is room for."""
+    line: Line = []
+    left = width
+    for text, style in filter(None, pieces):
+        left -= columns_of(text)
+        if left < 0 and line:
+            break
+        line += [(text, style), (_GAP, "")]
+        left -= len(_GAP)
+    return line
+
+
+def _keys(around: Around) -> Line:
+    if not around.has_keys:
+        return [("no keyboard; Ctrl-C ends it", FAINT)]
+    return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
+
+
+def _help(room: int) -> list[Line]:
+    lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
+    told = (
+        "Rates are by second, over the last ten. IN is what clients send, OUT what",
+        "brokers answer. P50, P95, P99: from a request's last byte to its response's",
+        "first; not in them are POLLS/s, Fetches that found nothing to read until",
+        "their max_wait_ms was over. FAIL/s and FAILED: exchanges with an error code.",
+        "CONN: connections that said something in the last minute. COPIED/s: what",
+        "brokers fetch. LAG: records from what the group committed to the ends of the",
+        "partitions; FURTHEST is the one with most. REBAL: rebalances that were seen.",
+        "Faint is what is over; a minute later it goes, unless everything is silent.",
+    )
+    lines += [[(f"  {line}", "")] for line in told]
+    lines += [[] for _ in range(room - len(lines))]
+    return lines[:room]
+
+
+def _text(line: Line, width: int) -> Text:
+    from rich.text import Text
+
+    text = Text(no_wrap=True, end="")
+    for piece, style in line:
+        text.append(printable(piece), style)
+    text.truncate(width, overflow="crop", pad=True)
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Keys -> what the person who looks at the dashboard has chosen. Holds just that.
+# ------------------------------------------------------------------------------------------------------------
+
+
+PAGE = 10  # rows
+
+KEYS = (
+    ("1-5, Tab", "another pane"),
+    ("left, right", "sort by another column"),
+    ("r", "the other way round"),
+    ("up, down, PgUp, PgDn, Home", "rows that are not shown"),
+    ("p, Space", "hold the picture still; counting goes on"),
+    ("h, ?", "this help"),
+    ("q, Ctrl-C", "the end"),
+)
+"""What keys do, for people."""
+
+
+@dataclass(slots=True)
+class Choices:
+    """What was chosen.
+
+    Attributes:
+        pane: number in ``PANES``.
+        sorts: number of the column that each pane is sorted by.
+        reversed: panes that are sorted the other way round.
+        scroll: rows passed over in the pane.
+    """
+
+    pane: int = 0
+    sorts: list[int] = field(default_factory=lambda: [pane.sort for pane in PANES])
+    reversed: set[int] = field(default_factory=set)
+    scroll: int = 0
+    is_paused: bool = False
+    is_help: bool = False
+    is_over: bool = False
+
+    def press(self, key: str) -> None:
+        """Take a key: a character, or the name of one that has none. Others do nothing."""
+        if key == "q":
+            self.is_over = True
+        elif key in ("h", "?"):
+            self.is_help = not self.is_help
+        elif key == "escape":
+            self.is_help = False
+        elif key in ("p", " "):
+            self.is_paused = not self.is_paused
+        elif key in ("tab", "backtab"):
+            self._turn_to((self.pane + (1 if key == "tab" else -1)) % len(PANES))
+        elif key.isdecimal() and 1 <= int(key) <= len(PANES):
+            self._turn_to(int(key) - 1)
+        elif key in ("left", "right", "<", ">"):
+            columns = len(PANES[self.pane].columns)
+            step = 1 if key in ("right", ">") else -1
+            self.sorts[self.pane] = (self.sorts[self.pane] + step) % columns
+        elif key == "r":
+            self.reversed ^= {self.pane}
+        else:
+            steps = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": PAGE, "pageup": -PAGE}
+            self.scroll = 0 if key == "home" else max(0, self.scroll + steps.get(key, 0))
+
+    def _turn_to(self, pane: int) -> None:
+        if pane != self.pane:
+            self.pane, self.scroll = pane, 0

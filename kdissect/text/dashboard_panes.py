@@ -1,0 +1,264 @@
+"""What happens now -> the panes of the dashboard: what each column shows, and what it is sorted by. Holds
+nothing.
+
+    1 APIs    2 Topics    3 Clients    4 Groups    5 News: errors and rebalances
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.phrases import ABSENT, absent, cut, duration, facts, many, named, size, some
+from kdissect.stats.groups import MANNERS, cause_row
+from kdissect.stats.pulse import FailureNow
+from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT
+from kdissect.text.groups_page import cause
+from kdissect.text.style import Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kdissect.stats.pulse import LoadNow, Now, TopicNow
+    from kdissect.stats.pulse_groups import GroupNow, RebalanceNow
+
+ALARM, WARNING, FAINT = "bold red", "yellow", "dim"
+_CLOCK = Times("u")
+_SOFTWARE = 24  # columns
+_NEW_NS = 60_000_000_000
+_STYLES = {REBALANCING: WARNING, EMPTY: WARNING, SILENT: ALARM}
+
+
+class Column(NamedTuple):
+    """A column of a pane.
+
+    Attributes:
+        value: what rows are sorted by; None stands behind all others.
+        cell: the text.
+        width: columns of the terminal; 0: what the others leave.
+        wide: shown only where there is room.
+        style: how a row's cell looks.
+    """
+
+    heading: str
+    value: Callable[[Any], Any]
+    cell: Callable[[Any], str]
+    width: int = 0
+    right: bool = True
+    wide: bool = False
+    style: Callable[[Any], str] = lambda _: ""
+
+
+class Pane(NamedTuple):
+    """A table.
+
+    Attributes:
+        rows: what it shows of what happens.
+        sort: the column that it is sorted by at first.
+        is_over: whether a row tells of what was, and is no more.
+        empty: said where there is no row.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: Callable[[Now], Sequence[Any]]
+    is_over: Callable[[Any, Now], bool]
+    sort: int
+    empty: str
+
+    def ordered(self, now: Now, sort: int, *, is_reversed: bool) -> list[Any]:
+        """The rows: by numbers the largest first, by names the first in the alphabet."""
+        column = self.columns[sort]
+        known: list[Any] = []
+        unknown: list[Any] = []
+        for row in self.rows(now):
+            (unknown if column.value(row) is None else known).append(row)
+        known.sort(key=self.columns[0].value)
+        known.sort(key=column.value, reverse=column.right != is_reversed)
+        return known + unknown
+
+
+def rate(per_second: float) -> str:
+    """``1,234``, ``12``, ``0.4``; nothing is a dash."""
+    if per_second <= 0:
+        return ABSENT
+    if per_second >= 9.95:
+        return f"{per_second:,.0f}"
+    return f"{max(per_second, 0.1):.1f}"
+
+
+def amount(per_second: float) -> str:
+    """Bytes: ``3.4 MB``; nothing is a dash."""
+    return size(round(per_second)) if per_second >= 0.5 else ABSENT
+
+
+def clock(time_ns: int) -> str:
+    """``14:03:22``, UTC."""
+    return _CLOCK.text(time_ns).partition(".")[0]
+
+
+def latency(us: int | None) -> str:
+    """A time, if there is one."""
+    return ABSENT if us is None else duration(us * 1000)
+
+
+def _software(text: str) -> str:
+    """Name and version, of which the version tells more: ``confluent-kafk… 2.15.0``."""
+    name, _, version = text.rpartition(" ")
+    if len(text) <= _SOFTWARE or not name:
+        return absent(text)
+    version = version.partition("-")[0]  # confluent-kafka-python adds librdkafka's
+    return f"{cut(name, max(1, _SOFTWARE - len(version) - 1))} {version}"
+
+
+def _field(name: str, heading: str, shown: Callable[[Any], str], width: int = 0, **options: Any) -> Column:
+    def value(row: Any) -> Any:
+        return getattr(row, name)
+
+    return Column(heading, value, lambda row: shown(value(row)), width, **options)
+
+
+def _name(heading: str) -> Column:
+    return _field("name", heading, str, right=False)
+
+
+def _failed(**options: Any) -> Column:
+    return _field(
+        "failed_per_second",
+        "FAIL/s",
+        rate,
+        7,
+        style=lambda row: ALARM if row.failed_per_second else "",
+        **options,
+    )
+
+
+def _furthest(row: Any) -> str:
+    if not row.lag:
+        return ABSENT
+    topic, partition, lag = row.furthest
+    return f"{topic}:{partition} {lag:,}"
+
+
+_APIS = (
+    _name("API"),
+    _field("per_second", "/s", rate, 7),
+    _field("p50_us", "P50", latency, 7),
+    _field("p95_us", "P95", latency, 7),
+    _field("p99_us", "P99", latency, 7),
+    _failed(),
+    _field("failed", "FAILED", some, 8),
+    _field("long_polls", "POLLS/s", rate, 7),
+    _field("request_bytes", "IN/s", amount, 8, wide=True),
+    _field("response_bytes", "OUT/s", amount, 8, wide=True),
+    _field("throttled", "THROTTLED/s", rate, 11, wide=True),
+)
+_TOPICS = (
+    _name("TOPIC"),
+    _field("records_in", "REC IN/s", rate, 9),
+    _field("bytes_in", "IN/s", amount, 8),
+    _field("records_out", "REC OUT/s", rate, 9),
+    _field("bytes_out", "OUT/s", amount, 8),
+    _failed(),
+    _field("failed", "FAILED", some, 8, wide=True),
+    _field("replicated_bytes", "COPIED/s", amount, 8, wide=True),
+)
+_CLIENTS = (
+    _name("CLIENT"),
+    _field("connections", "CONN", some, 5),
+    _field("per_second", "/s", rate, 7),
+    _field("p99_us", "P99", latency, 7),
+    _failed(),
+    _field("software", "SOFTWARE", _software, _SOFTWARE, right=False),
+    _field("address", "ADDRESS", absent, 15, right=False, wide=True),
+    _field("failed", "FAILED", some, 7, wide=True),
+    _field("request_bytes", "IN/s", amount, 8, wide=True),
+    _field("response_bytes", "OUT/s", amount, 8, wide=True),
+)
+_GROUPS = (
+    _name("GROUP"),
+    _field("state", "STATE", absent, 11, right=False, style=lambda row: _STYLES.get(row.state, "")),
+    _field("members", "MEMBERS", some, 7),
+    _field(
+        "lag",
+        "LAG",
+        lambda lag: ABSENT if lag is None else f"{lag:,}",
+        11,
+        style=lambda row: WARNING if row.lag else "",
+    ),
+    Column("FURTHEST", lambda row: row.furthest and row.furthest[2], _furthest, 20, right=False),
+    _field("rebalances", "REBAL", some, 5),
+    _field("kind", "KIND", absent, 8, right=False, wide=True),
+    _field("generation", "GENERATION", absent, 10, wide=True),
+)
+
+
+def _time_ns(row: FailureNow | RebalanceNow) -> int:
+    return row.time_ns if isinstance(row, FailureNow) else row.rebalance.start_ns
+
+
+def _what(row: FailureNow | RebalanceNow) -> str:
+    if isinstance(row, FailureNow):
+        return row.failure.error
+    before, after = row.rebalance.generation_before, row.rebalance.generation_after
+    return f"rebalance {'?' if before is None else before} > {after}"
+
+
+def _times(row: FailureNow | RebalanceNow) -> int | None:
+    return row.times if isinstance(row, FailureNow) else None
+
+
+def _where(row: FailureNow | RebalanceNow) -> str:
+    if isinstance(row, FailureNow):
+        return facts(f"{row.failure.api} of {row.failure.client}", named("topic", row.failure.topic))
+    told = row.rebalance
+    return facts(
+        row.group,
+        many(told.members_after, "member") if told.members_after is not None else None,
+        "; ".join(cause(cause_row(each)) for each in told.causes),
+    )
+
+
+def _alarm(row: FailureNow | RebalanceNow) -> str:
+    if isinstance(row, FailureNow):
+        return FAINT if row.failure.error in MANNERS else ALARM
+    return WARNING
+
+
+def _news(now: Now) -> list[FailureNow | RebalanceNow]:
+    return [*now.failures, *now.rebalances]
+
+
+_NEWS = (
+    Column("TIME", _time_ns, lambda row: clock(_time_ns(row)), 8),
+    Column("WHAT", _what, _what, 27, right=False, style=_alarm),
+    Column("TIMES", _times, lambda row: absent(_times(row)), 6),
+    Column("WHERE", _where, _where, right=False),
+)
+
+
+def _is_idle(row: LoadNow, _: Now) -> bool:
+    return not row.per_second
+
+
+def _is_still(row: TopicNow, _: Now) -> bool:
+    return not (row.bytes_in or row.bytes_out or row.replicated_bytes or row.failed_per_second)
+
+
+def _is_done(row: GroupNow, _: Now) -> bool:
+    return row.state == EMPTY and not row.lag
+
+
+def _is_past(row: FailureNow | RebalanceNow, now: Now) -> bool:
+    return now.now_ns is not None and now.now_ns - _time_ns(row) > _NEW_NS
+
+
+PANES = (
+    Pane("APIs", _APIS, lambda now: now.apis, _is_idle, 1, "no exchange yet"),
+    Pane("Topics", _TOPICS, lambda now: now.topics, _is_still, 2, "no records yet"),
+    Pane("Clients", _CLIENTS, lambda now: now.clients, _is_idle, 2, "no client yet"),
+    Pane("Groups", _GROUPS, lambda now: now.groups, _is_done, 3, "no group yet"),
+    Pane("Errors and rebalances", _NEWS, _news, _is_past, 0, "no error and no rebalance yet"),
+)
+"""What there is to look at."""
+
+NEWS = len(PANES) - 1

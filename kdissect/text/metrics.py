@@ -1,0 +1,216 @@
+"""Facts of exchanges, and what happens now -> metrics for Prometheus. Holds a series for each name,
+boundedly.
+
+    metrics = Metrics(limits, pulse.now, drops)
+    metrics.feed(facts)
+    prometheus_client.generate_latest(metrics.registry)
+
+Counters count while exchanges are fed; what stands for a state is asked for when somebody scrapes. Of topics,
+clients and groups the first ``limits.metric_labels`` of each have series of their own, the others are counted
+together: a server keeps each name for weeks, and a client can send any number of them. docs/metrics.md
+    explains
+each metric.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from typing import TYPE_CHECKING
+
+from kdissect import __version__
+from kdissect.errors import UsageError
+from kdissect.phrases import printable
+from kdissect.stats.pulse import OTHER
+from kdissect.stats.pulse_groups import STATES
+
+try:
+    from prometheus_client import (
+        CollectorRegistry,
+        Counter,
+        Histogram,
+        ProcessCollector,
+        disable_created_metrics,
+    )
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+except ImportError as error:
+    raise UsageError("--prometheus needs prometheus-client: pip install 'kdissect[metrics]'") from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client import Metric
+
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+    from kdissect.stats.pulse import Now
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: brokers answer within milliseconds, and clients give up after 30 s by default."""
+
+_NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
+
+
+class Names:
+    """Names -> labels: the first so many under their own name, made printable."""
+
+    def __init__(self, most: int) -> None:
+        self._known: set[str] = set()
+        self._most = most
+
+    def __call__(self, name: str) -> str:
+        """The label of a name."""
+        name = printable(name[:_NAME_CHARACTERS])
+        if name not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(name)
+        return name
+
+
+class Metrics:
+    """Counts, and tells a scraper.
+
+    Args:
+        limits: ``metric_labels``.
+        now: tells what happens; called by the thread that is scraped.
+        drops: packets dropped by the kernel, and by kdissect.
+
+    Attributes:
+        registry: what a scraper is told.
+    """
+
+    def __init__(self, limits: Limits, now: Callable[[], Now], drops: Callable[[], tuple[int, int]]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series beside each, when it began
+        self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
+        self._now = now
+        self._drops = drops
+        most = limits.metric_labels
+        self._apis, self._errors, self._topics = Names(most), Names(most), Names(most)
+        self._clients, self._groups = Names(most), Names(most)
+        self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
+        self._failures = self._counter(
+            "errors", "Exchanges with an error, by each they have.", "api", "error"
+        )
+        self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
+        self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
+        self._long_polls = self._counter("long_polls", "Fetches that found nothing to read.", "api")
+        self._throttled = self._counter("throttled_exchanges", "Answers that tell a throttle time.", "api")
+        self._latency = Histogram(
+            "kdissect_latency_seconds",
+            "Last byte of a request to the first of its response, without long polls.",
+            ["api"],
+            registry=self.registry,
+            buckets=BUCKETS,
+        )
+        self._records = self._counter("topic_records", "Records of a topic.", "topic", "direction")
+        self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")
+        self._refused = self._counter("topic_errors", "Partitions that were refused.", "topic")
+        self._of_client = self._counter("client_exchanges", "Exchanges of a client.", "client")
+        self._failed_of = self._counter("client_errors", "Exchanges with an error of a client.", "client")
+        self._odd = self._counter("anomalies", "What was wrong or odd in the data.", "kind")
+        self.registry.register(self)
+
+    def feed(self, facts: Facts) -> None:
+        """Count an exchange."""
+        exchange = facts.exchange
+        api, client = self._apis(facts.api), self._clients(facts.client)
+        self._exchanges.labels(api, exchange.kind).inc()
+        self._of_client.labels(client).inc()
+        if exchange.request_frame is not None:
+            self._requests.labels(api).inc(exchange.request_frame.wire_bytes)
+        if exchange.response_frame is not None:
+            self._responses.labels(api).inc(exchange.response_frame.wire_bytes)
+        if facts.latency_us is not None:
+            if facts.long_poll:
+                self._long_polls.labels(api).inc()
+            else:
+                self._latency.labels(api).observe(facts.latency_us / 1e6)
+        if facts.errors:
+            self._failed_of.labels(client).inc()
+        for error in facts.errors:
+            self._failures.labels(api, self._errors(error)).inc()
+        if facts.throttle_ms > 0:
+            self._throttled.labels(api).inc()
+        for anomaly in exchange.anomalies:
+            self._odd.labels(anomaly.kind).inc()
+        self._carry(facts)
+
+    def collect(self) -> Iterator[Metric]:
+        """What is so now, for a scraper."""
+        now = self._now()
+        info = GaugeMetricFamily("kdissect_build_info", "What is running.", labels=["version"])
+        info.add_metric([__version__], 1)
+        yield info
+        yield CounterMetricFamily("kdissect_packets", "Packets captured.", value=now.packets)
+        dropped = CounterMetricFamily("kdissect_packets_dropped", "Packets lost, by whom.", labels=["by"])
+        for by, count in zip(("kernel", "kdissect"), self._drops(), strict=True):
+            dropped.add_metric([by], count)
+        yield dropped
+        yield GaugeMetricFamily(
+            "kdissect_last_packet_age_seconds", "Since the latest packet.", value=now.silent_s
+        )
+        yield GaugeMetricFamily(
+            "kdissect_connections", "Connections heard of in the last minute.", value=now.connections
+        )
+        yield from self._collect_clients(now)
+        yield from self._collect_groups(now)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"kdissect_{name}", text, labels, registry=self.registry)
+
+    def _carry(self, facts: Facts) -> None:
+        for each in facts.touched:
+            carried = each.produced or each.fetched
+            if not (each.error or carried):
+                continue
+            topic = self._topics(each.topic)
+            if each.error:
+                self._refused.labels(topic).inc()
+            if carried and not (each.error and each.produced):
+                direction = "produced" if each.produced else "replicated" if facts.replica else "fetched"
+                self._records.labels(topic, direction).inc(carried.count() or 0)
+                self._bytes.labels(topic, direction).inc(len(carried))
+
+    def _collect_clients(self, now: Now) -> Iterator[Metric]:
+        connections: Tally[str] = Tally()
+        info = GaugeMetricFamily(
+            "kdissect_client_info", "Software of a client.", labels=["client", "software"]
+        )
+        for row in now.clients:
+            client = self._clients(row.name)
+            connections[client] += row.connections
+            if row.software and client != OTHER:
+                info.add_metric([client, printable(row.software[:_NAME_CHARACTERS])], 1)
+        yield _gauge(
+            "client_connections", "Its connections heard of in the last minute.", "client", connections
+        )
+        yield info
+
+    def _collect_groups(self, now: Now) -> Iterator[Metric]:
+        members: Tally[str] = Tally()
+        lags: Tally[str] = Tally()
+        rebalances = CounterMetricFamily("kdissect_group_rebalances", "Rebalances seen.", labels=["group"])
+        state = GaugeMetricFamily(
+            "kdissect_group_state", "1 for the state it is in.", labels=["group", "state"]
+        )
+        for row in now.groups:
+            group = self._groups(row.name)
+            members[group] += row.members
+            if row.lag is not None:
+                lags[group] += row.lag
+            if group != OTHER:
+                rebalances.add_metric([group], row.rebalances)
+                for each in STATES if row.state is not None else ():
+                    state.add_metric([group, each], row.state == each)
+        yield _gauge("group_members", "Members heard of in the last minute.", "group", members)
+        yield _gauge("group_lag_records", "Records between commits and ends of partitions.", "group", lags)
+        yield rebalances
+        yield state
+
+
+def _gauge(name: str, text: str, label: str, values: Tally[str]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"kdissect_{name}", text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,279 @@
+"""A decoded body -> indented lines, a field each: name, value, meaning. Holds nothing but the line it writes.
+
+Arrays stop after a few elements unless the view wants the whole; what is left out is counted.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kdissect.kafka import schema
+from kdissect.kafka.internal.payloads import layout_of
+from kdissect.kafka.records import RecordData
+from kdissect.model import Embedded
+from kdissect.phrases import ELLIPSIS, facts, printable
+from kdissect.text.value_labels import (
+    batch_text,
+    described,
+    offset_text,
+    opened_text,
+    payload_text,
+    records_text,
+    time_text,
+    told_by_payload,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.kafka.internal.topics import Payload
+    from kdissect.kafka.schema import Field, Message
+    from kdissect.model import Body
+    from kdissect.tables.record_bodies import Opened
+
+MOST_ELEMENTS = 20
+MOST_FLAT = 5  # fields of a struct that is written in one line,
+MOST_COLUMNS = 100  # if they fit
+INDENT = "  "
+
+_FORWARDED_KEYS = {"header", "body"}  # of what an Envelope carries: no schema tells it as one message
+
+_OWN_NAMES = {
+    "_left_over": "(left over)",
+    "_undecoded": "(not decoded)",
+    "_message": "(message)",
+    "_version": "(version)",
+    "_draft": "(as in Kafka)",
+    "sasl_token": "(SASL token)",
+}
+
+
+class View(NamedTuple):
+    """What the lines need to know besides the body.
+
+    Attributes:
+        message: whose schema says what values mean; None where none does.
+        version: of the body.
+        topic_names: topic id -> name.
+        whole: whether nothing is cut.
+        opened: the message's record data, where its records are to be shown.
+        forwarded: api key and version of the request that an Envelope carries.
+    """
+
+    message: Message | None
+    version: int
+    topic_names: Mapping[str, str]
+    whole: bool = False
+    opened: Opened | None = None
+    forwarded: tuple[int, int] | None = None
+
+    def text(self, path: str, field: Field | None, value: Any) -> str:
+        """Write a value that is no container."""
+        return described(self.message, path, field, value, self.topic_names, whole=self.whole)
+
+    def most(self, elements: Sequence[Any]) -> int:
+        """How many elements of an array are shown."""
+        return len(elements) if self.whole else min(len(elements), MOST_ELEMENTS)
+
+
+def outline(
+    view: View, body: Body, fields: tuple[Field, ...] = (), path: str = "", depth: int = 0
+) -> Iterator[str]:
+    """Write the fields of a struct.
+
+    Args:
+        view: see ``View``.
+        body: the struct.
+        fields: what the schema says about them; a body without is shown by its values' types.
+        path: of the struct inside the message.
+        depth: how far to indent.
+    """
+    known = _by_name(fields, view.version)
+    for name, value in body.items():
+        if name == "_tags":
+            for tag, raw in value.items():
+                yield f"{INDENT * depth}(unknown tag {tag}): {value_text(raw, whole=view.whole)}"
+        else:
+            inner = f"{path}.{name}" if path else name
+            yield from _field(view, name, value, known.get(name), inner, depth)
+
+
+@cache
+def _by_name(fields: tuple[Field, ...], version: int) -> dict[str, Field]:
+    return {field.name: field for field in fields if version in field.versions}
+
+
+def _field(view: View, name: str, value: Any, field: Field | None, path: str, depth: int) -> Iterator[str]:
+    start = f"{INDENT * depth}{_OWN_NAMES.get(name, name)}:"
+    fields = field.fields if field is not None else ()
+    match value:
+        case dict():
+            yield start
+            yield from outline(view, value, fields, path, depth + 1)
+        case [dict(), *_]:
+            yield f"{start} {array_text(value)}"
+            yield from _elements(view, value, fields, path, depth + 1)
+        case list():
+            yield f"{start} {inline(view, value, field, path)}"
+        case RecordData():
+            yield f"{start} {records_text(value)}"
+            yield from batches(view, value, value.end, depth + 1)
+        case Embedded(_, decoded):
+            yield f"{start} {value_text(value, whole=view.whole)}"
+            yield from embedded(view, decoded, depth + 1)
+        case _:
+            yield f"{start} {view.text(path, field, value)}"
+
+
+def array_text(elements: Sequence[Any] | None) -> str:
+    """Write how long an array is."""
+    return "null" if elements is None else f"[{len(elements):,}]"
+
+
+def inline(view: View, elements: Sequence[Any], field: Field | None, path: str) -> str:
+    """Write an array of values in one line."""
+    most = view.most(elements)
+    shown = ", ".join(view.text(path, field, element) for element in elements[:most])
+    more = f", {ELLIPSIS} {len(elements) - most:,} more" if most < len(elements) else ""
+    return f"[{shown}{more}]"
+
+
+def more_text(depth: int, count: int) -> str:
+    """Write how many elements of an array are left out."""
+    return f"{INDENT * depth}{ELLIPSIS} {count:,} more (--full shows all)"
+
+
+def embedded(view: View, decoded: Body, depth: int) -> Iterator[str]:
+    """Write the message that was inside bytes."""
+    if decoded.keys() == _FORWARDED_KEYS:
+        yield from _forwarded(view, decoded, depth)
+        return
+    message, version = layout_of(decoded) or (None, 0)
+    inner = view._replace(message=message, version=version, opened=None)
+    yield from outline(inner, decoded, message.fields if message else (), "", depth)
+
+
+def _forwarded(view: View, decoded: Body, depth: int) -> Iterator[str]:
+    """Write what an Envelope carries: header and body of another request, or of its response."""
+    api_key, version = view.forwarded or (-1, 0)
+    is_request = "request_api_key" in decoded["header"]
+    header = schema.header("RequestHeader" if is_request else "ResponseHeader")
+    message = (schema.request if is_request else schema.response)(api_key)
+    for name, part, known in (("header", header, 0), ("body", message, version)):
+        inner = view._replace(message=part, version=known, opened=None)
+        yield f"{INDENT * depth}{name}:"
+        yield from outline(inner, decoded[name], part.fields if part else (), "", depth + 1)
+
+
+def batches(view: View, records: RecordData | None, end: int, depth: int) -> Iterator[str]:
+    """Write a line for each batch of record data, and its records where the view wants them.
+
+    Args:
+        view: see ``View``.
+        records: None where nobody may see the bytes.
+        end: where it ends in the frame.
+        depth: how far to indent.
+    """
+    found = [] if records is None else records.batches()
+    if view.opened is not None and (carried := view.opened.carried.get(end)) is not None:
+        yield from _opened_batches(view, view.opened, carried, len(found), depth)
+        return
+    most = view.most(found)
+    for index, batch in enumerate(found[:most]):
+        yield f"{INDENT * depth}[{index}] {batch_text(batch)}"
+    if most < len(found):
+        yield more_text(depth, len(found) - most)
+
+
+def _opened_batches(view: View, opened: Opened, carried: Carried, headers: int, depth: int) -> Iterator[str]:
+    """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
+    for index, records in enumerate(opened.open(carried)):
+        if index >= MOST_ELEMENTS and not view.whole:
+            yield more_text(depth, max(1, headers - index))
+            return
+        batch = records.batch
+        yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
+        for anomaly in batch.anomalies:
+            yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
+        most = view.most(batch.records)
+        for number, record in enumerate(islice(records, most)):
+            yield from record_lines(view, record, depth + 1, f"[{number}] ")
+        if most < len(batch.records):
+            yield more_text(depth + 1, len(batch.records) - most)
+
+
+def record_lines(view: View, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
+    """Write a record: in one line where it fits."""
+    indent = INDENT * depth
+    head = facts(
+        offset_text(record),
+        time_text(record),
+        f"control {record.control}" if record.control else None,
+    )
+    if not (record.headers or isinstance(record.key, Embedded) or isinstance(record.value, Embedded)):
+        line = f"{indent}{start}{', '.join([head, *(text.lstrip() for text in _payloads(view, record, 0))])}"
+        if len(line) <= MOST_COLUMNS:
+            yield line
+            return
+    yield f"{indent}{start}{head}"
+    yield from _payloads(view, record, depth + 1)
+
+
+def record_details(view: View, record: CarriedRecord, depth: int) -> Iterator[str]:
+    """Write a record below a title that says where it is, a line for each thing to be told."""
+    indent = INDENT * depth
+    if (moment := time_text(record)) is not None:
+        yield f"{indent}timestamp: {moment}"
+    if (number := record.batch.sequence(record.record)) is not None:
+        yield f"{indent}sequence: {number}"
+    if record.control:
+        yield f"{indent}control: {record.control}"
+    yield from _payloads(view, record, depth)
+
+
+def _payloads(view: View, record: CarriedRecord, depth: int) -> Iterator[str]:
+    indent = INDENT * depth
+    yield f"{indent}key: {payload_text(record.key, whole=view.whole)}"
+    yield from _inside(view, record.key, depth + 1)
+    if record.headers:
+        yield f"{indent}headers: {array_text(record.headers)}"
+        most = view.most(record.headers)
+        for name, value in record.headers[:most]:
+            yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, whole=view.whole)}"
+        if most < len(record.headers):
+            yield more_text(depth + 1, len(record.headers) - most)
+    yield from (f"{indent}{text}" for text in told_by_payload(record))
+    yield f"{indent}value: {payload_text(record.value, whole=view.whole)}"
+    yield from _inside(view, record.value, depth + 1)
+
+
+def _inside(view: View, payload: Payload, depth: int) -> Iterator[str]:
+    if isinstance(payload, Embedded):
+        yield from embedded(view, payload.decoded, depth)
+
+
+def _elements(
+    view: View, elements: Sequence[Body], fields: tuple[Field, ...], path: str, depth: int
+) -> Iterator[str]:
+    most = view.most(elements)
+    for index, element in enumerate(elements[:most]):
+        start = f"{INDENT * depth}[{index}]"
+        lines = list(outline(view, element, fields, path)) if _is_flat(element) else []
+        if lines and len(line := f"{start} {', '.join(lines)}") <= MOST_COLUMNS:
+            yield line
+        else:
+            yield start
+            yield from outline(view, element, fields, path, depth + 1)
+    if most < len(elements):
+        yield more_text(depth, len(elements) - most)
+
+
+def _is_flat(struct: Body) -> bool:
+    """Whether a struct may fit in one line."""
+    return len(struct) <= MOST_FLAT and not any(
+        isinstance(value, (dict, list, RecordData, Embedded)) for value in struct.values()
+    )

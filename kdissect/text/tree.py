@@ -1,0 +1,390 @@
+"""``Exchange`` -> all of it as a tree: who, when, how it went; request and response field by field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.anomalies import CATALOGUE
+from kdissect.kafka import schema, secrets
+from kdissect.kafka.bodies import request_layout, response_layout, walk_request, walk_response
+from kdissect.kafka.headers import request_header_version, response_header_version
+from kdissect.kafka.layout import layout as layout_of
+from kdissect.kafka.records import RecordData
+from kdissect.kafka.walker import walk
+from kdissect.model import ANSWERED, Embedded, Withheld
+from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
+from kdissect.text.outline import (
+    INDENT,
+    MOST_ELEMENTS,
+    View,
+    array_text,
+    batches,
+    embedded,
+    more_text,
+    outline,
+    record_details,
+)
+from kdissect.text.style import BOLD, CYAN, of_anomaly, paint
+from kdissect.text.table import UNANSWERED_KINDS, api
+from kdissect.text.value_labels import MOST_BYTES, offset_text, opened_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from kdissect.exchanges.partition_records import CarriedRecord
+    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.walker import Span, Walk
+    from kdissect.model import Anomaly, Body, Exchange, Frame
+    from kdissect.tables.record_bodies import Opened, Opener
+    from kdissect.text.style import Times
+
+
+class Tree:
+    """Writes the trees, an empty line between them.
+
+    Attributes:
+        is_first: whether the next one has none before it.
+
+    Args:
+        out: where to; the caller owns and flushes it.
+        times: writes the time.
+        colour: whether to colour.
+        show_bytes: put the offset and the bytes of each field in front of it.
+        whole: show all of long arrays, texts and bytes.
+        show_secrets: show credentials.
+        opener: opens record data, so that its records are shown; None: they are not.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        times: Times,
+        *,
+        colour: bool = False,
+        show_bytes: bool = False,
+        whole: bool = False,
+        show_secrets: bool = False,
+        opener: Opener | None = None,
+    ) -> None:
+        self._write = out.write
+        self._times = times
+        self._colour = colour
+        self._show_bytes = show_bytes
+        self._whole = whole
+        self._show_secrets = show_secrets
+        self._opener = opener
+        self.is_first = True
+
+    def feed(self, exchange: Exchange) -> None:
+        """Write one tree."""
+        if not self.is_first:
+            self._write("\n")
+        self.is_first = False
+        for line in self._lines(exchange):
+            self._write(line + "\n")
+
+    def close(self) -> None:
+        """Nothing is left to write: every tree was complete."""
+
+    def _lines(self, exchange: Exchange) -> Iterator[str]:
+        title = f"{exchange.connection.id}/{exchange.number}  {api(exchange)}  {_outcome(exchange)}"
+        yield self._paint(title, BOLD)
+        frame = exchange.first_frame
+        place = f"packet {frame.packet:,} of {printable(frame.interface.capture)}"
+        yield f"{INDENT}time:   {self._times.text(exchange.time_ns)}, {place}"
+        yield f"{INDENT}client: {_client(exchange)}"
+        yield f"{INDENT}broker: {exchange.connection.broker}"
+        for anomaly in exchange.anomalies:
+            yield INDENT + self._paint(_anomaly(anomaly), of_anomaly(anomaly.kind))
+        if exchange.request_frame is not None:
+            yield INDENT + self._paint(f"request: {_frame(exchange.request_frame)}", CYAN)
+            yield from self._request(exchange, exchange.request_frame)
+        if exchange.response_frame is not None:
+            yield INDENT + self._paint(f"response: {_frame(exchange.response_frame)}", CYAN)
+            yield from self._response(exchange, exchange.response_frame)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return paint(text, colour) if self._colour else text
+
+    def _request(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
+        if exchange.api_key is not None and exchange.api_version is not None:
+            version = request_header_version(exchange.api_key, exchange.api_version)
+            yield from self._header("RequestHeader", version, exchange, frame)
+        walked = walk_request(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
+        opened = self._opener and self._opener.of(exchange, produced=True)
+        yield from self._body(exchange, exchange.request, request_layout(exchange), walked, frame, opened)
+
+    def _response(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
+        version = 0
+        if exchange.api_key is not None and exchange.api_version is not None:
+            version = response_header_version(exchange.api_key, exchange.api_version)
+        if exchange.api_key is not None or exchange.request_frame is None:
+            yield from self._header("ResponseHeader", version, exchange, frame)
+        walked = walk_response(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
+        opened = self._opener and self._opener.of(exchange, produced=False)
+        yield from self._body(exchange, exchange.response, response_layout(exchange), walked, frame, opened)
+
+    def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
+        message = schema.header(name)
+        walked = walk(message, version, frame.data)
+        view = View(message, version, exchange.topic_names, self._whole)
+        if self._show_bytes:
+            yield from offsets(view, walked, frame.data)
+        else:
+            yield from _indented(outline(view, walked.value, message.fields))
+
+    def _body(
+        self,
+        exchange: Exchange,
+        body: Body | None,
+        layout: Layout | None,
+        walked: Walk | None,
+        frame: Frame,
+        opened: Opened | None,
+    ) -> Iterator[str]:
+        if layout is None:
+            view = View(None, 0, exchange.topic_names, self._whole)
+            yield from _indented(outline(view, body or {}))
+            return
+        view = View(
+            layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
+        )
+        if walked is None:
+            yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
+            return
+        hide_records = not self._show_secrets and secrets.is_credential_api(exchange.api_key)
+        yield from offsets(view, walked, frame.data, body, hide_records=hide_records)
+        yield from _indented(outline(view, _beside(body or {})))
+
+
+def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
+    """Api key and version of the request that a broker forwards for its client (KIP-590)."""
+    carried = exchange.request.get("request_data") if exchange.request else None
+    if not isinstance(carried, Embedded) or "header" not in carried.decoded:
+        return None
+    header = carried.decoded["header"]
+    return header["request_api_key"], header["request_api_version"]
+
+
+def _beside(body: Body) -> Body:
+    """Find what no span tells: bytes that no layout describes."""
+    return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (INDENT * 2 + line for line in lines)
+
+
+def _outcome(exchange: Exchange) -> str:
+    latency_ns = exchange.latency_ns
+    if exchange.kind == ANSWERED and latency_ns is not None:
+        return f"answered after {duration(latency_ns)}"
+    return UNANSWERED_KINDS.get(exchange.kind, exchange.kind)
+
+
+def _client(exchange: Exchange) -> str:
+    software = (exchange.client_software_name, exchange.client_software_version)
+    principal = exchange.principal
+    return facts(
+        str(exchange.connection.client),
+        None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}",
+        printable(" ".join(part for part in software if part)),
+        None if principal is None else f"principal {quoted(principal)}",
+        None if exchange.sasl_mechanism is None else f"mechanism {printable(exchange.sasl_mechanism)}",
+    )
+
+
+def _frame(frame: Frame) -> str:
+    missing = frame.size - len(frame.data)
+    return facts(many(frame.size + 4, "byte"), f"{missing:,} of them not captured" if missing else None)
+
+
+def _anomaly(anomaly: Anomaly) -> str:
+    known = CATALOGUE.get(anomaly.kind)
+    detail = facts(printable(anomaly.where), printable(anomaly.detail))
+    return f"! {anomaly.kind} ({known.severity if known else 'unknown'}) in {detail}"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``CarriedRecord`` -> all of it as a small tree: where it comes from, its batch, key, headers and value.
+# Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class RecordTree:
+    """Writes the trees, an empty line between them.
+
+    Attributes:
+        is_first: whether the next one has none before it.
+
+    Args:
+        out: where to; the caller owns and flushes it.
+        times: writes the time of the exchange.
+        colour: whether to colour.
+        whole: show all of long texts, bytes and lists of headers.
+    """
+
+    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, whole: bool = False) -> None:
+        self._write = out.write
+        self._times = times
+        self._colour = colour
+        self._whole = whole
+        self.is_first = True
+
+    def feed(self, record: CarriedRecord) -> None:
+        """Write one tree."""
+        if not self.is_first:
+            self._write("\n")
+        self.is_first = False
+        for line in self._lines(record):
+            self._write(line + "\n")
+
+    def close(self) -> None:
+        """Nothing is left to write: every tree was complete."""
+
+    def _lines(self, record: CarriedRecord) -> Iterator[str]:
+        carried, exchange = record.carried, record.carried.exchange
+        topic = next(iter(carried.names), None)
+        title = facts(
+            "topic not told" if topic is None else f"topic {printable(topic)}",
+            None if carried.partition is None else f"partition {carried.partition}",
+            offset_text(record),
+        )
+        yield self._paint(title, BOLD)
+        way = "sent in" if carried.produced else "fetched by"
+        client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
+        where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
+        yield f"{INDENT}{way}: {facts(where, self._times.text(exchange.time_ns), client)}"
+        if carried.topic is not None and carried.topic_id is not None:
+            yield f"{INDENT}topic id: {printable(carried.topic_id)}"
+        yield f"{INDENT}batch: {opened_text(carried, record.batch)}"
+        for anomaly in record.batch.anomalies:
+            text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
+            yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
+        yield from record_details(View(None, 0, exchange.topic_names, self._whole), record, 1)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return paint(text, colour) if self._colour else text
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A walked message -> lines with the place and the bytes of each field in front of name and value.
+#
+# Containers show their own bytes only: count, null marker, tag and size; what is in them follows. A
+# withheld field shows none, and of record data that may hold credentials only the first batch's header is
+# shown. Holds nothing but the line it writes.
+# ------------------------------------------------------------------------------------------------------------
+
+
+ROW = 8  # bytes of a line
+BATCH_HEADER = 61
+_MARGIN = " " * (8 + 3 * ROW + 1)
+
+
+def offsets(
+    view: View, walked: Walk, data: bytes, body: Body | None = None, *, hide_records: bool = True
+) -> Iterator[str]:
+    """Write every span.
+
+    Args:
+        view: what values mean, and whether anything is cut.
+        walked: where the fields are in ``data``.
+        data: the frame behind its size field, where offset 0 is.
+        body: the same message with its payloads opened, which are shown below their bytes.
+        hide_records: whether record data may hold credentials.
+    """
+    lengths: dict[int, int] = {}  # of the arrays that the walk is in, by the depth of their elements
+    left_out_at: int | None = None
+    spans = walked.spans
+    payloads = {} if body is None else _payloads(spans, body)
+    for index, span in enumerate(spans):
+        number = int(span.name[1:-1]) if span.name.startswith("[") else None
+        if left_out_at is not None and (span.depth > left_out_at or number is not None):
+            continue
+        left_out_at = None
+        if number is not None and number >= MOST_ELEMENTS and not view.whole:
+            left_out_at = span.depth
+            yield _MARGIN + more_text(span.depth, lengths[span.depth] - number)
+            continue
+        if isinstance(span.value, list):
+            lengths[span.depth + 1] = len(span.value)
+        yield from _span(view, span, _own_bytes(spans, index, data), hide_records=hide_records)
+        if index in payloads:
+            lines = embedded(view, payloads[index].decoded, span.depth + 1)
+            yield from (_MARGIN + line for line in lines)
+    if walked.error is not None:
+        yield f"{_MARGIN}(ends here: {walked.error})"
+
+
+def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
+    """Find the spans whose bytes are messages themselves, by going through body and spans side by side."""
+    found: dict[int, Embedded] = {}
+    containers: list[tuple[int, Body | list[Any]]] = [(-1, body)]
+    for index, span in enumerate(spans):
+        while containers[-1][0] >= span.depth:
+            containers.pop()
+        inside = containers[-1][1]
+        if span.type == "tags":  # what is in a tag buffer stands beside it in the body
+            containers.append((span.depth, inside))
+            continue
+        value = _value(inside, span.name)
+        if isinstance(value, Embedded):
+            found[index] = value
+        elif isinstance(value, dict | list):
+            containers.append((span.depth, value))
+        elif span.value is not None and (span.type == "struct" or span.type.startswith("[]")):
+            containers.append((span.depth, {}))  # not in the body: it broke, or was oversized
+    return found
+
+
+def _value(container: Body | list[Any], name: str) -> Any:
+    """What a span says it is; None for what broke before it was complete."""
+    if isinstance(container, dict):
+        return container.get(name)
+    number = int(name[1:-1])
+    return container[number] if number < len(container) else None
+
+
+def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
+    """The bytes of a span that none of the spans inside it has."""
+    span = spans[index]
+    end = span.pos + span.length
+    if index + 1 < len(spans) and spans[index + 1].depth > span.depth:
+        end = spans[index + 1].pos
+    return data[span.pos : end]
+
+
+def _span(view: View, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
+    most = len(own) if view.whole else MOST_BYTES
+    rest: Iterator[str] = iter(())
+    if span.type == "records" and span.value is not None:
+        most = min(most, BATCH_HEADER) if hide_records else most
+        records = span.value if isinstance(span.value, RecordData) else None
+        rest = batches(view, records, span.pos + span.length, span.depth + 1)
+    text = f"{INDENT * span.depth}{_text(view, span)}"
+    if isinstance(span.value, Withheld):
+        yield f"{span.pos:06x}  {'not shown':<{3 * ROW}} {text}"
+        yield from (_MARGIN + line for line in rest)
+        return
+    shown = own[:most]
+    yield f"{span.pos:06x}  {shown[:ROW].hex(' '):<{3 * ROW}} {text}"
+    for row in range(ROW, len(shown), ROW):
+        yield f"{span.pos + row:06x}  {shown[row : row + ROW].hex(' ')}"
+    if len(own) > most:
+        yield f"{'':8}{ELLIPSIS} {len(own) - most:,} more bytes"
+    yield from (_MARGIN + line for line in rest)
+
+
+def _text(view: View, span: Span) -> str:
+    match span.type:
+        case "tags":
+            return f"{span.name}: {span.value}"
+        case "tag":
+            return f"(unknown tag {span.name}): {view.text(span.path, None, span.value)}"
+        case "struct":
+            name = span.name if span.name.startswith("[") else f"{span.name}:"
+            return f"{name} null" if span.value is None else name
+    if span.type.startswith("[]"):
+        return f"{span.name}: {array_text(span.value)}"
+    return f"{span.name}: {view.text(span.path, span.field, span.value)}"

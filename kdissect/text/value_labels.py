@@ -1,0 +1,226 @@
+"""A field's value -> text that says what it means: a name beside a number, a date beside a timestamp.
+
+What a value means comes from the schema's role words and from the tables of codes; only timestamps and api
+keys are told by their names. Long text and bytes are cut unless all of it is asked for. Holds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kdissect.kafka import apis, codes
+from kdissect.kafka.records import RecordData
+from kdissect.model import Embedded, Withheld
+from kdissect.phrases import ELLIPSIS, many, printable, quoted
+from kdissect.text.style import iso_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.kafka.batches import Batch
+    from kdissect.kafka.internal.topics import Payload
+    from kdissect.kafka.schema import Field, Message
+    from kdissect.model import Body
+
+MOST_CHARACTERS = 400
+MOST_BYTES = 32
+
+_TIMESTAMPS = ("timestamp", "timestamp_ms", "append_time_ms", "start_time_ms")
+_API_KEYS = ("api_key", "request_api_key")
+_OPERATIONS = "authorized_operations"
+_NOT_ASKED = -(2**31)
+_NO_TIMESTAMP = -1
+
+
+def value_text(value: Any, *, whole: bool = False) -> str:
+    """Write a value by its type alone."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(value, None if whole else MOST_CHARACTERS)
+        case bytes():
+            return bytes_text(value, whole=whole)
+        case Withheld(length):
+            return f"withheld ({many(length, 'byte')})"
+        case Embedded(data, _):
+            return bytes_text(data, whole=whole) if isinstance(data, bytes) else value_text(data)
+        case RecordData():
+            return records_text(value)
+    return str(value)
+
+
+def bytes_text(data: bytes, *, whole: bool = False) -> str:
+    """Count the bytes and write the first of them in hex."""
+    shown = data if whole else data[:MOST_BYTES]
+    more = f" {ELLIPSIS}" if len(shown) < len(data) else ""
+    return f"{many(len(data), 'byte')}{': ' if data else ''}{shown.hex(' ')}{more}"
+
+
+def payload_text(payload: Payload, *, whole: bool = False) -> str:
+    """Write a record's key or value: as text where it is UTF-8."""
+    if not isinstance(payload, bytes):
+        return value_text(payload, whole=whole)
+    try:
+        return value_text(payload.decode(), whole=whole)
+    except UnicodeDecodeError:
+        return bytes_text(payload, whole=whole)
+
+
+def records_text(records: RecordData) -> str:
+    """Summarise record data by its batches' headers."""
+    scan = records.scan()
+    magic_2 = not scan.batches or scan.batches[0]["magic"] == 2
+    words = [many(len(scan.batches), "batch" if magic_2 else "message").replace("batchs", "batches")]
+    if scan.records is None:
+        words.append("records inside not counted")
+    elif magic_2:
+        words.append(many(scan.records, "record"))
+    words.append(many(len(records), "byte"))
+    if scan.cut_off:
+        words.append(f"{many(scan.cut_off, 'byte')} of a cut-off entry at the end")
+    if scan.fault:
+        words.append(scan.fault)
+    return ", ".join(words)
+
+
+def batch_text(batch: Body) -> str:
+    """Write a batch's or message's header in one line."""
+    stamp = batch["max_timestamp"] if "max_timestamp" in batch else batch.get("timestamp", -1)
+    words = []
+    if batch["magic"] == 2:
+        base = batch["base_offset"]
+        words.append(
+            f"offsets {base} to {base + batch['last_offset_delta']}, {many(batch['records_count'], 'record')}"
+        )
+        words.append(many(batch["batch_length"] + 12, "byte"))
+    else:
+        words.append(
+            f"offset {batch['offset']}, {many(batch['message_size'] + 12, 'byte')}, magic {batch['magic']}"
+        )
+    words.append(batch["compression"])
+    if (moment := iso_ms(stamp)) is not None:
+        words.append(f"{batch['timestamp_type']} {moment}")
+    words += _of_producer(
+        batch.get("producer_id"),
+        batch.get("producer_epoch"),
+        batch.get("base_sequence"),
+        batch.get("partition_leader_epoch"),
+        [flag for flag in ("transactional", "control", "delete_horizon") if batch.get(flag)],
+    )
+    return ", ".join(words)
+
+
+def _of_producer(
+    producer_id: int | None,
+    producer_epoch: int | None,
+    base_sequence: int | None,
+    leader_epoch: int | None,
+    flags: list[str],
+) -> list[str]:
+    words = list(flags)
+    if producer_id is not None and producer_id >= 0:
+        words.insert(0, f"producer {producer_id} epoch {producer_epoch} sequence {base_sequence}")
+    if leader_epoch is not None and leader_epoch >= 0:
+        words.append(f"leader epoch {leader_epoch}")
+    return words
+
+
+def opened_text(carried: Carried, batch: Batch) -> str:
+    """The same of a batch that was opened, with absolute offsets where they are told."""
+    timestamp_type = carried.timestamp_type(batch)
+    words = [
+        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.tells_offsets else []),
+        many(len(batch.records), "record"),
+        many(batch.size, "byte"),
+        *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
+        batch.compression,
+        *([timestamp_type] if timestamp_type else []),
+    ]
+    flags = {"transactional": batch.transactional, "control": batch.control, "aborted": batch.aborted}
+    words += _of_producer(
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.leader_epoch,
+        [name for name, is_set in flags.items() if is_set],
+    )
+    if (horizon := batch.delete_horizon_ms) is not None:
+        words.append(f"delete horizon {iso_ms(horizon) or horizon}")
+    return ", ".join(words)
+
+
+def offset_text(record: CarriedRecord) -> str:
+    """Write where in the log a record is."""
+    if record.offset is not None:
+        return f"offset {record.offset}"
+    return "offset not told" if record.carried.in_log else "in a snapshot"
+
+
+def time_text(record: CarriedRecord) -> str | None:
+    """Write when a record was written; None where nobody says."""
+    time_ms = record.timestamp_ms
+    return None if time_ms is None or time_ms == _NO_TIMESTAMP else iso_ms(time_ms) or str(time_ms)
+
+
+def told_by_payload(record: CarriedRecord) -> list[str]:
+    """Name the schemas of key and value and the trace, where the record tells any."""
+    trace = record.trace
+    return [
+        *([f"key schema: {record.key_schema}"] if record.key_schema else []),
+        *([f"schema: {record.schema}"] if record.schema else []),
+        *([f"trace: {printable(trace.id)} ({trace.format})"] if trace else []),
+    ]
+
+
+def meaning(
+    message: Message, path: str, field: Field | None, value: Any, topic_names: Mapping[str, str]
+) -> str | None:
+    """Say what a number or id stands for; None where it stands for itself."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        name = topic_names.get(value) if field is not None and field.type == "uuid" else None
+        return None if name is None else quoted(name)
+    if not isinstance(value, int):
+        return None
+    name = field.name if field is not None else path.rpartition(".")[2]
+    if field is not None and field.role == "error":
+        return codes.error_name(value)
+    if (known := codes.enum_name(message.name, path, value)) is not None:
+        return known
+    if name in _API_KEYS:
+        api = apis.by_key(value)
+        return None if api is None else api.name
+    if name.endswith(_OPERATIONS):
+        return _operations(value)
+    if name.endswith(_TIMESTAMPS) and (field is None or field.type == "int64"):
+        return iso_ms(value)
+    return None
+
+
+def _operations(bits: int) -> str:
+    """Name the operations of a bit field (KIP-430)."""
+    if bits == _NOT_ASKED:
+        return "not asked for"
+    names = (codes.enum_name("DescribeAclsRequest", "operation", bit) for bit in range(31) if bits >> bit & 1)
+    return ", ".join(name for name in names if name) or "none"
+
+
+def described(
+    message: Message | None,
+    path: str,
+    field: Field | None,
+    value: Any,
+    topic_names: Mapping[str, str],
+    *,
+    whole: bool = False,
+) -> str:
+    """Write a value, and in parentheses what it means."""
+    is_id = field is not None and field.type == "uuid" and isinstance(value, str)
+    text = printable(value) if is_id else value_text(value, whole=whole)
+    said = None if message is None else meaning(message, path, field, value, topic_names)
+    return text if said is None else f"{text} ({said})"

@@ -1,0 +1,449 @@
+"""One connection from bytes to exchanges: recognition, SASL, gaps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from kdissect.exchanges.dialogue import Dialogue
+from kdissect.kafka.bodies import decode_exchange
+from kdissect.limits import DEFAULT
+from kdissect.model import Data, Endpoint, Exchange, Gap, Withheld
+from tests.frames import (
+    API_VERSIONS,
+    HEARTBEAT,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    data,
+    gap,
+    heartbeat_answers,
+    heartbeats,
+    joined,
+    request,
+    response,
+    sized,
+)
+
+CLIENT, BROKER = 0, 1
+
+
+class Connection(NamedTuple):
+    initiator: int | None = CLIENT
+    id: str = "0123456789ab"
+    ends: tuple[Endpoint, Endpoint] = (Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 19092))
+    ordinal: int = 1
+
+    @property
+    def from_start(self) -> tuple[bool, bool]:
+        return self.initiator is not None, self.initiator is not None
+
+    @property
+    def wanted(self) -> list[int]:
+        return [0, 0]
+
+
+def play(
+    *steps: tuple[int, bytes | Data | Gap], initiator: int | None = CLIENT, broker_side: int | None = None
+) -> tuple[list[Exchange], Dialogue]:
+    dialogue = Dialogue(Connection(initiator), DEFAULT, broker_side)  # type: ignore[arg-type]
+    exchanges = []
+    for number, (side, item) in enumerate(steps, 1):
+        exchanges += dialogue.feed(side, data(item, number, number) if isinstance(item, bytes) else item)
+    exchanges += dialogue.close(99)
+    for exchange in exchanges:
+        decode_exchange(exchange)
+    return exchanges, dialogue
+
+
+def kinds(exchanges: list[Exchange]) -> list[tuple[int | None, int | None, str]]:
+    return [(exchange.api_key, exchange.correlation_id, exchange.kind) for exchange in exchanges]
+
+
+def anomalies(exchanges: list[Exchange]) -> list[str]:
+    return [anomaly.kind for exchange in exchanges for anomaly in exchange.anomalies]
+
+
+BEATS = [step for pair in zip(heartbeats(3), heartbeat_answers(3), strict=True) for step in enumerate(pair)]
+ANSWERED = [(HEARTBEAT, 1, "answered"), (HEARTBEAT, 2, "answered"), (HEARTBEAT, 3, "answered")]
+
+
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+def test_either_end_may_be_seen_first(initiator: int | None) -> None:
+    exchanges, dialogue = play(*BEATS, initiator=initiator)
+    assert kinds(exchanges) == ANSWERED
+    assert anomalies(exchanges) == []
+    assert (exchanges[0].connection.client.port, exchanges[0].connection.broker.port) == (40000, 19092)
+    swapped = [(1 - side, payload) for side, payload in BEATS]
+    exchanges, dialogue = play(*swapped, initiator=None if initiator is None else 1 - initiator)
+    assert kinds(exchanges) == ANSWERED
+    assert exchanges[0].connection.broker.port == 40000
+    assert dialogue.protocol == "Kafka"
+
+
+def test_a_capture_that_begins_inside_a_request_and_inside_a_response() -> None:
+    steps = [(CLIENT, heartbeats(1)[0][9:]), (BROKER, heartbeat_answers(1)[0][5:]), *BEATS]
+    exchanges, _ = play(*steps, initiator=None)
+    assert kinds(exchanges) == ANSWERED
+    assert set(anomalies(exchanges)) == {"resynchronised"}
+
+
+def test_a_response_to_a_request_before_the_capture_is_an_orphan_or_passed_over() -> None:
+    exchanges, _ = play((BROKER, heartbeat_answers(1, first=99)[0]), *BEATS, initiator=None)
+    assert [kind for kind in kinds(exchanges) if kind[2] == "answered"] == ANSWERED
+
+
+def test_responses_alone() -> None:
+    exchanges, _ = play(*[(BROKER, payload) for payload in heartbeat_answers(3)], initiator=None)
+    assert kinds(exchanges) == [(None, 1, "orphan"), (None, 2, "orphan"), (None, 3, "orphan")]
+    assert exchanges[0].response == {"_undecoded": Withheld(8)}
+    assert anomalies(exchanges) == ["one_direction"]
+
+
+def test_requests_alone() -> None:
+    exchanges, _ = play(*[(CLIENT, payload) for payload in heartbeats(2)], initiator=None)
+    assert kinds(exchanges) == [(HEARTBEAT, 1, "unanswered"), (HEARTBEAT, 2, "unanswered")]
+
+
+def test_what_is_not_kafka_is_refused_and_gives_nothing() -> None:
+    exchanges, dialogue = play(
+        (CLIENT, b"GET / HTTP/1.1\r\n\r\n"), (BROKER, b"HTTP/1.1 200 OK\r\n\r\n"), *BEATS
+    )
+    assert exchanges == []
+    assert dialogue.protocol == "HTTP"
+    assert play((CLIENT, b"\x16\x03\x01\x00\xc8\x01" + bytes(195)))[1].protocol == "TLS"
+    assert play((CLIENT, b"\x81binary"), (BROKER, b"more"))[1].protocol == "not Kafka"
+
+
+def test_a_forced_port_needs_no_recognition() -> None:
+    tomorrow = sized(b"\x00\x7f\x00\x03\x00\x00\x00\x09\xff\xff\x00future")
+    assert play((CLIENT, tomorrow))[0] == []
+    exchanges, _ = play((CLIENT, tomorrow), (BROKER, sized(b"\x00\x00\x00\x09\x00rest")), broker_side=BROKER)
+    assert kinds(exchanges) == [(127, 9, "answered")]
+    assert anomalies(exchanges) == ["unknown_api", "unknown_api"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "recognised"),
+    [(b"\0\0\0\x09rest", True), (None, True), (b"\0\0\0\x08rest", False), (b"\x01\x02", False)],
+)
+def test_a_first_request_of_tomorrow_is_believed_by_its_answer(
+    answer: bytes | None, recognised: bool
+) -> None:
+    versions_99 = sized(b"\x00\x12\x00\x63\x00\x00\x00\x09\x00\x01c\x00future")
+    steps = [(CLIENT, versions_99), *([(BROKER, sized(answer) + bytes(4))] if answer else [])]
+    exchanges, dialogue = play(*steps)
+    assert (dialogue.protocol == "Kafka") == recognised
+    assert bool(exchanges) == recognised
+    if answer and recognised:
+        assert exchanges[0].kind == "answered"
+
+
+def test_a_gap_costs_the_exchanges_in_it_and_is_told_on_the_next() -> None:
+    requests, answers = heartbeats(6), heartbeat_answers(6)
+    missing = len(requests[1]) + len(requests[2])
+    steps = [
+        (CLIENT, requests[0]),
+        (BROKER, answers[0]),
+        (CLIENT, gap(missing)),
+        (BROKER, answers[1] + answers[2]),
+        (CLIENT, requests[3]),
+        (BROKER, answers[3]),
+        (CLIENT, requests[4]),
+        (BROKER, answers[4]),
+    ]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == [
+        (HEARTBEAT, 1, "answered"),
+        (None, 2, "orphan"),
+        (None, 3, "orphan"),
+        (HEARTBEAT, 4, "answered"),
+        (HEARTBEAT, 5, "answered"),
+    ]
+    assert anomalies(exchanges) == ["gap", "gap", "gap"]
+
+
+def test_a_gap_in_the_responses() -> None:
+    requests, answers = heartbeats(4), heartbeat_answers(4)
+    steps = [
+        (CLIENT, joined(requests[:3])),
+        (BROKER, gap(len(answers[0]) + 3)),
+        (BROKER, answers[1][3:] + answers[2]),
+    ]
+    exchanges, _ = play(*steps, (CLIENT, requests[3]), (BROKER, answers[3]))
+    assert kinds(exchanges) == [
+        (HEARTBEAT, 1, "unanswered"),
+        (HEARTBEAT, 2, "unanswered"),
+        (HEARTBEAT, 3, "answered"),
+        (HEARTBEAT, 4, "answered"),
+    ]
+
+
+def test_garbage_in_a_known_stream_is_told_and_left_behind() -> None:
+    requests, answers = heartbeats(2), heartbeat_answers(2)
+    steps = [
+        (CLIENT, requests[0]),
+        (BROKER, answers[0]),
+        (CLIENT, sized(b"\xff" * 30)),
+        (CLIENT, requests[1]),
+    ]
+    exchanges, _ = play(*steps, (BROKER, answers[1]))
+    assert kinds(exchanges) == ANSWERED[:2]
+    assert anomalies(exchanges)[0] == "not_a_frame"
+
+
+def versions_and_software() -> list[tuple[int, bytes]]:
+    body = {"client_software_name": "my-client", "client_software_version": "1.2.3"}
+    return [(CLIENT, request(API_VERSIONS, 3, body)), (BROKER, response(API_VERSIONS, 3))]
+
+
+def test_the_client_software_is_told_on_its_own_exchange_and_after() -> None:
+    exchanges, _ = play(*versions_and_software(), *BEATS)
+    assert {(e.client_software_name, e.client_software_version) for e in exchanges} == {
+        ("my-client", "1.2.3")
+    }
+
+
+def sasl(
+    mechanism: str, rounds: list[tuple[bytes, bytes]], *, accepted: bool = True
+) -> list[tuple[int, bytes]]:
+    steps = [
+        (CLIENT, request(SASL_HANDSHAKE, 1, {"mechanism": mechanism})),
+        (BROKER, response(SASL_HANDSHAKE, 1, {"mechanisms": [mechanism]})),
+    ]
+    for question, answer in rounds:
+        error = 0 if accepted or question is not rounds[-1][0] else 58
+        steps.append((CLIENT, request(SASL_AUTHENTICATE, 2, {"auth_bytes": question})))
+        steps.append((BROKER, response(SASL_AUTHENTICATE, 2, {"auth_bytes": answer, "error_code": error})))
+    return steps
+
+
+SCRAM = [(b"n,,n=ali=2Cce,r=abc", b"r=abcdef,s=c2FsdA==,i=4096"), (b"c=biws,r=abcdef,p=cHJvb2Y=", b"v=c2ln")]
+JWT = b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJzdmMtb3JkZXJzIn0.\x01\x01"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "rounds", "principal"),
+    [
+        ("PLAIN", [(b"\0alice\0hunter2", b"")], "User:alice"),
+        ("SCRAM-SHA-256", SCRAM, "User:ali,ce"),
+        ("OAUTHBEARER", [(JWT, b"")], "User:svc-orders"),
+        ("GSSAPI", [(b"\x60\x05hello", b"")], None),
+    ],
+)
+def test_who_authenticated_is_believed_once_the_broker_agrees(
+    mechanism: str, rounds: list[tuple[bytes, bytes]], principal: str | None
+) -> None:
+    exchanges, _ = play(*sasl(mechanism, rounds), *BEATS)
+    assert (exchanges[-1].principal, exchanges[-1].sasl_mechanism) == (principal, mechanism)
+    refused, _ = play(*sasl(mechanism, rounds, accepted=False), *BEATS)
+    assert (refused[-1].principal, refused[-1].sasl_mechanism) == (None, mechanism)
+
+
+@pytest.mark.parametrize("rounds", [SCRAM[:1], [SCRAM[0], (SCRAM[1][0], b"e=invalid-proof")]])
+def test_scram_is_accepted_by_its_own_last_word_only(rounds: list[tuple[bytes, bytes]]) -> None:
+    exchanges, _ = play(*sasl("SCRAM-SHA-256", rounds), *BEATS)
+    assert exchanges[-1].principal is None
+
+
+def test_oauthbearer_is_refused_by_a_token_that_says_why() -> None:
+    exchanges, _ = play(*sasl("OAUTHBEARER", [(JWT, b'{"status":"invalid_token"}')]), *BEATS)
+    assert exchanges[-1].principal is None
+
+
+def test_raw_tokens_behind_handshake_v0_are_exchanges_without_an_api() -> None:
+    steps = [
+        (CLIENT, request(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"})),
+        (BROKER, response(SASL_HANDSHAKE, 0, {"mechanisms": ["PLAIN"]})),
+        (CLIENT, sized(b"\0alice\0hunter2")),
+        (BROKER, sized(b"")),
+        *BEATS,
+    ]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == [(SASL_HANDSHAKE, 1, "answered"), (None, None, "answered"), *ANSWERED]
+    assert exchanges[1].request == {"sasl_token": Withheld(14)}
+    assert exchanges[1].response == {"sasl_token": Withheld(0)}
+    assert exchanges[-1].principal == "User:alice"
+
+
+def test_raw_tokens_may_be_pipelined_and_requests_cut_by_a_snaplen() -> None:
+    cut = heartbeats(1)[0]
+    steps: list[tuple[int, bytes | Gap]] = [
+        (CLIENT, request(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"}) + sized(b"\0alice\0hunter2")),
+        (BROKER, response(SASL_HANDSHAKE, 0, {"mechanisms": ["PLAIN"]}) + sized(b"")),
+        (CLIENT, cut[:40]),
+        (CLIENT, gap(len(cut) - 40, "cut")),
+        (BROKER, heartbeat_answers(1)[0]),
+    ]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == [(SASL_HANDSHAKE, 1, "answered"), (None, None, "answered"), ANSWERED[0]]
+    assert exchanges[-1].principal == "User:alice"
+
+
+def test_the_answer_to_a_token_that_was_lost_has_no_correlation_id() -> None:
+    steps: list[tuple[int, bytes | Gap]] = [
+        (CLIENT, request(SASL_HANDSHAKE, 0, {"mechanism": "SCRAM-SHA-256"})),
+        (BROKER, response(SASL_HANDSHAKE, 0, {"mechanisms": ["SCRAM-SHA-256"]})),
+        (CLIENT, gap(30)),
+        (BROKER, sized(b"r=secret,s=secret,i=4096")),
+        *BEATS,
+    ]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == [(SASL_HANDSHAKE, 1, "answered"), (None, None, "orphan"), *ANSWERED]
+    assert exchanges[1].response == {"_undecoded": Withheld(20)}
+
+
+def test_a_broker_that_says_what_cannot_be_costs_no_more_than_that() -> None:
+    requests, answers = heartbeats(3), heartbeat_answers(3)
+    for nonsense in (b"\xff" * 20, bytes(5000)):
+        exchanges, _ = play(
+            (CLIENT, requests[0]),
+            (BROKER, answers[0]),
+            (CLIENT, requests[1]),
+            (BROKER, nonsense),
+            (CLIENT, requests[2]),
+            (BROKER, answers[2]),
+        )
+        assert kinds(exchanges) == [ANSWERED[0], (HEARTBEAT, 2, "unanswered"), ANSWERED[2]]
+        assert str(len(nonsense)) in exchanges[1].anomalies[-1].detail
+
+
+def test_a_boundary_may_be_lost_as_often_as_one_likes_in_one_packet() -> None:
+    pieces = [beat + b"\xff" * 14 for beat in heartbeats(600)]
+    exchanges, _ = play((CLIENT, joined(pieces)), initiator=None)
+    assert len(exchanges) == 600
+
+
+def test_garbage_in_the_middle_of_a_packet_is_left_behind() -> None:
+    requests, answers = heartbeats(3), heartbeat_answers(3)
+    steps = [
+        (CLIENT, requests[0]),
+        (BROKER, answers[0]),
+        (CLIENT, sized(b"\xff" * 30) + b"xx" + requests[1]),
+        (BROKER, answers[1]),
+        (CLIENT, requests[2]),
+        (BROKER, answers[2]),
+    ]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == ANSWERED
+    assert anomalies(exchanges) == ["not_a_frame", "resynchronised"]
+
+
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+def test_responses_alone_are_found_again_behind_a_gap(initiator: int | None) -> None:
+    answers = heartbeat_answers(6)
+    steps = [(BROKER, joined(answers[:3])), (BROKER, gap(10)), (BROKER, joined(answers[3:]))]
+    exchanges, _ = play(*steps, initiator=initiator)
+    assert [exchange.correlation_id for exchange in exchanges] == [1, 2, 3, 4, 5, 6]
+    assert anomalies(exchanges) == ["one_direction", "gap"]
+
+
+def test_tls_on_a_forced_port_is_tls() -> None:
+    exchanges, dialogue = play((CLIENT, b"\x16\x03\x01\x00\xc8\x01" + bytes(195)), broker_side=BROKER)
+    assert (exchanges, dialogue.protocol) == ([], "TLS")
+
+
+def test_what_was_never_recognised_has_no_anomalies() -> None:
+    exchanges, dialogue = play((CLIENT, b"abc" * 100), (BROKER, b"def" * 100), initiator=None)
+    assert (exchanges, dialogue.unattached, dialogue.protocol) == ([], [], None)
+
+
+def test_letting_go_keeps_boundaries_and_gives_up_what_waits() -> None:
+    requests, answers = heartbeats(2), heartbeat_answers(2)
+    dialogue = Dialogue(Connection(), DEFAULT)  # type: ignore[arg-type]
+    dialogue.feed(CLIENT, data(joined(requests)))
+    large = sized(answers[1][4:] + bytes(10_000))
+    assert dialogue.feed(BROKER, data(large[:9_000])) == []
+    assert dialogue.held > 9_000
+    given_up = dialogue.shed(50)
+    assert kinds(given_up) == [(HEARTBEAT, 1, "unanswered"), (HEARTBEAT, 2, "unanswered")]
+    assert anomalies(given_up) == ["given_up", "given_up"]
+    assert dialogue.held < 1_000
+    (orphan,) = dialogue.feed(BROKER, data(large[9_000:] + b"\0\0"))
+    assert orphan.response_frame is not None
+    assert (orphan.correlation_id, orphan.response_frame.size) == (2, len(large) - 4)
+    assert not orphan.response_frame.complete
+
+
+def test_a_search_that_lets_go_goes_on() -> None:
+    dialogue = Dialogue(Connection(None), DEFAULT)  # type: ignore[arg-type]
+    dialogue.feed(CLIENT, data(b"\xee" * 5_000))
+    assert dialogue.held > 5_000
+    assert dialogue.shed(1) == []
+    assert dialogue.held == 0
+    dialogue.feed(CLIENT, data(heartbeats(1)[0]))
+    (exchange,) = dialogue.close(2)
+    assert anomalies([exchange]) == ["resynchronised"]
+
+
+def test_a_client_of_0_9_begins_with_a_gssapi_token() -> None:
+    token = b"\x60\x05hello"
+    steps = [
+        (CLIENT, sized(token)),
+        (BROKER, sized(b"challenge")),
+        (CLIENT, sized(b"more")),
+        (BROKER, sized(b"done")),
+    ]
+    exchanges, _ = play(*steps, *BEATS)
+    assert kinds(exchanges) == [(None, None, "answered"), (None, None, "answered"), *ANSWERED]
+    assert exchanges[-1].sasl_mechanism == "GSSAPI"
+
+
+def test_byte_by_byte() -> None:
+    steps = [(side, bytes([byte])) for side, payload in versions_and_software() + BEATS for byte in payload]
+    exchanges, _ = play(*steps)
+    assert kinds(exchanges) == [(API_VERSIONS, 1, "answered"), *ANSWERED]
+
+
+def test_nothing_is_held_after_the_end() -> None:
+    dialogue = Dialogue(Connection(), DEFAULT)  # type: ignore[arg-type]
+    dialogue.feed(CLIENT, data(heartbeats(1)[0] + b"\0\0"))
+    (exchange,) = dialogue.close(99)
+    assert exchange.kind == "unanswered"
+    assert [anomaly.kind for anomaly in [*exchange.anomalies, *dialogue.unattached]] == ["partial_frame"]
+
+
+def cut_to(length: int, side: int, payload: bytes) -> list[tuple[int, bytes | Gap]]:
+    return [(side, payload[:length]), (side, gap(len(payload) - length, "cut"))]
+
+
+@pytest.mark.parametrize("length", [14, 20, 30])
+def test_a_first_request_cut_in_its_client_id_is_believed_by_its_answer(length: int) -> None:
+    beat, answer = heartbeats(1)[0], heartbeat_answers(1)[0]
+    exchanges, dialogue = play(*cut_to(length, CLIENT, beat), (BROKER, answer))
+    if length == 30:  # the client id is whole
+        assert kinds(exchanges) == ANSWERED[:1]
+    long = request(HEARTBEAT, 4, {"group_id": "group"}, client_id="a-client-whose-name-is-long")
+    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, answer))
+    assert kinds(exchanges) == ANSWERED[:1]
+    assert exchanges[0].client_id is None
+    assert dialogue._counts["exchanges_incomplete"] == 1
+    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, heartbeat_answers(1, first=2)[0]))
+    assert (exchanges, dialogue.protocol) == ([], "not Kafka")
+    assert play(*cut_to(length, CLIENT, long))[0] == []
+
+
+@pytest.mark.parametrize("initiator", [CLIENT, None])
+def test_requests_cut_in_their_client_id_confirm_one_another(initiator: int | None) -> None:
+    steps: list[tuple[int, bytes | Gap]] = []
+    for number in range(3):
+        long = request(HEARTBEAT, 4, {}, client_id="a-client-whose-name-is-long", correlation_id=number)
+        steps += cut_to(20, CLIENT, long)
+    assert play(*steps[:4], initiator=initiator)[0] == []
+    exchanges, _ = play(*steps, initiator=initiator)
+    assert kinds(exchanges) == [(HEARTBEAT, number, "unanswered") for number in range(3)]
+
+
+def test_a_request_of_which_the_size_was_captured_alone_costs_itself() -> None:
+    requests, answers = heartbeats(3), heartbeat_answers(3)
+    steps: list[tuple[int, bytes | Gap]] = [
+        (CLIENT, requests[0] + requests[1][:7]),
+        (CLIENT, gap(len(requests[1]) - 7, "cut")),
+        (BROKER, answers[0] + answers[1]),
+        (CLIENT, requests[2]),
+        (BROKER, answers[2]),
+    ]
+    exchanges, dialogue = play(*steps)
+    assert [exchange.kind for exchange in exchanges] == ["answered", "orphan", "answered"]
+    assert anomalies(exchanges) == ["gap", "gap"]
+    assert dialogue._counts["exchanges_lost"] == 1

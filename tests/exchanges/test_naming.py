@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.topic_names import Mentions, Naming, can_teach, mentions, teachings
+from kdissect.kafka.bodies import decode_exchange
+from kdissect.limits import Limits
+from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
+from tests.frames import FETCH, METADATA, frame, request_payload, response_payload
+
+INFO = ConnectionInfo("0123", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
+ORDERS, PAYMENTS = "5RzwtLHbTWqVAuyWxeBeRQ", "bm90LWEtcmVhbC11dWlkIQ"
+SECOND = 1_000_000_000
+WINDOW = Limits(naming_window_ns=2 * SECOND)
+
+
+def exchange(api: int, version: int, asked: dict[str, Any], answered: dict[str, Any]) -> Exchange:
+    made = Exchange(
+        INFO,
+        1,
+        ANSWERED,
+        frame(request_payload(api, version, asked)),
+        frame(response_payload(api, version, answered)),
+        api,
+        version,
+        1,
+    )
+    decode_exchange(made)
+    return made
+
+
+def feed(naming: Naming[Exchange], one: Exchange, now_ns: int) -> list[Exchange]:
+    one.completed_ns = now_ns
+    return naming.feed(one)
+
+
+def fetch(*topic_ids: str) -> Exchange:
+    return exchange(FETCH, 13, {"topics": [{"topic_id": topic_id} for topic_id in topic_ids]}, {})
+
+
+def metadata(**topics: str) -> Exchange:
+    return exchange(
+        METADATA, 12, {}, {"topics": [{"name": name, "topic_id": id_} for name, id_ in topics.items()]}
+    )
+
+
+def test_an_id_that_was_taught_is_named_at_once() -> None:
+    naming = Naming(WINDOW, mentions)
+    taught, asked = metadata(orders=ORDERS), fetch(ORDERS)
+    assert feed(naming, taught, 0) == [taught]
+    assert feed(naming, asked, 100 * SECOND) == [asked]
+    assert asked.topic_names == {ORDERS: "orders"}
+    assert naming.name(ORDERS) == "orders"
+
+
+def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> None:
+    naming = Naming(WINDOW, mentions)
+    first, second, taught = fetch(ORDERS), fetch(), metadata(orders=ORDERS)
+    assert feed(naming, first, 0) == []
+    assert feed(naming, second, SECOND) == []
+    assert feed(naming, taught, 2 * SECOND - 1) == [first, second, taught]
+    assert first.topic_names == {ORDERS: "orders"}
+
+
+def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
+    naming = Naming(WINDOW, mentions)
+    first, taught, second = fetch(ORDERS), metadata(orders=ORDERS), fetch(ORDERS)
+    assert feed(naming, first, 0) == []
+    assert feed(naming, taught, 2 * SECOND) == [first, taught]
+    assert feed(naming, second, 2 * SECOND) == [second]
+    assert first.topic_names == {}
+    assert second.topic_names == {ORDERS: "orders"}
+
+
+def test_the_last_ones_come_out_at_the_end() -> None:
+    naming = Naming(WINDOW, mentions)
+    waiting = fetch(ORDERS, PAYMENTS)
+    feed(naming, waiting, 0)
+    assert list(naming.close()) == [waiting]
+    assert waiting.topic_names == {}
+
+
+def test_live_nothing_waits() -> None:
+    naming = Naming(Limits(naming_window_ns=0), mentions)
+    asked = fetch(ORDERS)
+    assert feed(naming, asked, 0) == [asked]
+
+
+def test_the_zero_id_and_the_reserved_one_need_no_teaching() -> None:
+    naming = Naming(WINDOW, mentions)
+    asked = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert feed(naming, asked, 0) == [asked]
+    assert asked.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
+
+
+def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
+    naming = Naming(Limits(naming_rows=3), mentions)
+    asked = [fetch(ORDERS) for _ in range(6)]
+    out = [done for one in asked for done in feed(naming, one, 0)]
+    assert out == asked[:3]
+    assert [anomaly.kind for anomaly in out[0].anomalies] == ["name_not_waited_for"]
+
+
+def test_names_are_bounded() -> None:
+    naming = Naming(Limits(topic_names=2), mentions)
+    for number in range(10):
+        feed(naming, metadata(**{f"t{number}": ORDERS[:20] + f"{number}Q"}), 0)
+    assert sum(naming.name(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
+
+
+def test_an_id_has_the_first_name_that_was_taught() -> None:
+    naming = Naming(WINDOW, mentions)
+    for taught in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
+        feed(naming, taught, 0)
+    assert naming.name(ORDERS) == "orders"
+
+
+def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
+    assert mentions(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == Mentions(
+        [ORDERS, PAYMENTS], []
+    )
+    assert mentions(metadata(orders=ORDERS)) == Mentions([ORDERS], [(ORDERS, "orders")])
+    assert teachings(metadata(orders=ORDERS, payments=PAYMENTS)) == [
+        (ORDERS, "orders"),
+        (PAYMENTS, "payments"),
+    ]
+    assert teachings(fetch(ORDERS)) == []
+
+
+@pytest.mark.parametrize(
+    ("taught_ns", "name"), [(0, "orders"), (7 * SECOND - 1, "orders"), (7 * SECOND, None)]
+)
+def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name: str | None) -> None:
+    facts = LearnedFacts()
+    facts.learn_topic(ORDERS, "orders", taught_ns)
+    naming = Naming(WINDOW, mentions, facts)
+    asked = fetch(ORDERS, PAYMENTS)
+    assert feed(naming, asked, 5 * SECOND) == [asked]
+    assert asked.topic_names == ({ORDERS: name} if name else {})
+
+
+def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it() -> None:
+    facts = LearnedFacts()
+    facts.learn_topic(ORDERS, "orders", 1)
+    naming = Naming(WINDOW, mentions, facts)
+    feed(naming, metadata(payments=ORDERS), 2)
+    asked = fetch(ORDERS)
+    assert feed(naming, asked, 5 * SECOND) == [asked]
+    assert asked.topic_names == {ORDERS: "orders"}
+
+
+def test_what_cannot_teach_need_not_be_decoded() -> None:
+    assert can_teach(METADATA, 10)
+    assert can_teach(METADATA, 99)  # read as the latest that is known
+    assert not can_teach(METADATA, 9)
+    assert not can_teach(FETCH, 13)
+    assert not can_teach(9999, 0)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from kdissect.exchanges.ordering import Ordering
+from kdissect.limits import DEFAULT, Limits
+from kdissect.model import Exchange
+from tests.made_exchanges import connection, exchange
+
+
+def completed(*times_ns: int) -> list[Exchange]:
+    """Each on a connection of its own."""
+    return [
+        exchange(completed_ns=time_ns, connection=connection(f"c{place}-{time_ns}"))
+        for place, time_ns in enumerate(times_ns)
+    ]
+
+
+def told(exchanges: list[Exchange]) -> list[int]:
+    return [one.completed_ns for one in exchanges]
+
+
+def test_while_nobody_waits_everything_passes() -> None:
+    stage = Ordering[Exchange](DEFAULT)
+    for exchanges in (completed(2), [exchange(completed_ns=3), exchange(completed_ns=1)]):
+        assert stage.feed(exchanges, None) is exchanges
+
+
+def test_what_one_packet_completes_on_several_connections_is_sorted() -> None:
+    assert told(Ordering[Exchange](DEFAULT).feed(completed(3, 1, 2), None)) == [1, 2, 3]
+
+
+def test_a_connection_keeps_its_own_order() -> None:
+    stage = Ordering[Exchange](DEFAULT)
+    mine = [exchange(completed_ns=time_ns, connection=connection("mine")) for time_ns in (14, 12)]
+    assert stage.feed(mine + completed(13, 15), 10) == []
+    assert told(stage.feed([], None)) == [13, 14, 12, 15]
+
+
+def test_what_others_complete_while_one_waits_comes_after_what_it_waited_with() -> None:
+    stage = Ordering[Exchange](DEFAULT)
+    assert told(stage.feed(completed(5), 10)) == [5]
+    assert told(stage.feed(completed(12, 14), 10)) == []
+    assert told(stage.feed([], 13)) == [12]
+    assert told(stage.feed(completed(13), None)) == [13, 14]
+
+
+def test_ties_go_by_packet_and_then_by_connection() -> None:
+    stage = Ordering[Exchange](DEFAULT)
+    early, late, later = completed(7, 7, 7)
+    assert early.request_frame is not None
+    early.request_frame = early.request_frame._replace(packet=1)
+    assert stage.feed([later, late, early], 0) == []
+    assert stage.feed([], None) == [early, late, later]
+
+
+def test_past_a_bound_the_earliest_goes_on() -> None:
+    stage = Ordering[Exchange](Limits(order_rows=2))
+    assert told(stage.feed(completed(1, 2, 3, 4), 0)) == [1, 2]
+    stage = Ordering[Exchange](Limits(order_bytes=-1))
+    assert told(stage.feed(completed(3, 4), 0)) == [3, 4]

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.limits import DEFAULT, MIB, Limits
+from kdissect.query.bounds import name_of, parse_limits, value_text
+
+
+def test_values_with_units() -> None:
+    said = parse_limits(["connections=50000,stream-bytes=2MiB", "PATIENCE=1s"])
+    assert (said.connections, said.stream_bytes, said.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+
+
+def test_every_value_can_be_given_back() -> None:
+    for bound in fields(Limits):
+        assert parse_limits([f"{name_of(bound)}={value_text(bound, DEFAULT)}"]) == DEFAULT
+
+
+def test_what_is_no_bound_is_refused() -> None:
+    with pytest.raises(UsageError, match='no bound is called "conections"; did you mean "connections"'):
+        parse_limits(["conections=5"])

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.model import ORPHAN, Body
+from kdissect.query import filters
+from kdissect.query.where import Where
+from tests.made_exchanges import START_NS, connection, exchange
+
+SECOND_NS = 1_000_000_000
+
+FETCH = exchange(
+    "Fetch",
+    11,
+    {"topics": [{"topic": "orders", "partitions": [{"partition": 3}]}]},
+    {
+        "error_code": 0,
+        "responses": [{"topic": "orders", "partitions": [{"partition_index": 3, "error_code": 6}]}],
+    },
+    client_id="app-1",
+    latency_ns=50_000_000,
+)
+PRODUCE = exchange(
+    "Produce",
+    3,
+    {"topic_data": [{"name": "payments", "partition_data": [{"index": 0}]}]},
+    {"responses": [{"name": "payments", "partition_responses": [{"index": 0, "error_code": 0}]}]},
+    client_id="billing",
+    request_size=2_000_000,
+    latency_ns=2_000_000,
+)
+HEARTBEAT = exchange("Heartbeat", 4, {"group_id": "orders-group"})
+DESCRIBE = exchange("DescribeGroups", 5, {"groups": ["a", "b"]}, {"groups": []})
+ORPHANED = exchange(None, response={}, kind=ORPHAN)
+ALL = {"fetch": FETCH, "produce": PRODUCE, "heartbeat": HEARTBEAT, "describe": DESCRIBE, "orphan": ORPHANED}
+
+
+def passed(**criteria: Any) -> str:
+    chosen = filters.build(**criteria)
+    return " ".join(name for name, item in ALL.items() if chosen.matches(item))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "names"),
+    [
+        ({}, "fetch produce heartbeat describe orphan"),
+        ({"api": ["Fetch"]}, "fetch"),
+        ({"api": ["fetch", "12"]}, "fetch heartbeat"),
+        ({"api": ["describe-groups"]}, "describe"),
+        ({"topic": ["orders"]}, "fetch"),
+        ({"topic": ["order"]}, ""),
+        ({"topic": ["ord*", "pay?ents"]}, "fetch produce"),
+        ({"topic": ["[op]*s"]}, "fetch produce"),
+        ({"partition": ["3"]}, "fetch"),
+        ({"partition": ["0", "3"]}, "fetch produce"),
+        ({"partition": ["orders:3"]}, "fetch"),
+        ({"partition": ["orders-3"]}, "fetch"),
+        ({"partition": ["orders:0"]}, ""),
+        ({"partition": ["*:0"]}, "produce"),
+        ({"partition": ["0"], "topic": ["orders"]}, ""),
+        ({"partition": ["3"], "topic": ["orders"]}, "fetch"),
+        ({"partition": ["payments:0"], "topic": ["orders"]}, ""),
+        ({"client": ["app-1"]}, "fetch"),
+        ({"client": ["app-*", "billing"]}, "fetch produce"),
+        ({"client": ["10.0.0.5"]}, "fetch produce heartbeat describe orphan"),
+        ({"client": ["10.0.0.5:41234"]}, "fetch produce heartbeat describe orphan"),
+        ({"client": ["10.0.0.5:1"]}, ""),
+        ({"group": ["orders-group"]}, "heartbeat"),
+        ({"group": ["b"]}, "describe"),
+        ({"group": ["orders-*", "a"]}, "heartbeat describe"),
+        ({"error": ["NOT_LEADER_OR_FOLLOWER"]}, "fetch"),
+        ({"error": ["not-leader-or-follower"]}, "fetch"),
+        ({"error": ["6"]}, "fetch"),
+        ({"error": ["*"]}, "fetch"),
+        ({"error": ["not_leader*"]}, "fetch"),
+        ({"error": ["OFFSET_OUT_OF_RANGE", "6"]}, "fetch"),
+        ({"error": ["OFFSET_OUT_OF_RANGE"]}, ""),
+        ({"kind": ["answered"]}, "fetch produce describe"),
+        ({"kind": ["Orphan", "unanswered"]}, "heartbeat orphan"),
+        ({"slower_than": ["49ms"]}, "fetch"),
+        ({"slower_than": ["50ms"]}, ""),
+        ({"slower_than": ["1s", "3ms"]}, "fetch describe"),
+        ({"bigger_than": ["1MB"]}, "produce"),
+        ({"bigger_than": ["1MB", "150"]}, "fetch produce describe orphan"),
+        ({"bigger_than": ["200"]}, "produce"),
+        ({"api": ["Fetch"], "client": ["billing"]}, ""),
+        ({"api": ["Fetch"], "client": ["app-1"], "error": ["*"], "topic": ["o*"]}, "fetch"),
+    ],
+    ids=str,
+)
+def test_criteria(criteria: dict[str, Any], names: str) -> None:
+    assert passed(**criteria) == names
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "request_", "response"),
+    [
+        ("DescribeConfigs", 1, {"resources": [{"resource_type": 2, "resource_name": "orders"}]}, None),
+        ("AlterConfigs", 2, {"resources": [{"resource_type": 2, "resource_name": "orders"}]}, None),
+        ("IncrementalAlterConfigs", 1, {"resources": [{"resource_type": 2, "resource_name": "orders"}]}, {}),
+        ("IncrementalAlterConfigs", 1, {}, {"responses": [{"resource_type": 2, "resource_name": "orders"}]}),
+        ("CreateAcls", 3, {"creations": [{"resource_type": 2, "resource_name": "orders"}]}, None),
+        ("DescribeAcls", 3, {"resource_type_filter": 2, "resource_name_filter": "orders"}, None),
+        ("DescribeAcls", 3, None, {"resources": [{"resource_type": 2, "resource_name": "orders"}]}),
+        (
+            "DeleteAcls",
+            3,
+            {"filters": [{"resource_type_filter": 2, "resource_name_filter": "orders"}]},
+            {"filter_results": [{"matching_acls": None}]},
+        ),
+        (
+            "DeleteAcls",
+            3,
+            {"filters": [{"resource_type_filter": 2, "resource_name_filter": None}, {}]},
+            {"filter_results": [{"matching_acls": [{"resource_type": 2, "resource_name": "orders"}]}]},
+        ),
+        (
+            "ListConfigResources",
+            1,
+            {},
+            {"config_resources": [{"resource_name": "orders", "resource_type": 2}]},
+        ),
+    ],
+)
+def test_a_topic_is_found_where_its_configs_or_acls_are_the_matter(
+    api: str, version: int, request_: Body | None, response: Body | None
+) -> None:
+    item = exchange(api, version, request_, response, kind="answered")
+    assert filters.build(topic=["orders"]).matches(item)
+    assert filters.build(topic=["ord*"]).matches(item)
+    assert not filters.build(topic=["payments"]).matches(item)
+
+
+def test_a_group_with_the_name_of_a_topic_is_no_topic() -> None:
+    groups = {"resources": [{"resource_type": 32, "resource_name": "orders"}]}
+    assert not filters.build(topic=["orders"]).matches(exchange("DescribeConfigs", 4, groups))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "text"),
+    [
+        ({"topic": ["order"]}, 'no topic "order"; did you mean "orders"?'),
+        ({"topic": ["x", "y*"]}, 'no topic "x", "y*"'),
+        ({"client": ["ap-1"]}, 'no client "ap-1"; did you mean "app-1"?'),
+        ({"client": ["10.0.0.5:41235"]}, 'no client "10.0.0.5:41235"; did you mean "10.0.0.5:41234"?'),
+        ({"group": ["order-group"]}, 'no group "order-group"; did you mean "orders-group"?'),
+        ({"topic": ["orders"], "group": ["orders-group"]}, ""),
+        ({"api": ["Fetch"], "topic": ["zzz"], "group": ["zzz"]}, 'no topic "zzz"; no group "zzz"'),
+        ({"api": ["Metadata"]}, ""),
+    ],
+    ids=str,
+)
+def test_names_that_do_not_occur_and_what_was_meant(criteria: dict[str, Any], text: str) -> None:
+    chosen = filters.build(**criteria)
+    for item in ALL.values():
+        assert not chosen.matches(item)
+        chosen.pass_over(item)
+    assert chosen.unmet() == text
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        ("10:16", "10:15"),
+        ("10:16", "10:16"),
+        ("2026-11-22", "2026-11-21T23:00Z"),
+        ("1790000000", "1970-01-02"),
+    ],
+)
+def test_a_time_that_cannot_be(since: str, until: str) -> None:
+    with pytest.raises(UsageError, match=f"nothing is since {since} and until {until}"):
+        filters.build(since=[since], until=[until])
+
+
+def test_since_a_day_until_an_hour_may_be() -> None:
+    filters.build(since=["2026-11-21"], until=["10:15"])
+    filters.build(since=["10:15", "10:20"], until=["10:17"])
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("2026-09-21T14:13:20.123456789Z", True),
+        ("2026-09-21T14:13:20.123456790Z", False),
+        ("2026-09-21", True),
+        ("2026-09-22", False),
+        ("14:13", True),
+        ("14:14", False),
+        ("16:13+02:00", True),
+        ("16:14+02:00", False),
+        ("1790000000", True),
+    ],
+)
+def test_since(text: str, inside: bool) -> None:
+    assert filters.build(since=[text]).matches(FETCH) is inside
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("2026-09-21T14:13:20.123456789Z", False),
+        ("2026-09-21T14:13:20.123456790Z", True),
+        ("14:14", True),
+    ],
+)
+def test_until(text: str, inside: bool) -> None:
+    assert filters.build(until=[text]).matches(FETCH) is inside
+
+
+def test_the_widest_of_several_times_counts() -> None:
+    chosen = filters.build(since=["14:14", "14:13"], until=["14:13", "14:14"])
+    assert chosen.matches(FETCH)
+
+
+def test_clock_times_are_of_the_first_exchanges_day() -> None:
+    chosen = filters.build(since=["14:00"], until=["15:00"])
+    assert chosen.matches(FETCH)
+    assert not chosen.matches(exchange(time_ns=START_NS + 24 * 3600 * SECOND_NS))
+    later = filters.build(since=["00:00"], kind=["orphan"])
+    assert not later.matches(FETCH), "an exchange that another criterion refuses tells the day, too"
+    assert not later.matches(exchange(None, response={}, time_ns=START_NS - 24 * 3600 * SECOND_NS))
+
+
+def test_begin_tells_the_day() -> None:
+    chosen = filters.build(until=["15:00"])
+    chosen.begin(START_NS - 24 * 3600 * SECOND_NS)
+    assert not chosen.matches(FETCH)
+    filters.build().begin(START_NS)
+
+
+def test_connection_by_the_beginning_of_its_id() -> None:
+    other = exchange(connection=connection("beef"))
+    chosen = filters.build(connection=["c0f", "x"])
+    assert (chosen.matches(FETCH), chosen.matches(other)) == (True, False)
+
+
+def test_topic_by_id_or_by_the_name_it_has() -> None:
+    made = exchange("Fetch", 13, {"topics": [{"topic_id": "the-id"}]}, topic_names={"the-id": "orders"})
+    assert filters.build(topic=["the-id"]).matches(made)
+    assert filters.build(topic=["orders"]).matches(made)
+
+
+def test_where_is_one_more_criterion() -> None:
+    answered = Where("...", lambda made: made.response is not None, needs_bodies=True)
+    chosen = filters.build(api=["Fetch", "Heartbeat"], where=answered)
+    assert [chosen.matches(item) for item in (FETCH, HEARTBEAT, PRODUCE)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "needs_bodies"),
+    [
+        ({}, False),
+        (
+            {
+                "api": ["Fetch"],
+                "client": ["a"],
+                "kind": ["orphan"],
+                "slower_than": ["1ms"],
+                "bigger_than": ["1"],
+            },
+            False,
+        ),
+        ({"since": ["10:00"], "until": ["11:00"], "connection": ["a"]}, False),
+        ({"topic": ["a"]}, True),
+        ({"partition": ["1"]}, True),
+        ({"group": ["a"]}, True),
+        ({"error": ["*"]}, True),
+        ({"where": Where("", bool, needs_bodies=True)}, True),
+        ({"where": Where("", bool, needs_bodies=False)}, False),
+    ],
+    ids=str,
+)
+def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
+    assert filters.build(**criteria).needs_bodies is needs_bodies
+
+
+def test_matches_header_asks_for_nothing_in_a_body() -> None:
+    chosen = filters.build(api=["Fetch"], topic=["nothing"])
+    assert chosen.matches_header(FETCH)
+    assert not chosen.matches(FETCH)
+    assert not chosen.matches_header(PRODUCE)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "text"),
+    [
+        ({"api": ["Fetsh"]}, "did you mean Fetch?"),
+        ({"error": ["NOT_LEADER"]}, "no error code 'NOT_LEADER', did you mean NOT_"),
+        ({"error": ["QQQ*"]}, 'no error is named like "QQQ*"'),
+        ({"kind": ["orphans"]}, 'no kind "orphans"; did you mean "orphan"? (there are answered, unanswered,'),
+        ({"partition": ["orders"]}, '"orders" is no partition; write 3, or orders:3'),
+        ({"partition": ["-1"]}, '"-1" is no partition'),
+        ({"slower_than": ["50"]}, '"50" is no duration; write 50ms'),
+        ({"bigger_than": ["big"]}, '"big" is no size'),
+        ({"since": ["soon"]}, '"soon" is no time'),
+        ({"until": ["26:00"]}, '"26:00" is no time: hour must be in 0..23'),
+    ],
+    ids=str,
+)
+def test_mistakes_name_what_was_probably_meant(criteria: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        filters.build(**criteria)
+    assert text in str(caught.value)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from kdissect.query.nearest import did_you_mean, nearest
+
+KNOWN = ("latency_us", "topics", "client_id")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("latency", "latency_us"),
+        ("LATENCY-US", "latency_us"),
+        ("topic", "topics"),
+        ("clientid", "client_id"),
+        ("ltency", "latency_us"),
+        ("qqq", None),
+        ("", None),
+    ],
+)
+def test_nearest(word: str, meant: str | None) -> None:
+    assert nearest(word, KNOWN) == meant
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("topic", KNOWN) == '; did you mean "topics"?'
+    assert did_you_mean("qqq", KNOWN) == ""

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.query.filters import parse_port_rule, parse_ports
+
+
+def test_ports_one_by_one_and_as_ranges() -> None:
+    assert parse_ports("9092, 9192-9194") == {9092, 9192, 9193, 9194}
+    assert parse_port_rule("tcp.port==9093,kafka") == parse_port_rule("9093") == {9093}
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "told"),
+    [
+        (parse_ports, "kafka", '"kafka" is no port'),
+        (parse_ports, "9095-9092", "is no port"),
+        (parse_ports, "65536", "is no port"),
+        (parse_port_rule, "udp.port==53", "is no rule"),
+        (parse_port_rule, "9093,http", 'for kafka only, not for "http"'),
+    ],
+)
+def test_what_is_none_is_said(parse: object, text: str, told: str) -> None:
+    assert callable(parse)
+    with pytest.raises(UsageError, match=told):
+        parse(text)

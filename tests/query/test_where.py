@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.errors import UsageError
+from kdissect.model import Withheld
+from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, Reference, compile_where
+from tests.made_exchanges import exchange
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+VALUES: dict[str, Any] = {
+    "api": "Fetch",
+    "latency_us": 60_000,
+    "ratio": 0.5,
+    "flag": True,
+    "client_id": "orders-7",
+    "absent": None,
+    "empty": [],
+    "errors": ["NOT_LEADER_OR_FOLLOWER", "OFFSET_OUT_OF_RANGE"],
+    "numbers": [1, 5, 9],
+    "mixed": [1, "a", None, True],
+    "nulls": [None, 3],
+    "zeros": [0, 0],
+    "data": b"\x01\x02",
+    "secret": Withheld(4),
+    "body": {"a": 1},
+    "huge": 2**63 - 1,
+    "request.topics.name": ["a", "b"],
+}
+EXCHANGE = exchange()
+
+
+def resolve(name: str) -> Reference:
+    if name not in VALUES:
+        raise UsageError(f'no column "{name}"')
+    return Reference(lambda _: VALUES[name], needs_bodies="." in name)
+
+
+def holds(text: str) -> bool:
+    return compile_where(text, resolve).matches(EXCHANGE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'api == "Fetch" and latency_us > 50000 and "NOT_LEADER_OR_FOLLOWER" in errors',
+        "api == 'Fetch'",
+        'api != "Produce"',
+        'api < "Produce"',
+        "latency_us >= 60000",
+        "latency_us <= 6e4",
+        "50000 < latency_us < 70000",
+        "ratio == 0.5",
+        "ratio == .5",
+        "latency_us / 1000 == 60",
+        "latency_us - 1000 * 2 + 1 == 58001",
+        "(latency_us - 1000) * 2 == 118000",
+        "-latency_us < 0",
+        "--latency_us > 0",
+        "1 + -1 == 0",
+        "8 / 4 / 2 == 1",
+        "flag",
+        "flag == true",
+        "flag != False",
+        "not not flag",
+        "!absent",
+        "not empty",
+        "not zeros",
+        "numbers",
+        "not absent and not empty",
+        'api == "x" or api == "Fetch"',
+        'api == "x" || flag && !empty',
+        "api == 'x' and absent or flag",
+        # in the words of SQL and tshark
+        "api eq 'Fetch' AND latency_us gt 50000 OR absent",
+        "NOT absent AND 5 IN numbers AND 7 NOT IN numbers",
+        "latency_us lt 70000 and latency_us le 60000 and latency_us ge 60000 and api ne 'x'",
+        "api matches '^F'",
+        # arrays: any element
+        "numbers == 5",
+        "numbers != 5",
+        "numbers > 8",
+        "8 < numbers",
+        "1 < numbers < 2 or numbers > 2",
+        "5 in numbers",
+        "numbers in [5, 6]",
+        "7 not in numbers",
+        "numbers not in [6, 7]",
+        "numbers * 2 == 18",
+        "10 - numbers == 1",
+        "numbers == zeros + 1 or numbers > zeros",
+        'request.topics.name == "b"',
+        'request.topics.name != "b"',
+        'not request.topics.name == "c"',
+        'mixed == "a"',
+        "mixed == 1",
+        "len(errors) == 2",
+        "len(empty) == 0",
+        "len(client_id) == 8",
+        "len(data) == 2",
+        "errors =~ 'LEADER'",
+        # absent
+        "absent == null",
+        "null == absent",
+        "api != None",
+        "nulls == null",
+        "nulls != null",
+        "body != null",
+        "absent + 1 == null",
+        "latency_us / 0 == null",
+        "numbers + errors == null",
+        "len(absent) == null",
+        "len(latency_us) == null",
+        "len(secret) == null",
+        "null == null",
+        "1 != null",
+        # text
+        '"orders" in client_id',
+        '"x" not in client_id',
+        'client_id =~ "^orders-[0-9]+$"',
+        r'client_id =~ "^orders-\d+$"',
+        'api in ["Produce", "Fetch"]',
+        'api in ("Fetch")',
+        'api not in ["Produce"]',
+        'lower(api) == "fetch"',
+        'lower(errors) == "offset_out_of_range"',
+        r'"a\"b\\" == "a\"b\\"',
+        '"it\'s" == "it\'s"',
+        "latency_us > 5 and(flag)",
+        "huge * huge > huge",
+    ],
+)
+def test_true(text: str) -> None:
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'api == "fetch"',
+        "api == 5",
+        "api != 5",
+        "api < 5",
+        "latency_us == true",
+        "flag == 1",
+        "flag < 2",
+        "absent == 1",
+        "absent != 1",
+        "absent < 1",
+        "1 > absent",
+        "absent == absent",
+        "absent in numbers",
+        "absent not in numbers",
+        "1 in absent",
+        "1 not in absent",
+        "1 in 1",
+        "1 not in 1",
+        '1 in "1"',
+        "absent =~ '.'",
+        "latency_us =~ '6'",
+        "empty == null",
+        "empty != null",
+        "empty == 1",
+        "empty != 1",
+        "numbers == numbers + 100",
+        "7 in numbers",
+        "5 not in numbers",
+        "zeros",
+        "absent",
+        "null",
+        '""',
+        "0",
+        "false",
+        "data == data",
+        "data == 'AQI='",
+        "secret == 4",
+        "secret > 0",
+        "body == body",
+        "body < body",
+        "api + api == 'FetchFetch'",
+        "1 < 2 < 2",
+        "numbers + errors > 0",
+        "mixed == false",
+        "not flag or empty",
+    ],
+)
+def test_false(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "carets"),
+    [
+        ('api = "Fetch"', 'one "=" compares nothing; write == for equal', "    ^"),
+        ("latency > 5", 'no column "latency"', "^^^^^^^"),
+        ('api == "Fetch" and latency > 5', 'no column "latency"', "                   ^^^^^^^"),
+        ("", "a value expected, not the end", "^"),
+        ("api ==", "a value expected, not the end", "      ^"),
+        ("(flag", ") expected, not the end", "     ^"),
+        ("flag)", '"and", "or" or the end expected, not )', "    ^"),
+        ("flag flag", '"and", "or" or the end expected, not flag', "     ^^^^"),
+        (
+            "api contains 'F'",
+            '"and", "or" or the end expected, not contains; write "orders" in topics: the part stands first',
+            "    ^^^^^^^^",
+        ),
+        ("api is null", '"and", "or" or the end expected, not is; write == null or != null', "    ^^"),
+        (
+            "api == 127.0.0.1",
+            '"and", "or" or the end expected, not .0; an address or a time stands in quotes',
+            "            ^^",
+        ),
+        ("1 in [1, 2", ", expected, not the end", "          ^"),
+        ("and flag", "a value expected, not and", "^^^"),
+        ("api == 'Fetch", "a text without its closing quote", "       ^^^^^^"),
+        ("latency_us > 50ms", "a number with letters behind it; units are not known here", "             ^"),
+        ("flag ; api", "nothing begins like this", "     ^"),
+        ("api not flag", '"in" expected behind "not", not flag', "        ^^^^"),
+        ("api =~ api", "=~ needs a regular expression in quotes, not api", "       ^^^"),
+        ("flag & flag", "write && or and", "     ^"),
+        ("flag | flag", "write || or or", "     ^"),
+        ("api ~ 'x'", "write =~ to match a regular expression", "    ^"),
+        ("size(errors)", 'no function "size"; there are len and lower', "^^^^"),
+        ("2 ** 3", "a value expected, not *", "   ^"),
+        ("__import__('os')", 'no function "__import__"; there are len and lower', "^^^^^^^^^^"),
+        ("api.__class__", 'no column "api.__class__"', "^^^^^^^^^^^^^"),
+        ("lambda: 1", "nothing begins like this", "      ^"),
+        ("numbers[0]", '"and", "or" or the end expected, not [', "       ^"),
+    ],
+)
+def test_mistakes_are_shown_where_they_are(text: str, reason: str, carets: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_where(text, resolve)
+    assert str(caught.value).split("\n") == [f"--where: {reason}", f"  {text}", f"  {carets}"]
+
+
+LOOK_AROUND = "look-around is not supported in regular expressions (RE2)"
+BACKREFERENCE = "backreferences are not supported in regular expressions (RE2)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "marked"),
+    [
+        ("a(?=b)", LOOK_AROUND, "(?="),
+        ("a(?!b)", LOOK_AROUND, "(?!"),
+        ("(?<=a)b", LOOK_AROUND, "(?<="),
+        ("(?<!a)b", LOOK_AROUND, "(?<!"),
+        (r"(a)\1", BACKREFERENCE, r"\1"),
+        ("(?P<n>a)(?P=n)", BACKREFERENCE, "(?P="),
+        ("a**", "not a regular expression (RE2): bad repetition operator: **", "**"),
+        ("(a: b", "not a regular expression (RE2): missing ): (a: b", "(a: b"),
+        (r"a\Z", r"not a regular expression (RE2): invalid escape sequence: \Z", r"\Z"),
+        ("a\udc80", r"not a regular expression (RE2): invalid escape sequence: \u", '"a "'),
+        (r"\pL{1000}", "a regular expression that needs more than 8 MiB of memory", r'"\pL{1000}"'),
+    ],
+)
+def test_a_pattern_that_is_refused(
+    pattern: str, reason: str, marked: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_where(f'flag and api =~ "{pattern}"', resolve)
+    said, shown, carets = str(caught.value).split("\n")
+    assert said == f"--where: {reason}"
+    assert shown[carets.index("^") : len(carets)] == marked
+    assert capfd.readouterr() == ("", "")  # RE2 writes to stderr unless told otherwise
+
+
+def test_a_pattern_that_is_too_long() -> None:
+    with pytest.raises(UsageError, match="more than 500 characters"):
+        compile_where(f'api =~ "{"a" * 501}"', resolve)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|aa)+$", "^(((a*)*)*)*$", "(.*a){40}$", "^(a?b?c?){900}$"], ids=str
+)
+def test_no_text_keeps_a_pattern_busy(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    """Python's own engine would not return from most of these. Nor does RE2 complain of too little memory."""
+    monkeypatch.setitem(VALUES, "client_id", "a" * 4000 + "!")
+    assert not holds(f'client_id =~ "{pattern}"')
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "pattern", "is_found"),
+    [
+        ("Orders", "(?i)^oRDERS$", True),
+        ("Orders", "(?i:o)rders", True),
+        ("Orders", "orders", False),
+        ("ÉTÉ 中", "(?i)^été .$", True),
+        ("a\nb", "a.b", False),
+        ("a\nb", "(?s)a.b", True),
+        ("a\nb", "^b", False),
+        ("a\nb", "(?m)^b$", True),
+        ("x" * 4096 + "y", "y", False),
+        ("\udcff.pcap", r"^\\\\udcff", True),  # a file's name that is no UTF-8
+        ("a", "(?P<name>a)", True),
+        ("", "", True),
+    ],
+)
+def test_flags_and_texts(
+    monkeypatch: pytest.MonkeyPatch, value: str, pattern: str, *, is_found: bool
+) -> None:
+    monkeypatch.setitem(VALUES, "client_id", value)
+    assert holds(f"client_id =~ '{pattern}'") is is_found
+
+
+def test_a_long_expression_is_shown_around_the_mistake() -> None:
+    text = "flag and\n" * 50 + "nothing" + " and flag" * 50
+    with pytest.raises(UsageError) as caught:
+        compile_where(text, resolve)
+    _, shown, carets = str(caught.value).split("\n")
+    assert len(shown) == 102
+    assert shown[carets.index("^") : carets.rindex("^") + 1] == "nothing"
+
+
+def test_bounds() -> None:
+    deep = "(" * MAX_DEPTH + "flag" + ")" * MAX_DEPTH
+    with pytest.raises(UsageError, match="nested deeper than 40"):
+        compile_where(deep, resolve)
+    assert holds(deep[1:-1])
+    with pytest.raises(UsageError, match="4,001 characters; 4,000 are the most"):
+        compile_where("1" * (MAX_CHARACTERS + 1), resolve)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not " * 999 + "flag",
+        "-" * 3990 + "1 > 0",
+        "1" + " + 1" * 990 + " > 0",
+        "flag" + " and flag" * 440,
+        "empty" + " or flag" * 440,
+        "1" + " < 2" * 990,
+        "[" + "1," * 1900 + "1] == 1",
+        "9" * 3990 + " > 1",
+        "huge" + "*huge" * 790 + " > 1",
+    ],
+    ids=lambda text: str(text[:12]),
+)
+def test_long_expressions_do_not_break(text: str) -> None:
+    holds(text)
+
+
+def test_two_long_lists_cost_their_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VALUES, "evens", list(range(0, 400_000, 2)))
+    monkeypatch.setitem(VALUES, "odds", list(range(1, 400_000, 2)))
+    assert not holds("evens == odds or evens in odds or evens > odds + 400000 or evens * odds == 1")
+    assert holds("evens < odds and odds > evens and odds != evens and evens not in odds")
+
+
+def test_needs_bodies_when_a_name_does() -> None:
+    assert not compile_where("api == 'Fetch'", resolve).needs_bodies
+    assert compile_where("flag or request.topics.name == 'a'", resolve).needs_bodies
+
+
+ATOMS = [*VALUES, "null", "true", "0", "-3", "2.5", '"a"', "''", "[1, 'a', null]", "[]"]
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+    if depth == 0:
+        return draw(st.sampled_from(ATOMS))
+    left, right = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    forms = ["{0}", "not {0}", "({0})", "len({0})", "lower({0})", "-({0})", "({0}) =~ 'a'"]
+    signs = ["==", "!=", "<", "<=", ">", ">=", "in", "not in", "+", "-", "*", "/", "and", "or"]
+    forms += [f"({{0}}) {sign} ({{1}})" for sign in signs]
+    return draw(st.sampled_from(forms)).format(left, right)
+
+
+@given(expressions())
+def test_nothing_raises_at_run_time(text: str) -> None:
+    assert holds(text) in (True, False)
+
+
+@given(st.text(alphabet="ab1.\"' ()[]=!<>~&|+-*/,\\\n_é٣", max_size=40) | st.text(max_size=20))
+def test_any_text_compiles_or_is_a_usage_error(text: str) -> None:
+    def anything(_: str) -> Reference:
+        return Reference(lambda _: 1, needs_bodies=False)
+
+    try:
+        where = compile_where(text, anything)
+    except UsageError:
+        return
+    assert where.matches(EXCHANGE) in (True, False)
+
+
+def test_the_exchange_reaches_the_getter() -> None:
+    seen: list[Exchange] = []
+    where = compile_where("x", lambda _: Reference(seen.append, needs_bodies=False))
+    where.matches(EXCHANGE)
+    assert seen == [EXCHANGE]

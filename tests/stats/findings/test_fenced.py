@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from kdissect.stats.findings.producers import FencedProducers
+from tests import producers as p
+from tests.findings import found
+
+
+def test_a_producer_that_was_fenced() -> None:
+    facts = [p.produce(1, 0, error=p.PRODUCER_FENCED), p.end(2, error=p.PRODUCER_FENCED)]
+    (row,) = found(FencedProducers, facts)
+    assert row.about == "client payments, transactional id pay"
+    assert (row.severity, row.count) == ("error", 2)
+    assert row.sentence == "2 answers that the producer epoch is over"
+
+
+def test_producers_that_only_have_to_wait() -> None:
+    assert found(FencedProducers, [p.add(1, error=p.CONCURRENT_TRANSACTIONS), p.produce(2, 0)]) == []

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.kafka import apis
+from kdissect.stats.findings.rules import RULES
+
+if TYPE_CHECKING:
+    from kdissect.stats.findings.rule import Rule
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_explains_itself(rule: type[Rule]) -> None:
+    row = rule.row()
+    assert row.severity in (ERROR, WARNING, NOTE)
+    for sentence in (row.title, row.advice):
+        assert sentence.endswith(".")
+        assert len(sentence.splitlines()) == 1
+    assert row.when.endswith(".")
+    assert rule.__doc__
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_asks_for_apis_that_exist(rule: type[Rule]) -> None:
+    assert rule.apis <= {api.name for api in apis.all_apis()}
+
+
+def test_names_are_unique() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)

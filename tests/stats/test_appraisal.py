@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from kdissect.capture.reader import open_capture
+from kdissect.limits import DEFAULT
+from kdissect.pipeline import dissect
+from kdissect.stats.appraisal import appraise
+from kdissect.stats.survey import Survey
+from tests.captures import counters, enhanced, interface, pcap, section
+from tests.cli.running import capture_bytes, talk
+from tests.segments import ACK, MILLISECOND, RST, START_NS, SYN, Talk
+
+if TYPE_CHECKING:
+    from kdissect.stats.quality import Check
+
+
+def check(*captures: bytes) -> Check:
+    survey = Survey(DEFAULT)
+    with open_capture(*map(io.BytesIO, captures)) as capture:
+        dissection = dissect(survey.watch(capture), survey=survey)
+        for exchange in dissection:
+            survey.exchange(exchange)
+    return appraise(
+        capture.sources, survey, dissection.counts, dissection.skipped, [*capture.warnings, "b: odd"]
+    )
+
+
+def test_a_capture_without_fault() -> None:
+    made = talk()
+    made.broker_sends(b"")
+    found = check(capture_bytes(made))
+    assert (found.verdict, found.sentence) == ("damaged", "3 of 4 exchanges are complete (75 %)")
+    assert (found.packets, found.seconds) == (7, 0.006)
+    exchanges = found.exchanges
+    assert (exchanges.total, exchanges.answered, exchanges.unanswered, exchanges.lost) == (4, 3, 1, 0)
+    assert found.connections.protocols == {"Kafka": 1}
+    assert (found.connections.ipv4, found.connections.kafka_from_start) == (1, 1)
+    assert found.connections.ends == {"end": 1}
+    assert found.warnings == ["b: odd"]
+    assert found.counts["packets"] == 7
+
+
+def test_connections_in_which_nobody_said_anything() -> None:
+    refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
+    found = check(capture_bytes(talk().finish(), *refused)).connections
+    assert (found.total, found.ends, found.silent) == (1, {"fin": 1}, 2)
+    nothing = check(capture_bytes(*refused))
+    assert (nothing.connections.total, nothing.connections.silent) == (0, 2)
+    assert nothing.findings[0].finding == "No Kafka was found: 2 connections without data."
+
+
+def test_files_and_interfaces_tell_what_they_are() -> None:
+    blocks = [
+        section(),
+        interface(name="idle"),
+        interface(name="eth0", snaplen=99, resolution=9),
+        interface(),
+    ]
+    blocks += [
+        enhanced(START_NS + number * MILLISECOND, packet.data, index=1, longer=number == 2)
+        for number, packet in enumerate(talk().packets)
+    ]
+    blocks += [counters(index=1, received=9, dropped=2, dropped_by_system=3), counters(index=2, received=5)]
+    (file,) = check(b"".join(blocks)).files
+    assert (file.format, file.byte_order, file.compression, file.packets) == ("pcapng", "little", None, 7)
+    assert file.bytes == sum(map(len, blocks))
+    eth, other = file.interfaces
+    assert (eth.interface, eth.name, eth.link, eth.ticks_per_second, eth.snaplen) == (
+        1, "eth0", "Ethernet", 10**9, 99,
+    )  # fmt: skip
+    assert (eth.packets, eth.cut, eth.wire_bytes - eth.captured_bytes) == (7, 1, 1)
+    assert (eth.received, eth.dropped_by_interface, eth.dropped_by_system) == (9, 2, 3)
+    assert (other.interface, other.packets, other.received) == (2, 0, 5)
+
+
+def test_a_file_without_packets() -> None:
+    found = check(pcap(()))
+    assert (found.verdict, found.first, found.packets, found.seconds) == ("empty", None, 0, 0)
+    assert (found.files[0].format, found.files[0].first) == ("pcap", None)
+
+
+def test_skipped_packets_are_told_by_reason() -> None:
+    found = check(pcap(((START_NS, bytes(12) + b"\x08\x06" + bytes(40)),) * 3))
+    assert found.skipped == {"ARP": 3}

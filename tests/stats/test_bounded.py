@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pickle
+
+from kdissect.stats.quantiles import Bounded
+
+
+class Sum:
+    def __init__(self) -> None:
+        self.total = 0
+
+    def merge(self, other: Sum) -> None:
+        self.total += other.total
+
+
+def table(most: int = 2, **counted: int) -> Bounded[str, Sum]:
+    made: Bounded[str, Sum] = Bounded(most, Sum)
+    for key, number in counted.items():
+        made[key].total += number
+    return made
+
+
+def totals(of: Bounded[str, Sum]) -> dict[str, int]:
+    return {key: each.total for key, each in of.items()}
+
+
+def test_a_missing_key_gets_a_value() -> None:
+    made = table(a=3)
+    made["a"].total += 4
+    assert totals(made) == {"a": 7}
+    assert made.other is None
+
+
+def test_all_that_come_too_late_share_one_value() -> None:
+    made = table(a=1, b=2, c=3, d=4)
+    assert totals(made) == {"a": 1, "b": 2}
+    assert made.other is not None
+    assert made.other.total == 7
+
+
+def test_merged_it_is_what_one_table_would_be() -> None:
+    made = table(a=1)
+    made.merge(table(a=2, b=3))
+    assert totals(made) == {"a": 3, "b": 3}
+    made.merge(table(most=1, c=5, d=6))
+    assert totals(made) == {"a": 3, "b": 3}
+    assert made.other is not None
+    assert made.other.total == 11
+
+
+def test_it_travels_between_processes() -> None:
+    made = pickle.loads(pickle.dumps(table(a=1, b=2, c=3)))
+    assert totals(made) == {"a": 1, "b": 2}
+    assert made.other.total == 3
+    made["d"].total += 1
+    assert made.other.total == 4

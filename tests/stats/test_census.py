@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from kdissect.limits import DEFAULT, Limits
+from kdissect.model import Interface, Lull, Packet
+from kdissect.stats.survey import Census
+
+ETH, LO = Interface("a.pcap", 0, 1, 96), Interface("a.pcap", 1, 0)
+OTHER = Interface("b.pcap", 0, 1)
+
+
+def counted(*packets: tuple[Interface, int, int, int], limits: Limits = DEFAULT) -> Census:
+    """Let packets pass: interface, time, captured and original length."""
+    made = [
+        Packet(number, time_ns, interface, bytes(captured), length)
+        for number, (interface, time_ns, captured, length) in enumerate(packets, 1)
+    ]
+    census = Census(limits)
+    assert list(census.watch(made)) == made
+    return census
+
+
+def test_counts_by_interface() -> None:
+    census = counted((ETH, 1, 50, 50), (ETH, 2, 96, 400), (LO, 3, 10, 10), (ETH, 4, 80, 81))
+    eth, lo = census.interfaces[ETH], census.interfaces[LO]
+    assert (eth.packets, eth.captured_bytes, eth.wire_bytes, eth.cut, eth.cut_to) == (3, 226, 531, 2, 96)
+    assert (lo.packets, lo.captured_bytes, lo.wire_bytes, lo.cut, lo.cut_to) == (1, 10, 10, 0, 0)
+
+
+def test_time_goes_backward_within_a_file_only() -> None:
+    census = counted((ETH, 10, 1, 1), (OTHER, 5, 1, 1), (LO, 7, 1, 1), (ETH, 9, 1, 1), (ETH, 10, 1, 1))
+    a, b = census.files["a.pcap"], census.files["b.pcap"]
+    assert (a.packets, a.first_ns, a.last_ns, a.backward, a.furthest_back_ns) == (4, 7, 10, 2, 3)
+    assert (b.packets, b.first_ns, b.last_ns, b.backward) == (1, 5, 5, 0)
+    assert census.span_ns == (5, 10)
+
+
+def test_no_packets_have_no_span() -> None:
+    assert counted().span_ns is None
+
+
+def test_interfaces_are_bounded_and_files_still_counted() -> None:
+    census = counted((ETH, 1, 1, 1), (LO, 2, 1, 1), (ETH, 3, 1, 1), limits=Limits(interfaces=1))
+    assert list(census.interfaces) == [ETH]
+    assert (census.interfaces[ETH].packets, census.files["a.pcap"].packets) == (2, 3)
+
+
+def test_a_file_that_is_forgotten_leaves_its_time() -> None:
+    census = counted((ETH, 10, 1, 1), (LO, 12, 1, 1), (OTHER, 50, 1, 1))
+    census.forget("a.pcap")
+    census.forget("never.pcap")
+    assert (list(census.files), list(census.interfaces)) == (["b.pcap"], [OTHER])
+    assert census.span_ns == (10, 50)
+    census.forget("b.pcap")
+    assert census.span_ns == (10, 50)
+
+
+def test_lulls_are_no_packets() -> None:
+    census = Census(DEFAULT)
+    assert list(census.watch([Lull(5)])) == [Lull(5)]
+    assert census.span_ns is None
+
+
+def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
+    packets = (ETH, 10, 1, 1), (OTHER, 5, 1, 1), (LO, 7, 1, 3), (ETH, 9, 8, 9), (ETH, 12, 1, 1), (LO, 1, 4, 9)
+    one, two, whole = counted(*packets[:3]), counted(*packets[3:]), counted(*packets)
+    behind = two.files["a.pcap"]
+    # Who reads the second part has been told how far time had come.
+    behind.backward, behind.furthest_back_ns = 2, 11
+    one.add(two)
+    for name, file in whole.files.items():
+        assert {each: getattr(one.files[name], each) for each in file.__slots__} == {
+            each: getattr(file, each) for each in file.__slots__
+        }
+    for interface, count in whole.interfaces.items():
+        assert {each: getattr(one.interfaces[interface], each) for each in count.__slots__} == {
+            each: getattr(count, each) for each in count.__slots__
+        }
+    few = counted((ETH, 1, 1, 1), limits=Limits(interfaces=1))
+    few.add(counted((OTHER, 1, 1, 1)))
+    assert list(few.interfaces) == [ETH]
+    assert set(few.files) == {"a.pcap", "b.pcap"}

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+from kdissect.limits import DEFAULT, Limits
+from kdissect.stats.cluster import Cluster, Node
+from kdissect.stats.facts import Facts
+from tests.made_exchanges import exchange
+
+
+def broker(node_id: int, host: str, port: int = 9092, rack: str | None = None) -> dict[str, Any]:
+    return {"node_id": node_id, "host": host, "port": port, "rack": rack}
+
+
+def metadata(*brokers: dict[str, Any]) -> Facts:
+    return Facts(exchange("Metadata", 9, {"topics": []}, {"brokers": list(brokers), "topics": []}))
+
+
+def coordinator(node_id: int, host: str) -> Facts:
+    return Facts(
+        exchange(
+            "FindCoordinator",
+            2,
+            {"key": "g"},
+            {"error_code": 0, "node_id": node_id, "host": host, "port": 9092},
+        )
+    )
+
+
+def versions(*offers: tuple[int, int, int]) -> Facts:
+    keys = [{"api_key": key, "min_version": first, "max_version": last} for key, first, last in offers]
+    return Facts(exchange("ApiVersions", 2, {}, {"error_code": 0, "api_keys": keys}))
+
+
+def cluster(*facts: Facts, limits: Limits = DEFAULT) -> Cluster:
+    made = Cluster(limits)
+    for each in facts:
+        made.feed(each)
+    return made
+
+
+def test_nodes_are_found_by_address_and_port() -> None:
+    made = cluster(metadata(broker(1, "10.0.0.1", rack="a"), broker(2, "10.0.0.2")))
+    assert made.node("10.0.0.1:9092") == Node(1, "10.0.0.1", 9092, "a")
+    assert made.node("10.0.0.3:9092") is None
+
+
+def test_of_brokers_with_names_a_port_of_its_own_tells() -> None:
+    made = cluster(
+        metadata(broker(1, "kafka-1", 9093), broker(2, "kafka-2", 9092), broker(3, "kafka-3", 9092))
+    )
+    found = made.node("10.0.0.1:9093")
+    assert found is not None
+    assert found.id == 1
+    assert made.node("10.0.0.2:9092") is None
+
+
+def test_a_coordinator_tells_no_rack_and_takes_none_away() -> None:
+    made = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
+    assert made.nodes[1].rack == "a"
+    made = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.9"))
+    assert made.nodes[1] == Node(1, "10.0.0.9", 9092, None)
+
+
+def test_a_coordinator_that_is_not_there_is_no_node() -> None:
+    assert cluster(coordinator(-1, "")).nodes == {}
+
+
+def test_offers() -> None:
+    made = cluster(versions((0, 0, 9), (1, 4, 13)), versions())
+    assert made.offers == {"10.0.0.1:9092": {0: (0, 9), 1: (4, 13)}}
+
+
+def test_merged_and_bounded() -> None:
+    limits = Limits(summary_rows=1)
+    made = cluster(metadata(broker(1, "10.0.0.1")), limits=limits)
+    made.merge(cluster(metadata(broker(2, "10.0.0.2")), versions((0, 0, 9))))
+    assert (list(made.nodes), list(made.offers)) == ([1], ["10.0.0.1:9092"])

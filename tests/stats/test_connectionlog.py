@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+from kdissect.limits import DEFAULT
+from kdissect.pipeline import dissect
+from kdissect.stats.connection_log import ConnectionLog, ConnectionRow
+from tests.frames import heartbeat_answers, heartbeats
+from tests.made_exchanges import connection, exchange
+from tests.segments import Talk
+
+
+def talk(**options: Any) -> Talk:
+    made = Talk(**options)
+    made.handshake()
+    made.client_sends(b"".join(heartbeats(3)))
+    made.broker_sends(b"".join(heartbeat_answers(3)))
+    return made
+
+
+def rows_of(*talks: Talk) -> list[ConnectionRow]:
+    """The rows, each as soon as it is finished."""
+    log = ConnectionLog(DEFAULT)
+    found = []
+    packets = [packet for each in talks for packet in each.packets]
+    for each in dissect(log.watch(packets), survey=log):
+        log.exchange(each)
+        found += log.finished()
+    return found + log.finished() + log.close()
+
+
+def test_a_connection_from_its_first_packet_to_its_last() -> None:
+    made = talk()
+    made.finish()
+    (row,) = rows_of(made)
+    assert (row.exchanges, row.made, row.kinds) == (3, 3, {"answered": 3})
+    assert (row.close_reason, row.protocol, row.from_start) == ("fin", "Kafka", True)
+    assert (row.client.port, row.broker.port) == (40000, 9092)
+    assert row.first_ns == made.packets[0].time_ns
+    assert row.last_ns is not None
+    assert row.first_ns < row.last_ns <= made.packets[-1].time_ns
+    assert row.request_bytes == len(b"".join(heartbeats(3)))
+    assert row.response_bytes == len(b"".join(heartbeat_answers(3)))
+    assert (dict(row.gaps), row.unattached, row.anomalies) == ({}, [], 0)
+
+
+def test_one_that_the_capture_does_not_see_the_end_of() -> None:
+    (row,) = rows_of(talk())
+    assert row.close_reason == "end"
+
+
+def test_a_gap_is_that_connections() -> None:
+    cut = talk(client=("10.0.0.1", 40001))
+    cut.client_sends(b"".join(heartbeats(40, first=4)))
+    del cut.packets[-1]
+    cut.client_sends(b"".join(heartbeats(40, first=44)))
+    cut.broker_sends(b"".join(heartbeat_answers(40, first=44)))
+    rows = {row.client.port: row for row in rows_of(talk(), cut)}
+    assert not rows[40000].gaps
+    assert rows[40001].gaps["kafka_gaps"] == 1
+    assert rows[40001].gaps["kafka_lost_bytes"] > 100
+    assert rows[40001].anomalies > 0
+
+
+def test_what_came_again_and_what_came_too_early() -> None:
+    made = talk()
+    made.client_sends(b"".join(heartbeats(10, first=4)))
+    made.packets.append(made.packets[-1])
+    made.packets.append(made.packets[3])  # of the first three
+    for first in (14, 15):
+        made.client_sends(b"".join(heartbeats(1, first=first)))
+    made.packets[-2:] = reversed(made.packets[-2:])
+    made.broker_sends(b"".join(heartbeat_answers(12, first=4)))
+    log = ConnectionLog(DEFAULT)
+    run = dissect(log.watch(made.packets), survey=log)
+    for each in run:
+        log.exchange(each)
+    (row,) = log.finished()
+    assert (row.exchanges, row.out_of_order, row.resyncs, row.unread_bytes) == (15, 1, 0, 0)
+    assert row.repeated_bytes == len(b"".join(heartbeats(13)))
+    assert run.counts["retransmitted_bytes"] + run.counts["overlapping_bytes"] == row.repeated_bytes
+    assert run.counts["out_of_order"] == 1
+
+
+def test_what_was_passed_over() -> None:
+    made = talk()
+    made.client_sends(b"\xff" * 100 + b"".join(heartbeats(4, first=4)))
+    made.broker_sends(b"".join(heartbeat_answers(4, first=4)))
+    (row,) = rows_of(made)
+    assert (row.resyncs, row.skipped_bytes, row.unread_bytes) == (1, 100, 0)
+
+
+def test_what_is_not_kafka() -> None:
+    made = Talk()
+    made.handshake()
+    made.client_sends(b"GET / HTTP/1.1\r\n\r\n")
+    made.broker_sends(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10_000))
+    made.finish()
+    (row,) = rows_of(made)
+    assert row.unread_bytes == 18 + 19 + 10_000
+    assert (row.protocol, row.exchanges, row.request_bytes) == ("HTTP", 0, 0)
+    assert row.client.port == 40000
+    assert not row.is_wanted
+
+
+def test_a_row_waits_for_its_exchanges() -> None:
+    """They may come out of the pipeline after their connection is over."""
+    log = ConnectionLog(DEFAULT)
+    made = talk()
+    made.finish()
+    exchanges = list(dissect(made.packets, survey=log))
+    assert log.finished() == []
+    log.exchange(exchanges[0])
+    log.exchange(exchanges[1], is_wanted=False)
+    assert log.finished() == []
+    log.exchange(exchanges[2])
+    (row,) = log.finished()
+    assert (row.exchanges, row.is_wanted) == (3, True)
+    assert log.finished() == log.close() == []
+
+
+def test_what_exchanges_tell_of_their_client() -> None:
+    log = ConnectionLog(DEFAULT)
+    shared = connection("abc")
+    log.exchange(exchange(connection=shared))
+    told = {"client_id": "app", "client_software_name": "librdkafka", "principal": "User:alice"}
+    log.exchange(exchange(connection=shared, number=2, **told))
+    log.exchange(exchange(connection=shared, number=3, client_id="other"))
+    (row,) = log.close()
+    assert (row.client_id, row.client_software_name, row.principal) == ("app", "librdkafka", "User:alice")
+    assert (row.close_reason, row.from_start) == (None, None)
+
+
+def test_it_surveys_too() -> None:
+    log = ConnectionLog(DEFAULT)
+    for each in dissect(log.watch(talk().packets), survey=log):
+        log.exchange(each)
+    assert log.kinds == {"answered": 3}
+    assert log.protocols == {"Kafka": 1}
+    assert log.census.span_ns is not None

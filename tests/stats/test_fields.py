@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from kdissect.stats.document import told
+
+
+@dataclass
+class Row:
+    number: int = told("How many.")
+
+
+def test_the_sentence_stands_with_the_field() -> None:
+    assert [each.metadata["sentence"] for each in fields(Row)] == ["How many."]

@@ -1,0 +1,183 @@
+"""What is said about the parts that are not as they should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kdissect.limits import DEFAULT
+from kdissect.stats import quality
+from kdissect.stats.appraisal import appraise, findings, share
+from kdissect.stats.survey import Survey
+
+NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
+INTERFACE = quality.InterfacePart(
+    interface=0, name=None, link_type=1, link="Ethernet", ticks_per_second=10**6, snaplen=0, packets=100,
+    cut=0, cut_to=None, captured_bytes=0, wire_bytes=0, received=None, accepted=None,
+    dropped_by_interface=None, dropped_by_system=None,
+)  # fmt: skip
+FILE = quality.FilePart(
+    file="a.pcap", format="pcap", byte_order="little", compression=None, application=None, bytes=1,
+    packets=100, first=None, last=None, backward=0, furthest_back_us=0, interfaces=[INTERFACE],
+)  # fmt: skip
+KAFKA = replace(NOTHING.connections, protocols={"Kafka": 4}, total=4, kafka_from_start=4)
+
+
+def found(**parts: Any) -> list[tuple[str, str]]:
+    """Verdict and sentence of each finding about an otherwise faultless capture."""
+    usual = {
+        "packets": 100, "files": [FILE], "skipped": {}, "tcp": NOTHING.tcp, "connections": KAFKA,
+        "exchanges": NOTHING.exchanges, "anomalies": [], "unknown": [], "warnings": [], "counts": {},
+    }  # fmt: skip
+    return [(each.verdict, each.finding) for each in findings(**{**usual, **parts})]
+
+
+def interface(**values: Any) -> list[quality.FilePart]:
+    return [replace(FILE, interfaces=[replace(INTERFACE, **values)])]
+
+
+ANOMALY = quality.AnomalyPart(
+    anomaly="malformed_body", severity="error", meaning="", exchanges=3, example="c0ffee/1"
+)
+UNKNOWN = quality.UnknownPart(api_key=3, api="Metadata", api_version=99, exchanges=2)
+
+
+def test_nothing_to_say() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict", "sentence"),
+    [
+        ({"packets": 0}, "empty", "There is no packet in it."),
+        (
+            {"connections": NOTHING.connections, "skipped": {"UDP": 90, "ARP": 10}},
+            "no Kafka",
+            "No Kafka was found: there is no TCP connection; 100 of 100 packets were not looked into.",
+        ),
+        (
+            {"connections": replace(KAFKA, protocols={"HTTP": 3})},
+            "no Kafka",
+            "No Kafka was found: none of the connections is Kafka's: 3 HTTP.",
+        ),
+        (
+            {"files": interface(dropped_by_interface=1, dropped_by_system=2000)},
+            "lossy",
+            "The capturing program dropped 2,001 packets, by its own count.",
+        ),
+        (
+            {
+                "counts": {"kafka_gaps": 2, "kafka_lost_bytes": 3000},
+                "exchanges": replace(NOTHING.exchanges, lost=4, incomplete=1),
+            },
+            "lossy",
+            "3,000 bytes of Kafka connections missing in 2 gaps: 4 exchanges lost, 1 incomplete.",
+        ),
+        (
+            {"files": interface(cut=5, cut_to=96), "counts": {"kafka_cut_bytes": 9}},
+            "cut",
+            "5 packets (5.0 %) cut to 96 bytes: bodies are read as far as they go.",
+        ),
+        (
+            {"files": interface(cut=5, cut_to=96)},
+            "good",
+            "5 packets (5.0 %) cut to 96 bytes: bodies are read as far as they go.",
+        ),
+        (
+            {"connections": replace(KAFKA, kafka_one_sided=3)},
+            "one-sided",
+            "Of 3 of 4 Kafka connections only one side's bytes were captured.",
+        ),
+        (
+            {"connections": replace(KAFKA, kafka_one_sided=1)},
+            "good",
+            "Of 1 of 4 Kafka connections only one side's bytes were captured.",
+        ),
+        (
+            {"connections": replace(KAFKA, kafka_mid_stream=1)},
+            "good",
+            (
+                "1 of 4 Kafka connections were open before: who the client is, and responses to earlier "
+                "requests, may be unknown."
+            ),
+        ),
+        (
+            {"connections": replace(KAFKA, protocols={"Kafka": 1, "TLS": 2})},
+            "good",
+            "2 connections with TLS cannot be read.",
+        ),
+        (
+            {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognised": 2})},
+            "good",
+            "2 connections not Kafka's, or not recognised.",
+        ),
+        ({"warnings": ["a.pcap: a block is bad"]}, "damaged", "a.pcap: a block is bad."),
+        (
+            {"warnings": ["a.pcap: ends in the middle of packet 3"]},
+            "good",
+            "a.pcap: ends in the middle of packet 3.",
+        ),
+        (
+            {"files": [replace(FILE, backward=2, furthest_back_us=1500)]},
+            "good",
+            "2 packets out of order in time, by 1.500 ms at most.",
+        ),
+        (
+            {"tcp": replace(NOTHING.tcp, conflicting_bytes=7)},
+            "good",
+            "7 bytes came twice, but not the same; the first were taken.",
+        ),
+        (
+            {"unknown": [UNKNOWN]},
+            "partly unread",
+            "2 exchanges of apis or versions that this program does not know: Metadata v99.",
+        ),
+        (
+            {"anomalies": [ANOMALY, replace(ANOMALY, severity="note")]},
+            "partly unread",
+            "Something in messages could not be decoded: 3 malformed_body.",
+        ),
+        (
+            {
+                "anomalies": [
+                    replace(ANOMALY, severity="warning", anomaly=kind) for kind in ("truncated_body", "gap")
+                ]
+            },
+            "good",
+            "Messages were captured whole and are not complete, or wrong: 3 truncated_body.",
+        ),
+        (
+            {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
+            "good",
+            "1 request without response: connection or capture ended before it came, or it was lost.",
+        ),
+        (
+            {"counts": {"closed_evicted": 1, "shed": 1}},
+            "good",
+            "What was held reached a bound 2 times.",
+        ),
+    ],
+)
+def test_each_finding(parts: dict[str, Any], verdict: str, sentence: str) -> None:
+    assert found(**parts) == [(verdict, sentence)]
+
+
+def test_the_worst_comes_first() -> None:
+    said = found(
+        unknown=[UNKNOWN],
+        counts={"kafka_gaps": 1, "shed": 1},
+        files=interface(cut=1, cut_to=9),
+    )
+    assert [verdict for verdict, _ in said] == ["lossy", "partly unread", "good", "good"]
+
+
+def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
+    def of(complete: int, total: int) -> str:
+        return share(replace(NOTHING.exchanges, complete=complete, total=total))
+
+    assert of(0, 0) == "no exchange was found"
+    assert of(1, 1) == "1 of 1 exchange is complete (100 %)"
+    assert of(9999, 10_000) == "9,999 of 10,000 exchanges are complete (99.9 %)"
+    assert of(1, 3) == "1 of 3 exchanges are complete (33.3 %)"

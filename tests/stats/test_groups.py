@@ -1,0 +1,185 @@
+"""What the clients of the samples say of their groups; parts of a capture add up to the whole."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect import dissect, open_capture
+from kdissect.exchanges.group_events import group_events
+from kdissect.limits import Limits
+from kdissect.stats.facts import Facts
+from kdissect.stats.groups import Groups, stories
+from samples.golden import captures, name_of
+from tests.groups import commit, counted, heartbeat, join, leave, story, sync
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+    from kdissect.stats.document import GroupStory
+
+NOT_READABLE = {"tls", "http-on-9092"}
+SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
+# Its client was closed before it could tell its program what it had been given last.
+SAID_LESS = {("tansu-kafka-python", "kp-group-1")}
+
+
+@cache
+def exchanges(path: Path) -> list[Exchange]:
+    with open_capture(path) as packets:
+        return [each for each in dissect(packets) if group_events(each, alive_too=True)]
+
+
+def truth(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
+    return found
+
+
+def told(path: Path) -> dict[str, GroupStory]:
+    return {each.group: each for each in stories(counted(exchanges(path)))}
+
+
+def owned(path: Path) -> dict[tuple[str, str, str | None], set[tuple[str, int]]]:
+    """What each member had after it was given something for the last time."""
+    now: dict[tuple[str, str, str | None], set[tuple[str, int]]] = defaultdict(set)
+    last = {}
+    for event in truth(path)["groups"]:
+        key = event["group_id"], event["client_id"], event.get("member_id")
+        partitions = {(topic, number) for topic, number in event["partitions"]}
+        if event["event"] == "assigned":
+            now[key] |= partitions
+            last[key] = set(now[key])
+        else:
+            now[key] -= partitions
+    return last
+
+
+# In midstream the assignment was before the capture.
+@pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "midstream"], ids=name_of)
+def test_members_have_what_their_clients_say(path: Path) -> None:
+    groups = told(path)
+    for (group, client, member_id), partitions in owned(path).items():
+        members = [
+            member
+            for member in groups[group].members
+            if (member.client == client if member_id is None else member.member_id == member_id)
+        ]
+        assert members, (group, client)
+        is_told = groups[group].kind != "streams"  # its members are given tasks, their listeners say topics
+        if is_told and (name_of(path), client) not in SAID_LESS:
+            given_last = members[-1].assignment or {}
+            assert {(topic, each) for topic, numbers in given_last.items() for each in numbers} == partitions
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=name_of)
+def test_commits_are_those_of_the_clients(path: Path) -> None:
+    said = defaultdict(list)
+    for each in truth(path)["commits"]:
+        if each["offset"] >= 0:
+            said[each["group_id"], each["topic"], each["partition"]].append(each["offset"])
+    groups = told(path)
+    for (group, topic, partition), offsets in said.items():
+        (row,) = (row for row in groups[group].committed if (row.topic, row.partition) == (topic, partition))
+        assert (row.first_offset, row.last_offset, row.commits) == (offsets[0], offsets[-1], len(offsets))
+
+
+@pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "kafka-4-storm"], ids=name_of)
+def test_no_other_sample_has_a_storm(path: Path) -> None:
+    assert [each.storms for each in told(path).values() if each.storms] == []
+
+
+def test_the_rebalances_of_the_samples() -> None:
+    """As the scripts that made them tell their groups to do."""
+    wanted = {
+        ("mock-rebalance", "workers-range"): ["first", "join"],
+        ("mock-rebalance", "workers-cooperative-sticky"): ["first", "join", "revocation"],
+        ("mock-next-groups", "next"): ["first", "join"],
+        ("mock-next-groups", "sharers"): ["first"],
+        ("kafka-2.8", "eager"): ["first", "join", "leave"],
+        ("kafka-2.8", "cooperative"): ["first", "join", "revocation"],
+        ("kafka-4-basics", "kp-group"): ["first", "metadata", "join"],
+        ("kafka-4-basics", "readers"): ["first"],
+        ("kafka-4-basics", "java-readers"): ["first"],
+    }
+    seen = {}
+    for path in SAMPLES:
+        for name, group in told(path).items():
+            if (name_of(path), name) in wanted:
+                causes = [row.causes[0].cause for row in group.rebalances]
+                seen[name_of(path), name] = causes
+    assert seen == wanted
+
+
+@given(st.data())
+def test_parts_divided_by_connection_add_up_to_the_whole(data: st.DataObject) -> None:
+    all_of = exchanges(data.draw(st.sampled_from(SAMPLES)))
+    ids = sorted({each.connection.id for each in all_of})
+    part_of = {each: data.draw(st.integers(0, 2)) for each in ids}
+    parts = [Groups(), Groups(), Groups()]
+    for each in all_of:
+        parts[part_of[each.connection.id]].feed(Facts(each))
+    merged = Groups()
+    for part in data.draw(st.permutations(parts)):
+        merged.merge(pickle.loads(pickle.dumps(part)))
+    assert stories(merged) == stories(counted(all_of))
+
+
+def test_a_member_that_came_back_has_not_left() -> None:
+    told = story(
+        join("a", 0, 1, members=["a"], asked=""),
+        leave("a", 5),
+        join("a", 9, 2, members=["a"]),
+        sync("a", 9.1, 2, {"t": [0]}),
+        heartbeat("a", 10, 2),
+    )
+    (member,) = told.members
+    assert member.left is None
+    assert (member.generation, member.heartbeats, member.client, member.address) == (2, 1, "a", "10.0.0.1")
+    assert (member.joined, member.subscribed) == (told.first, ["t"])
+
+
+def test_commits_over_time() -> None:
+    told = story(
+        commit("a", 0, {0: 10, 1: 5}),
+        commit("a", 5, {0: 60}),
+        commit("a", 6, {0: 90}, error=22),
+        commit("b", 2, {0: 20}),
+    )
+    assert told.kind is None
+    first, second = told.committed
+    assert (first.first_offset, first.last_offset, first.commits, first.failed) == (10, 60, 3, 1)
+    assert first.per_second == 10.0
+    assert (second.commits, second.per_second) == (1, None)
+    assert told.errors == {"ILLEGAL_GENERATION": 1}
+
+
+def test_what_no_room_is_left_for_is_said() -> None:
+    several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
+    told = story(*several, limits=Limits(summary_group_events=4))
+    assert (len(told.rebalances), told.events_left_out) == (4, 6)
+    assert story(*several, limits=Limits(summary_group_events_in_all=3)).events_left_out == 7
+    assert told.members[0].generation == 10
+
+    limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)
+    groups = counted(
+        [*several, commit("a", 20, {0: 1}), commit("b", 21, {1: 1}), commit("c", 22, {0: 1}, group="other")],
+        limits,
+    )
+    assert groups.folded() == {"group_stories": 1, "group_members": 1, "group_commits": 1}
+    assert [each.group for each in stories(groups)] == ["g"]
+    assert counted(several).folded() == {}
+
+
+def test_bounds_hold_where_parts_are_put_together() -> None:
+    limits = Limits(summary_group_events=4)
+    one = counted([join("a", at, 1 + at, members=["a"]) for at in range(3)], limits)
+    one.merge(counted([join("b", at + 0.5, 1, members=["b"]) for at in range(3)], limits))
+    assert len(one.groups["g"].events) == 4
+    assert one.groups["g"].left_out == 2

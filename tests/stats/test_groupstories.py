@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.stats.groups import STORM, stories
+from tests.groups import consumer, counted, heartbeat, join, story, sync
+from tests.made_exchanges import connection, exchange
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+
+def storm(count: int, every: float, first: float = 10) -> list[Exchange]:
+    """One member that joins again and again, as when its poll takes longer than max.poll.interval.ms."""
+    told = [join("a", 0, 1, members=["a"], asked="", until=3), sync("a", 3, 1, {"t": [0]})]
+    for number in range(count):
+        at = first + number * every
+        told += [
+            join("a", at, 2 + number, members=["a"], until=at + 0.1),
+            sync("a", at + 0.2, 2 + number, {"t": [0]}),
+        ]
+    return told
+
+
+def test_a_storm() -> None:
+    told = story(*storm(6, 5))
+    (row,) = told.storms
+    assert (row.rebalances, row.causes) == (6, {"metadata": 6})
+    assert (row.end - row.start).total_seconds() == 25
+
+
+def test_rebalances_now_and_then_are_none() -> None:
+    assert story(*storm(6, 25)).storms == []
+    assert story(*storm(STORM - 1, 1)).storms == []
+
+
+def test_two_storms_are_two() -> None:
+    rows = story(*storm(5, 1), *storm(5, 1, 500)[2:]).storms
+    # The second one repeats generations 2 to 6: a group that was deleted, and made again.
+    assert [row.rebalances for row in rows] == [5, 5]
+
+
+def test_cooperative_groups_that_grow_have_no_storm() -> None:
+    """Each new member costs two rebalances, of which the second is no news."""
+    sticky = "cooperative-sticky"
+    told = [
+        join("a", 0, 1, members=["a"], asked="", until=1, protocol=sticky),
+        sync("a", 1, 1, {"t": [0, 1, 2, 3]}),
+    ]
+    names = ["a"]
+    for number, name in enumerate("bcd", start=1):
+        names.append(name)
+        for is_second_half in (False, True):
+            at, generation = 20 * number + 5 * is_second_half, 2 * number + is_second_half
+            for place, other in enumerate(names):
+                is_new = other == name and not is_second_half
+                began = at if is_new else at + 0.1 + place / 100
+                told.append(
+                    join(
+                        other,
+                        began,
+                        generation,
+                        members=[] if place else names,
+                        asked="" if is_new else None,
+                        until=at + 1,
+                        protocol=sticky,
+                    )
+                )
+                told.append(
+                    sync(other, at + 1.1, generation, {"t": list(range(4 - number))[: 4 * (not place)]})
+                )
+    made = story(*told)
+    causes = [row.causes[0].cause for row in made.rebalances]
+    assert causes == ["first", *("join", "revocation") * 3]
+    assert made.storms == []
+
+
+def test_groups_are_told_by_name() -> None:
+    others = [
+        exchange("Heartbeat", 3, {"group_id": name, "member_id": "m"}, {"error_code": 0}) for name in "zb"
+    ]
+    assert [each.group for each in stories(counted([*others, heartbeat("a", 1, 1)]))] == ["b", "g", "z"]
+
+
+def test_a_group_that_changes_its_protocol() -> None:
+    told = story(
+        join("a", 0, 1, members=["a"], asked="", until=3),
+        sync("a", 3, 1, {"t": [0]}),
+        consumer("b", 10, 0, 2, {"t": [0]}, topics=["t"]),
+    )
+    assert told.kind == "consumer"
+    assert [row.generation_after for row in told.rebalances] == [1, 2]
+
+
+def test_members_without_a_client_id() -> None:
+    told = story(
+        exchange(
+            "Heartbeat",
+            3,
+            {"group_id": "g", "member_id": "m", "generation_id": 4},
+            {"error_code": 0},
+            connection=connection(client="10.9.8.7"),
+            completed_ns=1_790_000_000_200_000_000,
+        )
+    )
+    (member,) = told.members
+    assert (member.client, member.joined, member.assignment) == ("10.9.8.7", None, None)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from kdissect.stats.facts import Facts
+from kdissect.stats.traffic import Load
+from tests.made_exchanges import START_NS, exchange
+
+
+def load(*facts: Facts) -> Load:
+    made = Load()
+    for each in facts:
+        made.add(each)
+    return made
+
+
+def heartbeat(
+    error: int = 0, *, throttle_ms: int = 0, latency_ns: int = 5_000_000, after_ns: int = 0
+) -> Facts:
+    answer = {"throttle_time_ms": throttle_ms, "error_code": error}
+    return Facts(
+        exchange(
+            "Heartbeat", 3, {"group_id": "g"}, answer, latency_ns=latency_ns, time_ns=START_NS + after_ns
+        )
+    )
+
+
+def test_what_is_counted() -> None:
+    made = load(heartbeat(), heartbeat(27, throttle_ms=40, latency_ns=7_000_000, after_ns=9))
+    assert made.exchanges == 2
+    assert dict(made.kinds) == {"answered": 2}
+    assert (made.request_bytes, made.response_bytes) == (200, 400)
+    assert (made.latency_us.least, made.latency_us.most) == (5000, 7000)
+    assert (made.failed, made.throttled, made.throttle_ms) == (1, 1, 40)
+    assert (made.first_ns, made.last_ns) == (START_NS, START_NS + 9)
+
+
+def test_what_has_no_answer_has_no_latency() -> None:
+    made = load(Facts(exchange("Heartbeat", 3, {"group_id": "g"})))
+    assert dict(made.kinds) == {"unanswered": 1}
+    assert made.latency_us.count == 0
+    assert made.response_bytes == 0
+
+
+def test_merged_it_is_the_load_of_all() -> None:
+    first, second = heartbeat(after_ns=5), heartbeat(27, throttle_ms=3)
+    made = load(first)
+    made.merge(load(second))
+    made.merge(Load())
+    both = load(first, second)
+    for name in ("kinds", "request_bytes", "response_bytes", "failed", "throttled", "throttle_ms"):
+        assert getattr(made, name) == getattr(both, name)
+    assert (made.first_ns, made.last_ns) == (both.first_ns, both.last_ns) == (START_NS, START_NS + 5)
+    assert made.latency_us.count == 2

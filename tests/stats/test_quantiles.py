@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pickle
+from bisect import bisect_left, bisect_right
+
+import datasketches
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.stats.quantiles import RANK_ERROR, Largest, Quantiles
+
+FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
+
+
+def of(numbers: list[int]) -> Quantiles:
+    made = Quantiles()
+    for number in numbers:
+        made.add(number)
+    return made
+
+
+def assert_ranks(made: Quantiles, numbers: list[int], error: float) -> None:
+    """The true rank of each answer is near the one that was asked for."""
+    ordered = sorted(numbers)
+    for fraction, answer in zip(FRACTIONS, made.at(FRACTIONS), strict=True):
+        assert answer is not None
+        low = bisect_left(ordered, answer) / len(ordered)
+        high = bisect_right(ordered, answer) / len(ordered)
+        assert low - error <= fraction <= high + error
+
+
+def test_nothing_has_no_quantiles() -> None:
+    made = Quantiles()
+    assert (made.count, made.total, made.least, made.most) == (0, 0, None, None)
+    assert made.at((0.5, 0.99)) == [None, None]
+
+
+def test_few_are_exact() -> None:
+    made = of([5, 1, 4, 2, 3])
+    assert made.at((0.0, 0.5, 0.95, 1.0)) == [1, 3, 5, 5]
+    assert (made.count, made.total, made.least, made.most) == (5, 15, 1, 5)
+
+
+@pytest.mark.parametrize("count", [256, 257, 5000, 100_000])
+def test_many_are_within_the_stated_error(count: int) -> None:
+    numbers = [(number * 7919) % count for number in range(count)]
+    # The error holds with 99 % of probability: three times of it is as good as sure.
+    assert_ranks(of(numbers), numbers, 3 * RANK_ERROR)
+
+
+def test_the_error_is_what_the_library_says() -> None:
+    assert datasketches.kll_doubles_sketch.get_normalized_rank_error(400, False) == pytest.approx(
+        RANK_ERROR, abs=1e-4
+    )
+
+
+@given(st.lists(st.lists(st.integers(0, 10**9), max_size=400), min_size=1, max_size=4))
+def test_merged_they_count_all(parts: list[list[int]]) -> None:
+    made = Quantiles()
+    for part in parts:
+        made.merge(pickle.loads(pickle.dumps(of(part))))
+    numbers = [number for part in parts for number in part]
+    assert (made.count, made.total) == (len(numbers), sum(numbers))
+    if numbers:
+        assert (made.least, made.most) == (min(numbers), max(numbers))
+        assert_ranks(made, numbers, 3 * RANK_ERROR)
+
+
+def test_the_bytes_are_those_of_a_sketch_of_doubles() -> None:
+    read = datasketches.kll_doubles_sketch.deserialize(of(list(range(1000))).serialize())
+    assert (read.n, read.get_min_value(), read.get_max_value()) == (1000, 0.0, 999.0)
+
+
+def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
+    made = Largest(3)
+    for time, number in enumerate([5, 9, 5, 1, 7, 5]):
+        if number > made.least:
+            made.add(number, time, (number, time))
+    assert made.all() == [(9, 1), (7, 4), (5, 0)]
+
+
+def test_the_largest_of_two() -> None:
+    one, two = Largest(2), Largest(2)
+    one.add(5, 1, "one")
+    two.add(5, 0, "two")
+    two.add(6, 2, "three")
+    one.merge(two)
+    assert one.all() == ["three", "two"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 300, 5000])
+def test_what_was_serialized_is_read_again(count: int) -> None:
+    made = of(list(range(count)))
+    again = Quantiles.deserialize(made.serialize(), made.total)
+    assert (again.count, again.total, again.least, again.most) == (
+        made.count, made.total, made.least, made.most,
+    )  # fmt: skip
+    assert again.at(FRACTIONS) == made.at(FRACTIONS)

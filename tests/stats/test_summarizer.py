@@ -1,0 +1,140 @@
+"""Numbers equal what the clients of the samples say; parts of a capture add up to the whole."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect import dissect, open_capture, summarize
+from kdissect.limits import DEFAULT, Limits
+from kdissect.stats.summarizer import PARTS, Summarizer
+from samples.golden import captures, name_of
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+    from kdissect.stats.document import Summary
+
+BY = frozenset({"partition", "group", "connection"})
+NOT_READABLE = {"tls", "midstream", "http-on-9092"}
+SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
+
+
+@cache
+def exchanges(path: Path) -> list[Exchange]:
+    with open_capture(path) as packets:
+        return list(dissect(packets))
+
+
+def truth(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in SAMPLES if truth(path)["requests"]], ids=name_of)
+def test_requests_by_api_and_client_are_those_of_the_clients(path: Path) -> None:
+    rows = [row for row in truth(path)["requests"] if row["client_id"]]
+    telling = {row["client_id"] for row in rows}
+    made = summarize(exchanges(path))
+    assert made.clients is not None
+    seen = {row.client: row.exchanges for row in made.clients if row.client in telling}
+    said = Counter(row["client_id"] for row in rows)
+    assert seen == dict(said)
+    apis: Counter[str] = Counter()
+    for row in made.clients:
+        if row.client in telling:
+            apis.update(row.apis)
+    assert apis == Counter(named(row["api"]) for row in rows)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=name_of)
+def test_tables_add_up(path: Path) -> None:
+    made = summarize(exchanges(path), by=BY, interval_s=1)
+    for table in (made.apis, made.brokers, made.clients, made.connections):
+        assert table is not None
+        assert sum(row.exchanges for row in table) == len(exchanges(path))
+        assert sum(row.request_bytes for row in table) == made.capture.request_bytes
+    assert made.intervals is not None
+    assert sum(row.exchanges for row in made.intervals if row.key is None) == len(exchanges(path))
+    assert made.topics is not None
+    assert made.partitions is not None
+    for name in ("produced_bytes", "fetched_bytes", "replicated_bytes", "produced_batches"):
+        by_topic = Counter[str]()
+        for row in made.partitions:
+            by_topic[row.topic] += getattr(row, name)
+        assert +by_topic == Counter(
+            {row.topic: count for row in made.topics if (count := getattr(row, name))}
+        )
+
+
+def named(api: str | None) -> str:
+    """As a summary calls what has no name."""
+    return "SASL token" if api is None else f"api {api}" if api.isdecimal() else api
+
+
+def untimed(made: Summary) -> dict[str, Any]:
+    """A summary as plain values, without percentiles and what depends on the order of what is equal."""
+    plain = json.loads(json.dumps(_plain(made)))
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        names = [name for name in value.__dataclass_fields__ if name not in ("p50", "p95", "p99", "captures")]
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: value[key] for key in sorted(value)}
+    return value if isinstance(value, int | float | bool | None) else str(value)
+
+
+@given(st.data())
+def test_parts_divided_by_connection_add_up_to_the_whole(data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(SAMPLES))
+    all_of = exchanges(path)
+    ids = sorted({each.connection.id for each in all_of})
+    part_of = {each: data.draw(st.integers(0, 2)) for each in ids}
+    parts = [Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9) for _ in range(3)]
+    for each in all_of:
+        parts[part_of[each.connection.id]].feed(each)
+    whole = Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9)
+    for each in all_of:
+        whole.feed(each)
+    merged = parts[0]
+    for part in parts[1:]:
+        merged.merge(pickle.loads(pickle.dumps(part)))
+    assert untimed(merged.close([], {}, {})) == untimed(whole.close([], {}, {}))
+
+
+def test_full_tables_say_so() -> None:
+    path = next(path for path in SAMPLES if name_of(path) == "quickstart")
+    made = summarize(exchanges(path), limits=Limits(summary_rows=2), by=BY)
+    assert made.apis is not None
+    assert len(made.apis) == 2
+    kept = sum(row.exchanges for row in made.apis)
+    assert made.folded["apis"] == len(exchanges(path)) - kept
+    assert {"apis", "clients", "connections"} <= set(made.folded)
+
+
+def test_a_dissection_brings_its_counts() -> None:
+    path = next(path for path in SAMPLES if name_of(path) == "quickstart")
+    with open_capture(path) as packets:
+        made = summarize(dissect(packets))
+    assert made.capture.packets == 283
+    assert made.capture.connections == {"Kafka": 12}
+    assert made.capture.captures == [str(path)]
+
+
+def test_nothing_is_a_summary_too() -> None:
+    made = summarize([])
+    assert made.capture.exchanges == 0
+    assert (made.capture.first, made.apis, made.errors) == (None, [], [])

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdissect.limits import DEFAULT, Limits
+from kdissect.model import Anomaly
+from kdissect.pipeline import dissect
+from kdissect.stats.survey import Found, Survey
+from tests.cli.running import talk
+from tests.made_exchanges import exchange
+from tests.segments import Talk
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+TLS_HELLO = bytes.fromhex("16030100 05 0100 0001 00")
+
+
+def surveyed(*talks: Talk, limits: Limits = DEFAULT) -> Survey:
+    survey = Survey(limits)
+    packets = sorted((packet for each in talks for packet in each.packets), key=lambda packet: packet.time_ns)
+    for each in dissect(survey.watch(packets), survey=survey):
+        survey.exchange(each)
+    return survey
+
+
+def told(*exchanges: Exchange, limits: Limits = DEFAULT) -> Survey:
+    survey = Survey(limits)
+    for each in exchanges:
+        survey.exchange(each)
+    return survey
+
+
+def odd(*kinds: str, **how: object) -> Exchange:
+    made = exchange(request={}, response={}, **how)  # type: ignore[arg-type]
+    made.anomalies = [Anomaly(kind, "request", "") for kind in kinds]
+    return made
+
+
+def test_connections() -> None:
+    middle = talk(client=("10.0.0.3", 40_000))
+    del middle.packets[:3]
+    one_sided = talk(client=("10.0.0.4", 40_000))
+    one_sided.packets = [packet for packet in one_sided.packets if packet.data[29] == 4]
+    six = talk(client=("fd00::1", 40_000), broker=("fd00::2", 9092))
+    survey = surveyed(talk(), middle, one_sided, six)
+    assert survey.protocols == {"Kafka": 4}
+    assert survey.ends == {"end": 4}
+    assert (survey.from_start, survey.one_sided, survey.ipv6) == (3, 1, 1)
+    assert survey.census.files["test.pcap"].packets == sum(
+        len(each.packets) for each in (talk(), middle, one_sided, six)
+    )
+
+
+def test_who_answers_where_it_is_not_kafka() -> None:
+    opened = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
+    again = Talk(client=("10.0.0.1", 50_001), broker=("10.0.0.2", 9093)).client_sends(TLS_HELLO)
+    answer = Talk(client=("10.0.0.2", 9093), broker=("10.0.0.1", 50_002)).client_sends(TLS_HELLO)
+    survey = surveyed(opened, again, answer)
+    assert survey.unread == {("TLS", "10.0.0.2:9093"): 3}
+
+
+def test_ends_are_bounded() -> None:
+    talks = [
+        Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", port)).handshake().client_sends(TLS_HELLO)
+        for port in (1, 2, 1)
+    ]
+    survey = Survey(Limits(surveyed_ends=1))
+    for each in talks:
+        list(dissect(each.packets, survey=survey))
+    assert survey.unread == {("TLS", "10.0.0.2:1"): 2}
+    assert survey.protocols == {"TLS": 3}
+
+
+def test_complete_exchanges_lack_nothing() -> None:
+    survey = told(
+        exchange(request={}, response={}),
+        exchange(request={}, kind="unacknowledged"),
+        odd("left_over"),
+        odd("uncaptured_body"),
+        odd("malformed_body"),
+        exchange(request={}),
+        exchange(response={}),
+    )
+    assert survey.kinds == {"answered": 4, "unacknowledged": 1, "unanswered": 1, "orphan": 1}
+    assert survey.complete == 3
+
+
+def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
+    survey = told(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
+    assert survey.anomalies == {"gap": Found(2, "c0ffee/7"), "left_over": Found(1, "c0ffee/7")}
+
+
+def test_unknown_versions() -> None:
+    survey = told(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
+    assert survey.unknown == {(3, 99): 2}

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from typing import Any
+
+from kdissect.stats.transactions import (
+    ADD,
+    END,
+    INIT,
+    MARKER,
+    OFFSETS,
+    WRITE,
+    Event,
+    Story,
+)
+
+SECOND_NS = 1_000_000_000
+
+
+def event(
+    at_s: float, kind: int, error: str | None = None, client: str = "a", epoch: int = 0, **more: Any
+) -> Event:
+    time_ns = round(at_s * SECOND_NS)
+    return Event(time_ns, f"c/{at_s}", kind, "Api", client, "10.0.0.1", 7, epoch, error, time_ns + 1, **more)
+
+
+def story(*events: Event) -> Story:
+    made = Story()
+    for each in events:
+        made.take(each)
+    return made
+
+
+def outcomes(made: Story) -> list[str]:
+    return [each.outcome for each in made.over]
+
+
+def test_commit_and_abort() -> None:
+    made = story(
+        event(0, INIT),
+        event(1, ADD),
+        event(2, END, commits=True),
+        event(3, ADD),
+        event(4, END, commits=False),
+    )
+    assert outcomes(made) == ["committed", "aborted"]
+    assert made.open is None
+
+
+def test_what_failed_begins_and_ends_nothing() -> None:
+    made = story(
+        event(0, INIT), event(1, ADD, "CONCURRENT_TRANSACTIONS"), event(2, WRITE, "NOT_LEADER_OR_FOLLOWER")
+    )
+    assert made.open is None
+    made = story(event(1, ADD), event(2, END, "COORDINATOR_NOT_AVAILABLE", commits=True))
+    assert made.open is not None
+
+
+def test_an_end_that_is_asked_for_twice() -> None:
+    made = story(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
+    assert outcomes(made) == ["committed"]
+
+
+def test_an_end_whose_begin_was_not_captured() -> None:
+    (transaction,) = story(event(2, END, commits=True)).over
+    assert not transaction.is_whole
+    (transaction,) = story(event(1, WRITE), event(2, END, commits=True)).over
+    assert not transaction.is_whole
+
+
+def test_a_new_producer_id_ends_what_was_open() -> None:
+    made = story(event(0, INIT), event(1, ADD), event(2, INIT, epoch=1))
+    assert outcomes(made) == ["superseded"]
+
+
+def test_markers_that_nobody_asked_for_are_a_timeout() -> None:
+    begun = (event(0, INIT, timeout_ms=10_000), event(1, ADD), event(1.5, WRITE, records=4))
+    made = story(*begun, event(14, MARKER, commits=False))
+    (transaction,) = made.over
+    assert (transaction.outcome, transaction.records) == ("timed_out", 4)
+    assert transaction.marked_ns == 14 * SECOND_NS
+    assert story(*begun, event(3, MARKER, commits=False)).open is not None  # of an earlier transaction
+
+
+def test_markers_belong_to_the_transaction_that_ended() -> None:
+    made = story(
+        event(0, INIT),
+        event(1, ADD),
+        event(2, END, commits=True),
+        event(3, ADD),
+        event(4, MARKER, commits=True),
+    )
+    assert made.over[0].marked_ns == 4 * SECOND_NS
+    assert made.open is not None
+
+
+def test_offsets_and_partitions_are_told_apart() -> None:
+    made = story(
+        event(1, ADD, partitions=(("t", 0), ("t", 1))),
+        event(2, WRITE, partitions=(("t", 0),), records=2),
+        event(3, OFFSETS, partitions=(("in", 0),)),
+    )
+    assert made.open is not None
+    assert (len(made.open.partitions), made.open.records, made.open.offsets) == (2, 2, 1)
+
+
+def test_a_producer_of_the_same_name_fences_the_older() -> None:
+    made = story(
+        event(0, INIT, client="a"),
+        event(1, INIT, client="b", epoch=1),
+        event(2, WRITE, "INVALID_PRODUCER_EPOCH", client="a"),
+        event(3, WRITE, "INVALID_PRODUCER_EPOCH", client="a"),
+    )
+    ((fence, fenced),) = made.fenced.items()
+    assert (fence.client, fence.error, fenced.count, fenced.exchange) == (
+        "a",
+        "INVALID_PRODUCER_EPOCH",
+        2,
+        "c/2",
+    )
+    assert fenced.by is not None
+    assert fenced.by.client == "b"
+
+
+def test_who_is_fenced_for_a_reason_that_was_not_captured() -> None:
+    made = story(event(0, INIT), event(2, WRITE, "PRODUCER_FENCED"))
+    (fenced,) = made.fenced.values()
+    assert fenced.by is None
+
+
+def test_many_are_counted_and_the_longest_kept() -> None:
+    made = Story()
+    for number in range(1000):
+        made.take(event(number, ADD))
+        made.take(event(number + (number % 100) / 200, END, commits=number % 2 == 0))
+    assert made.outcomes.total() == 1000
+    assert len(made.over) <= 200
+    assert len(made.over) + made.unlisted == 1000
+    longest = max(each.open_ns(0) for each in made.over if each.outcome == "aborted")
+    assert longest == round(0.495 * SECOND_NS) + 1

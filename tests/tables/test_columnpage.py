@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from kdissect.tables.column_page import markdown
+from kdissect.tables.columns import EXCHANGE, RECORD
+from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
+from kdissect.tables.rows import TABLES
+
+OTHERS = [table for table in TABLES.values() if table.name not in ("exchanges", "records")]
+COLUMNS = [
+    *EXCHANGE,
+    *RECORD,
+    *EXCHANGE_OWN,
+    *RECORD_OWN,
+    *(column for table in OTHERS for column in table.columns),
+]
+
+
+def test_markdown_has_a_row_for_each_column() -> None:
+    text = markdown()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    names = [row.split("`")[1] for row in rows]
+    assert names == [column.name for column in COLUMNS]
+    assert all(row.count(" | ") == 3 for row in rows)
+    assert text.endswith("\n")
+
+
+def test_markdown_has_a_section_for_each_table() -> None:
+    text = markdown()
+    assert [table.name for table in OTHERS if f"## Table {table.name}\n" not in text] == []
+
+
+def test_sentences_end() -> None:
+    for column in COLUMNS:
+        assert column.sentence.endswith("."), column.name
+        assert "|" not in column.sentence

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kdissect.errors import UsageError
+from kdissect.model import Anomaly
+from kdissect.query.where import compile_where
+from kdissect.tables import columns
+from kdissect.tables.columns import DATE, INT16, INT32, INT64, OBJECT, STRING, TIMESTAMP, Array, Scalar
+from kdissect.tables.lines import CsvLines, JsonLines
+from tests.made_exchanges import INTERFACE, exchange, frame
+
+# The contract, written once more: a change here breaks somebody's reader.
+CONTRACT = """\
+capture string, connection string, number int64, packet int64, kind string, time timestamp, latency_us int64
+client_ip string, client_port int32, broker_ip string, broker_port int32
+client_id string, client_software_name string, client_software_version string
+principal string, sasl_mechanism string
+api string, api_key int16, api_version int16, correlation_id int32, request_bytes int64, response_bytes int64
+topics array<string>, group_id string, transactional_id string, errors array<string>, throttle_time_ms int32
+records int64, records_bytes int64, request object, response object
+anomalies array<struct<kind:string;where:string;detail:string>>"""
+
+PYTHON_TYPES = {STRING: str, INT16: int, INT32: int, INT64: int, TIMESTAMP: int, DATE: str, OBJECT: dict}
+
+
+def test_names_and_types_are_the_contract() -> None:
+    told = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    assert [(c.name, str(c.type).replace(",", ";")) for c in columns.EXCHANGE] == told
+
+
+def test_names_are_unique_in_any_case() -> None:
+    names = [column.name.lower() for column in columns.EXCHANGE]
+    assert len(names) == len(set(names))
+
+
+def test_values_have_their_columns_types() -> None:
+    full = exchange(
+        "Metadata",
+        9,
+        {"topics": [{"name": "orders"}]},
+        {"throttle_time_ms": 0, "topics": [{"error_code": 3}]},
+        client_id="app",
+        anomalies=[Anomaly("left_over", "request", "3 bytes")],
+    )
+    for column in columns.EXCHANGE:
+        value = column.get(full)
+        if isinstance(column.type, Array):
+            assert isinstance(value, list), column.name
+        elif value is not None:
+            assert isinstance(column.type, Scalar)
+            assert isinstance(value, PYTHON_TYPES[column.type]), column.name
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a.pcap", "a.pcap"), ("f\u00fcr.pcap", "f\u00fcr.pcap"), ("\udcff\udc80.pcap", "\\udcff\\udc80.pcap")],
+)
+def test_a_file_can_have_any_name(name: str, shown: str) -> None:
+    made = exchange()
+    made.request_frame = frame()._replace(interface=replace(INTERFACE, capture=name))
+    (column,) = (column for column in columns.EXCHANGE if column.name == "capture")
+    assert column.get(made) == shown
+    for sink in (JsonLines, CsvLines):
+        chunks: list[bytes] = []
+        lines = sink(chunks.append)
+        lines.feed(made)
+        lines.close()
+        assert shown.encode() in b"".join(chunks).replace(b"\\\\", b"\\")
+
+
+def test_orphan() -> None:
+    made = exchange(None, response={}, correlation_id=7)
+    row = {column.name: columns.text_getter(column)(made) for column in columns.EXCHANGE}
+    assert row["kind"] == "orphan"
+    assert row["packet"] == 9
+    assert row["time"] == "2026-09-21T14:13:20.123456Z"
+    absent = ("latency_us", "api", "api_key", "api_version", "client_id", "request_bytes", "request")
+    assert [row[name] for name in absent] == [None] * len(absent)
+    assert (row["correlation_id"], row["response_bytes"], row["topics"], row["errors"]) == (7, 200, [], [])
+
+
+def test_api_that_is_not_known_keeps_its_number() -> None:
+    made = exchange(None, 3, {}, api_key=200, api_version=3)
+    by_name = {column.name: column.get(made) for column in columns.EXCHANGE}
+    assert (by_name["api"], by_name["api_key"], by_name["api_version"]) == (None, 200, 3)
+
+
+def test_a_latency_below_zero_is_shown() -> None:
+    made = exchange("Metadata", 9, {}, {}, latency_ns=-1500)
+    assert next(c for c in columns.EXCHANGE if c.name == "latency_us").get(made) == -2
+
+
+@pytest.mark.parametrize("column", columns.EXCHANGE, ids=lambda column: str(column.name))
+def test_every_column_resolves(column: columns.Column) -> None:
+    reference = columns.resolve(column.name)
+    assert reference.needs_bodies == column.needs_bodies
+    reference.get(exchange())
+
+
+def test_resolve_reads_times_as_text() -> None:
+    assert columns.resolve("time").get(exchange()) == "2026-09-21T14:13:20.123456Z"
+
+
+def test_resolve_paths() -> None:
+    made = exchange(
+        "Metadata", 9, {"topics": [{"name": "a"}, {"name": "b"}]}, anomalies=[Anomaly("gap", "x", "y")]
+    )
+    assert columns.resolve("request.topics.name").get(made) == ["a", "b"]
+    assert columns.resolve("anomalies.kind").get(made) == ["gap"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("latency", 'no column "latency"; did you mean "latency_us"?'),
+        ("Topics", 'no column "Topics"; did you mean "topics"?'),
+        ("qqqqqq", 'no column "qqqqqq"; a text stands in quotes ("qqqqqq"), docs/columns.md has the columns'),
+        ("kafka.api_key", 'no column "kafka"; did you mean "api_key"?'),
+        (
+            "kafka.xyzzy",
+            'no column "kafka"; a text stands in quotes ("kafka"), docs/columns.md has the columns',
+        ),
+        ("client_id.x", 'no "x" in column client_id; it has no parts'),
+        ("anomalies.sort", 'no "sort" in column anomalies; its parts are kind, where, detail'),
+        ("topics.name", 'no "name" in column topics; it has no parts'),
+    ],
+)
+def test_resolve_names_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        columns.resolve(name)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "objection"),
+    [
+        ('api == "Fecth"', 'no api "Fecth"; did you mean "Fetch"?'),
+        ('"Fecth" != api', 'no api "Fecth"; did you mean "Fetch"?'),
+        ('kind == "orfan"', 'no kind "orfan"; did you mean "orphan"?'),
+        ('"NOT_LEADER" in errors', 'no error "NOT_LEADER"; did you mean "NOT_LEADER_OR_FOLLOWER"?'),
+        ("api == 1", "api is a text; write it in quotes"),
+        ("5 in topics", "topics is a text; write it in quotes"),
+        ("time > 2026", "time is a text; write it in quotes"),
+        ('client_port == "58808"', "client_port is a number; write it without quotes"),
+        ('1 < 2 and latency_us > "50"', "latency_us is a number; write it without quotes"),
+    ],
+)
+def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compile_where(text, columns.resolve)
+    reason, shown, carets = str(caught.value).split("\n")
+    assert reason == f"--where: {objection}"
+    assert shown.strip() == text
+    assert "^" in carets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            '"Fet" in api',
+            'api < "M"',
+            'api in ["Fetch", "x"]',
+            "api == null",
+            'errors == "UNKNOWN_ERROR_999"',
+        ),
+        *('"5" + 1 == api_key', "latency_us == 1.5", 'request.acks == "x"', "records_bytes / records < 9"),
+        *('client_id == "5"', 'anomalies.kind == "gap"', "kind == client_id", 'not "x" in topics'),
+    ],
+)
+def test_what_may_be_is_not_objected_to(text: str) -> None:
+    compile_where(text, columns.resolve)

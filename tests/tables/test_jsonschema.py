@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kdissect import Summary, dissect, open_capture, summarize
+from kdissect.stats.summarizer import PARTS
+from kdissect.tables.json_schema import schema
+from kdissect.tables.values import json_document
+
+
+@dataclass
+class Inner:
+    """Something inside."""
+
+    number: int | None = field(metadata={"sentence": "A number."})
+
+
+@dataclass
+class Outer:
+    """A document."""
+
+    when: datetime = field(metadata={"sentence": "A time."})
+    inner: list[Inner] = field(metadata={"sentence": "Some."})
+    counts: dict[str, float] = field(metadata={"sentence": "Counts."})
+
+
+def test_each_dataclass_is_told_once() -> None:
+    made = schema(Outer)
+    assert made["title"] == "Outer"
+    assert made["required"] == ["when", "inner", "counts"]
+    assert made["properties"]["inner"]["items"] == {"$ref": "#/$defs/Inner"}
+    assert made["$defs"]["Inner"]["properties"]["number"] == {
+        "anyOf": [{"type": "integer"}, {"type": "null"}],
+        "description": "A number.",
+    }
+    jsonschema.Draft202012Validator.check_schema(made)
+
+
+def test_what_json_has_no_form_for_is_refused() -> None:
+    @dataclass
+    class Odd:
+        """Has a set."""
+
+        names: set[str] = field(metadata={"sentence": "Names."})
+
+    with pytest.raises(TypeError):
+        schema(Odd)
+
+
+def test_it_describes_what_is_written() -> None:
+    value = Outer(datetime(2026, 11, 21, tzinfo=UTC), [Inner(3), Inner(None)], {"a": 1.5})
+    written = json.loads(json_document(value))
+    assert written["when"] == "2026-11-21T00:00:00Z"
+    jsonschema.validate(written, schema(Outer))
+
+
+@pytest.mark.parametrize("sample", ["quickstart", "kafka-4-basics"])
+def test_every_summary_is_as_its_schema_says(sample: str) -> None:
+    with open_capture(f"samples/{sample}.pcap") as packets:
+        made = summarize(dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1)
+    written: dict[str, Any] = json.loads(json_document(made))
+    jsonschema.validate(written, schema(Summary))
+    del written["apis"][0]["versions"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(written, schema(Summary))

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.errors import OutputError
+from kdissect.limits import DEFAULT
+from kdissect.tables import manifest
+from kdissect.tables.manifest import CREATE_TABLE, DDL, FOLDER, MANIFEST, SCHEMA, missing
+from kdissect.tables.parquet import ParquetFormat
+from kdissect.tables.rows import TABLES
+from kdissect.tables.spark_schema import ddl, struct_type
+from kdissect.tables.table_files import JsonFormat
+from tests.exports import JOB, table_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORM = JsonFormat()
+OTHER: dict[str, Any] = {**JOB, "options": {"bodies": "none"}}
+FROM_STDIN: dict[str, Any] = {**JOB, "captures": [{"path": "-", "bytes": None, "modified": None}]}
+BOTH = ["groups", "topic_ids"]
+
+
+def export(folder: Path, name: str, *, complete: bool, job: Any = JOB) -> None:
+    files = table_files(folder / name, TABLES[name], FORM)
+    manifest.begin(folder / name, files, FORM, job)
+    files.close()
+    if complete:
+        manifest.write(folder / name, files, FORM, job, {"complete": True})
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_stands_beside_the_files(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=True)
+    beside = tmp_path / "groups" / FOLDER
+    columns = TABLES["groups"].columns
+    assert sorted(path.name for path in beside.iterdir()) == sorted([SCHEMA, DDL, CREATE_TABLE, MANIFEST])
+    assert json.loads((beside / SCHEMA).read_text()) == struct_type(columns)
+    assert (beside / DDL).read_text() == ddl(columns) + "\n"
+    assert f"LOCATION 'file://{tmp_path}/groups'" in (beside / CREATE_TABLE).read_text()
+    told = json.loads((beside / MANIFEST).read_text())
+    assert told["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
+    assert (told["complete"], told["rows"], told["format"]) == (True, 0, "jsonl")
+
+
+def test_a_new_folder_misses_everything(tmp_path: Path) -> None:
+    assert missing(tmp_path / "new", BOTH, JOB, overwrite=False) == BOTH
+    assert not (tmp_path / "new").exists()
+
+
+def test_complete_tables_are_left_alone(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=True)
+    before = names(tmp_path)
+    assert missing(tmp_path, BOTH, JOB, overwrite=False) == ["topic_ids"]
+    assert missing(tmp_path, ["groups"], JOB, overwrite=False) == []
+    assert names(tmp_path) == before
+
+
+def test_tables_that_are_not_complete_are_removed_and_made_again(tmp_path: Path) -> None:
+    export(tmp_path, "groups", complete=False)
+    export(tmp_path, "topic_ids", complete=True)
+    assert missing(tmp_path, BOTH, JOB, overwrite=False) == ["groups"]
+    assert names(tmp_path / "groups") == []
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("job", [OTHER, FROM_STDIN])
+def test_another_export_is_removed_only_if_that_was_asked_for(
+    tmp_path: Path, job: Any, complete: bool
+) -> None:
+    export(tmp_path, "groups", complete=complete, job=job)
+    before = names(tmp_path)
+    wanted = JOB if job is OTHER else job
+    with pytest.raises(
+        OutputError, match=r"an( unfinished)? export of .*made of other captures or by other opt"
+    ):
+        missing(tmp_path, BOTH, wanted, overwrite=False)
+    assert names(tmp_path) == before
+    assert missing(tmp_path, ["topic_ids"], wanted, overwrite=True) == ["topic_ids"]
+    assert names(tmp_path) == []
+
+
+def test_what_was_killed_before_its_manifest_was_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "groups" / FOLDER).mkdir(parents=True)
+    (tmp_path / "groups" / FOLDER / f".{MANIFEST}.unfinished").write_text("{")
+    assert missing(tmp_path, ["groups"], JOB, overwrite=False) == ["groups"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups" / "part-00000.jsonl").write_text("")
+    with pytest.raises(OutputError, match="is not empty, and holds no export"):
+        missing(tmp_path, BOTH, JOB, overwrite=overwrite)
+    (tmp_path / "groups" / FOLDER).mkdir()
+    (tmp_path / "groups" / FOLDER / MANIFEST).write_text('["something else"]')
+    with pytest.raises(OutputError, match="is no manifest of an export"):
+        missing(tmp_path, BOTH, JOB, overwrite=overwrite)
+    assert len(names(tmp_path)) == 2
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "groups").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write to .*/groups"):
+        export(tmp_path, "groups", complete=False)
+    with pytest.raises(OutputError, match="cannot write to"):
+        missing(tmp_path, BOTH, JOB, overwrite=False)
+
+
+# What comes live goes on
+
+
+def live(folder: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.Earlier:
+    """A run that is killed behind its last row, unless it is said that it ended."""
+    complete = options.pop("complete", True)
+    files = table_files(folder / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
+    files._columns = ()  # type: ignore[assignment]
+    earlier = manifest.going_on(folder, {"topic_ids": files}, form, DEFAULT)
+    told = {"runs": earlier.runs["topic_ids"]}
+    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, told)
+    for _ in range(rows):
+        files.feed(None)
+        files.rotate()
+    if complete:
+        files.close()
+        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **told})
+    return earlier
+
+
+def test_a_live_export_goes_on_behind_what_there_is(tmp_path: Path) -> None:
+    assert live(tmp_path, 2) == ({"topic_ids": []}, 0, 0)
+    earlier = live(tmp_path, 3, complete=False)
+    assert (earlier.files, earlier.removed) == (2, 0)
+    assert [run["first_part"] for run in earlier.runs["topic_ids"]] == [0]
+    (tmp_path / "topic_ids" / ".part-00009.jsonl.unfinished").write_text("{")
+    earlier = live(tmp_path, 1)
+    assert (earlier.files, earlier.removed) == (5, 1)  # three were finished, and not listed
+    assert [(run["first_part"], run["complete"]) for run in earlier.runs["topic_ids"]] == [
+        (0, True),
+        (2, False),
+    ]
+    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in told["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
+    assert [file["rows"] for file in told["files"]] == [1, 1, None, None, None, 1]
+    assert (told["rows"], told["first_part"]) == (3, 10)
+
+
+def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path) -> None:
+    few = replace(DEFAULT, export_listed=2)
+    live(tmp_path, 5, limits=few)
+    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in told["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
+    assert (told["older"]["files"], told["older"]["rows"], told["rows"]) == (3, 3, 5)
+    earlier = live(tmp_path, 1)
+    assert earlier.files == 5
+
+
+@pytest.mark.parametrize(
+    ("form", "options"), [(ParquetFormat("zst", DEFAULT), {}), (FORM, {"partition_by": ("date",)})]
+)
+def test_other_files_cannot_stand_beside_them(tmp_path: Path, form: Any, options: Any) -> None:
+    live(tmp_path, 1)
+    with pytest.raises(OutputError, match="topic_ids holds jsonl; name a new folder, or say the same"):
+        live(tmp_path, 1, form, **options)
+
+
+def test_other_columns_cannot_either(tmp_path: Path) -> None:
+    live(tmp_path, 1)
+    (tmp_path / "topic_ids" / FOLDER / DDL).write_text("x STRING\n")
+    with pytest.raises(OutputError, match=r"has other columns \(written by kdissect [\d.]+\)"):
+        live(tmp_path, 1)
+
+
+def test_files_without_a_manifest_are_somebody_elses(tmp_path: Path) -> None:
+    (tmp_path / "topic_ids").mkdir()
+    (tmp_path / "topic_ids" / "part-00000.jsonl").write_text("")
+    with pytest.raises(OutputError, match="is not empty, and holds no export"):
+        live(tmp_path, 1)
+    export(tmp_path, "groups", complete=True)
+    with pytest.raises(OutputError, match="which is no live one"):
+        live(tmp_path, 1)

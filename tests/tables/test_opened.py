@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from io import StringIO
+from random import Random
+
+import pytest
+
+from kdissect.limits import Limits
+from kdissect.tables.lines import JsonLines
+from kdissect.tables.record_bodies import Opener, with_records
+from kdissect.text.style import Times
+from kdissect.text.table import RecordTable
+from kdissect.text.tree import RecordTree, Tree
+from tests.carried_records import fetch, opened, produce
+from tests.record_batches import Item, batch, entries
+from tests.test_mutations import mutated
+
+RAW = batch([Item(), Item()])
+
+
+def test_each_message_has_its_own() -> None:
+    produced = Opener().of(produce(RAW), produced=True)
+    (end,) = produced.carried
+    assert end == 2 + len(RAW)
+    assert Opener().of(produce(RAW), produced=False).carried == {}
+    assert len(Opener().of(fetch(RAW), produced=False).carried) == 1
+
+
+def test_batches_are_opened_within_the_limits() -> None:
+    shown = Opener(limits=Limits(batch_items=1)).of(fetch(RAW), produced=False)
+    (found,) = shown.carried.values()
+    (records,) = shown.open(found)
+    assert len(records) == len(list(records)) == 1
+    assert [anomaly.kind for anomaly in records.batch.anomalies] == ["oversized_records"]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_the_bytes_are_every_sink_shows_something(seed: int) -> None:
+    random = Random(seed)
+    items = [Item(b"key", b"value" * 9, ((b"b3", b"0"),)), Item(None, None)]
+    raw = b"".join(entries(random.choice((0, 1, 2)), items, codec=random.choice((0, 2, 3))) for _ in range(3))
+    found = fetch(mutated(raw, random, 0), topic=random.choice(("orders", "__consumer_offsets", "")))
+    out = StringIO()
+    Tree(out, Times(), opener=Opener(), whole=True).feed(found)
+    JsonLines(lambda data: out.write(data.decode()), columns=with_records(Opener())).feed(found)
+    for record in opened(found):
+        RecordTable(out, Times(), width=80).feed(record)
+        RecordTree(out, Times()).feed(record)
+    assert "records" in out.getvalue()

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kdissect.capture.reader import open_capture
+from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly
+from kdissect.stats.connection_log import ConnectionLog
+from kdissect.stats.survey import Census
+from kdissect.tables.others import (
+    ANOMALIES,
+    CAPTURES,
+    CONNECTIONS,
+    TOPIC_IDS,
+    TopicIds,
+    anomalies_behind,
+    anomalies_of,
+    captures,
+)
+from kdissect.tables.values import timestamp
+from tests.cli.running import talk, write
+from tests.made_exchanges import START_NS, connection, exchange
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kdissect.tables.form import Table
+
+
+def shown(table: Table, row: Any) -> dict[str, Any]:
+    return {column.name: column.get(row) for column in table.columns}
+
+
+def test_topic_ids_come_once() -> None:
+    ids = TopicIds(DEFAULT)
+    first = list(ids.rows(exchange(topic_names={"i": "t", "j": "u"})))
+    assert [shown(TOPIC_IDS, row)["topic"] for row in first] == ["t", "u"]
+    assert list(ids.rows(exchange(topic_names={"i": "t"}))) == []
+    (renamed,) = ids.rows(exchange(topic_names={"i": "v"}, number=9))
+    row = shown(TOPIC_IDS, renamed)
+    assert (row["topic_id"], row["topic"], row["number"], row["date"]) == ("i", "v", 9, "2026-09-21")
+
+
+def test_topic_ids_are_bounded() -> None:
+    ids = TopicIds(replace(DEFAULT, topic_names=2))
+    for name in "abcd":
+        assert len(list(ids.rows(exchange(topic_names={name: name})))) == 1
+    assert len(ids._seen) == 2
+
+
+def test_anomalies_of_an_exchange() -> None:
+    found = Anomaly("left_over", "request", "1 bytes")
+    (row,) = anomalies_of(exchange(anomalies=[found], number=3))
+    told = shown(ANOMALIES, row)
+    assert (told["kind"], told["severity"], told["where"], told["detail"]) == (
+        "left_over", "note", "request", "1 bytes",
+    )  # fmt: skip
+    assert (told["connection"], told["number"], told["packet"], told["api"]) == ("c0ffee", 3, 7, "Metadata")
+    assert told["time"] == START_NS
+
+
+def test_anomalies_behind_the_last_exchange() -> None:
+    log = ConnectionLog(DEFAULT)
+    log.exchange(exchange())
+    (row,) = log.close()
+    row.unattached.append(Anomaly("partial_frame", "connection", "5 bytes"))
+    (found,) = anomalies_behind(row)
+    told = shown(ANOMALIES, found)
+    assert (told["number"], told["packet"], told["api"]) == (None, None, None)
+    assert (told["connection"], told["kind"], told["time"]) == ("c0ffee", "partial_frame", row.last_ns)
+
+
+def test_connections() -> None:
+    log = ConnectionLog(DEFAULT)
+    log.exchange(exchange("Metadata", 9, {}, {}, connection=connection("abc"), client_id="app"))
+    log.exchange(exchange("Metadata", 9, {}, connection=connection("abc"), number=2))
+    (row,) = log.close()
+    told = shown(CONNECTIONS, row)
+    expected = {"connection": "abc", "client_ip": "10.0.0.5", "broker_port": 9092, "client_id": "app",
+                "exchanges": 2, "answered": 1, "unanswered": 1, "orphans": 0, "request_bytes": 200,
+                "response_bytes": 200, "gaps": 0, "lost_bytes": 0, "close_reason": None}  # fmt: skip
+    assert {name: told[name] for name in expected} == expected
+
+
+def test_captures(tmp_path: Path) -> None:
+    path = write(tmp_path / "talk.pcap", talk())
+    census = Census(DEFAULT)
+    with open_capture(path) as capture:
+        packets = list(census.watch(capture))
+        (row,) = captures(capture.sources, census, [f"{path}: odd", "other: odd too"])
+    told = shown(CAPTURES, row)
+    assert (told["capture"], told["format"], told["packets"]) == (path, "pcap", len(packets))
+    assert (told["packets_cut"], told["packets_dropped"], told["warnings"]) == (0, None, ["odd"])
+    assert timestamp(told["first_time"]) == timestamp(packets[0].time_ns)
+    assert [each["link"] for each in told["interfaces"]] == ["Ethernet"]
+
+
+def test_a_capture_without_packets() -> None:
+    source: Any = SimpleNamespace(
+        name="x\udcff.pcap",
+        form=None,
+        compression=None,
+        bytes_read=0,
+        packets=0,
+        interfaces={},
+        statistics={},
+    )
+    (row,) = captures([source], Census(DEFAULT), [])
+    told = shown(CAPTURES, row)
+    assert (told["capture"], told["date"], told["first_time"], told["format"]) == (
+        "x\\udcff.pcap", None, None, None,
+    )  # fmt: skip
+    assert told["packets_backward"] == 0

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from kdissect.phrases import duration, facts, listed, many, named, numbered, size, some
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 KB"),
+        (3449, "3.4 KB"),
+        (999_949, "999.9 KB"),
+        (999_950, "1.0 MB"),
+        (1_500_000_000, "1.5 GB"),
+        (3_000_000_000_000, "3.0 TB"),
+    ],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0us"),
+        (999_999, "999us"),
+        (1_234_567, "1.23ms"),
+        (45_600_000, "45.6ms"),
+        (12_300_000_000, "12.30s"),
+        (-5_000, "-5us"),
+    ],
+)
+def test_durations(ns: int, text: str) -> None:
+    assert duration(ns) == text
+
+
+def test_words() -> None:
+    assert many(1, "record") == "1 record"
+    assert many(12_000, "record") == "12,000 records"
+    assert facts("a", None, "", "b") == "a, b"
+    assert named("group", "g") == "group g"
+    assert named("group", "") == named("group", None) == ""
+    assert named("offset", 0) == "offset 0"
+    assert numbered("session", -1) == numbered("session", None) == ""
+
+
+def test_lists_stop() -> None:
+    assert listed([]) == ""
+    assert listed(["a"], "group") == "group a"
+    assert listed(["a", "b"], "group") == "groups a, b"
+    assert listed(list("abcdef")) == "a, b, c and 3 more"
+
+
+def test_a_number_that_is_zero_is_nothing_to_look_at() -> None:
+    assert [some(0), some(7), some(12_000)] == ["-", "7", "12,000"]

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+
+from kdissect.limits import Limits
+from kdissect.stats.document import CauseRow
+from kdissect.stats.groups import stories
+from kdissect.text import page
+from kdissect.text.groups_page import cause, sections
+from tests.groups import commit, counted, heartbeat, join, leave, story, sync
+
+
+def told(limit: int | None = None, **limits: int) -> list[page.Section]:
+    events = [
+        join("reader-1", 0, 1, members=["reader-1"], asked="", until=3),
+        sync("reader-1", 3, 1, {"t": [0, 1, 2, 3, 4], "u": [7, 9]}),
+        commit("reader-1", 4, {0: 1_000, 1: 5}),
+        *(
+            join("reader-1", at, at, members=["reader-1"], reason="enforced", until=at + 0.5)
+            for at in range(5, 12)
+        ),
+        heartbeat("reader-1", 13, 11, 25),
+        commit("reader-1", 14, {0: 2_000}),
+        leave("reader-1", 15),
+    ]
+    return list(sections(stories(counted(events, Limits(**limits))), limit=limit))
+
+
+def test_sections() -> None:
+    groups, members, rebalances, committed = told()
+    assert groups.rows[0] == [
+        *("g", "classic", "consumer, range", "1", "8", "3.00s", "1", "2", "3", "1 UNKNOWN_MEMBER_ID"),
+    ]
+    assert members.title == "g: 1 member"
+    assert members.rows[0][-1] == "t (5), u-7,9"
+    assert rebalances.title == "g: 8 rebalances"
+    assert rebalances.rows[0] == [
+        *("14:13:20.123", "3.00s", "? > 1", "0 > 1", "1", "range", "of-reader-1/1"),
+        "first member (reader-1)",
+    ]
+    assert rebalances.rows[1][-1] == 'leader joined again: topics changed (reader-1), "enforced"'
+    assert rebalances.notes[0].startswith(
+        "storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, started by "
+    )
+    assert committed.rows[0] == [
+        *("t:0", "2", "-", "1,000", "14:13:24.123", "2,000", "14:13:34.123", "100.0"),
+    ]
+
+
+def test_what_was_left_out() -> None:
+    _, _, rebalances, committed = told(limit=1)
+    assert rebalances.left_out == 7
+    assert committed.left_out == 1
+    assert "left out for want of room" in told(summary_group_events=3)[2].notes[-1]
+
+
+def test_no_groups() -> None:
+    (section,) = sections([], limit=None)
+    assert "no group" in section.notes[0]
+
+
+@pytest.mark.parametrize(("width", "narrow"), [(80, True), (200, False)])
+def test_the_page_fits(width: int, narrow: bool) -> None:
+    long = "a-group-with-a-name-that-goes-on-and-on-" * 2
+    rows = stories(counted([commit("c", 0, {0: 1}, group=long)]))
+    rows += [story(join("a" * 60, 0, 1, members=["a" * 60], asked="", reason="why " * 30, until=2))]
+    out = StringIO()
+    page.write(out, sections(rows, limit=10, narrow=narrow), width=width, colour=False)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for said in ("GROUP", "KIND", "REBALANCES", "STARTED BY", "first member"):
+        assert any(said in line for line in lines), said
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (("timeout", "b", "b-1", None), "b timed out"),
+        (("leave", None, "b-1", "closed"), 'b-1 left, "closed"'),
+        (("metadata", "a", "a-1", None), "leader joined again: topics changed (a)"),
+        (("unknown", None, None, None), "not captured"),
+    ],
+)
+def test_causes(row: tuple[str, str | None, str | None, str | None], said: str) -> None:
+    name, client, member_id, reason = row
+    assert cause(CauseRow(cause=name, time=None, member_id=member_id, client=client, reason=reason)) == said

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from kdissect import dissect, open_capture, summarize
+from kdissect.text.summary_page import lag_sections as sections
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_table_of_readers(narrow: bool) -> None:
+    with open_capture("samples/quickstart.pcap") as packets:
+        rows = summarize(dissect(packets), parts=["lag"]).lag
+    assert rows
+    (section,) = sections(rows, limit=3, narrow=narrow)
+    assert len(section.rows) == 3
+    assert section.left_out == len(rows) - 3
+    assert all(len(row) == len(section.headings) for row in section.rows)
+    assert "0 behind at the end" in section.notes[0]
+
+
+def test_nobody_reads() -> None:
+    (section,) = sections([], limit=3)
+    assert section.notes == ("0 readers of partitions, 0 behind at the end",)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kdissect import __version__
+from kdissect.anomalies import CATALOGUE
+from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly
+from kdissect.stats.pulse import OTHER, Pulse
+from kdissect.text.metrics import BUCKETS, Metrics
+from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, commit, fetch, produce
+
+if TYPE_CHECKING:
+    from kdissect.limits import Limits
+    from kdissect.stats.facts import Facts
+
+Scraped = dict[tuple[str, ...], float]
+
+
+def made(*facts: Facts, pulse: Pulse | None = None, limits: Limits = DEFAULT) -> Metrics:
+    pulse = pulse or Pulse(limits)
+    metrics = Metrics(limits, pulse.now, lambda: (7, 2))
+    for each in facts:
+        pulse.feed(each)
+        metrics.feed(each)
+    return metrics
+
+
+def scraped(metrics: Metrics) -> Scraped:
+    """Samples by name and labels' values, in order of the labels' names."""
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {
+        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
+        for sample in samples
+    }
+
+
+def test_exchanges_their_bytes_and_latencies() -> None:
+    found = scraped(made(beat(0), beat(1, latency_ms=400), produce(2)))
+    assert found["kdissect_exchanges_total", "Heartbeat", "answered"] == 2
+    assert found["kdissect_exchanges_total", "Produce", "answered"] == 1
+    assert found["kdissect_request_bytes_total", "Heartbeat"] == 200
+    assert found["kdissect_response_bytes_total", "Heartbeat"] == 400
+    assert found["kdissect_latency_seconds_count", "Heartbeat"] == 2
+    assert found["kdissect_latency_seconds_sum", "Heartbeat"] == pytest.approx(0.405)
+    assert found["kdissect_latency_seconds_bucket", "Heartbeat", "0.005"] == 1
+    assert found["kdissect_latency_seconds_bucket", "Heartbeat", "0.5"] == 2
+    assert (
+        len([key for key in found if key[:2] == ("kdissect_latency_seconds_bucket", "Heartbeat")])
+        == len(BUCKETS) + 1
+    )
+    assert found["kdissect_client_exchanges_total", "app"] == 2
+
+
+def test_errors_and_anomalies() -> None:
+    odd = beat(1, error=27)
+    odd.exchange.anomalies.append(Anomaly(next(iter(CATALOGUE)), "x", "y"))
+    found = scraped(made(beat(0, error=27), odd))
+    assert found["kdissect_errors_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 2
+    assert found["kdissect_client_errors_total", "app"] == 2
+    assert found["kdissect_anomalies_total", next(iter(CATALOGUE))] == 1
+
+
+def test_records_by_direction() -> None:
+    facts = produce(0), produce(1, error=NOT_LEADER), fetch(2), fetch(3, replica_id=1)
+    found = scraped(made(*facts))
+    for direction in ("produced", "fetched", "replicated"):
+        assert found["kdissect_topic_records_total", direction, "orders"] == 10
+        assert found["kdissect_topic_bytes_total", direction, "orders"] == len(BATCH)
+    assert found["kdissect_topic_errors_total", "orders"] == 1
+
+
+def test_what_is_so_now() -> None:
+    found = scraped(made(pulse=busy()))
+    assert found["kdissect_build_info", __version__] == 1
+    assert found["kdissect_packets_total",] == 1234
+    assert found["kdissect_packets_dropped_total", "kernel"] == 7
+    assert found["kdissect_packets_dropped_total", "kdissect"] == 2
+    assert found["kdissect_last_packet_age_seconds",] == 0
+    assert found["kdissect_group_members", "g"] == 1
+    assert found["kdissect_group_lag_records", "g"] == 510
+    assert found["kdissect_group_rebalances_total", "g"] == 1
+    assert found["kdissect_group_state", "g", "stable"] == 1
+    assert found["kdissect_group_state", "g", "rebalancing"] == 0
+    assert found["kdissect_client_connections", "shop"] == 1
+    of_clients = sum(value for key, value in found.items() if key[0] == "kdissect_client_connections")
+    assert found["kdissect_connections",] == of_clients == 5
+
+
+def test_software_of_clients() -> None:
+    known = {"client_software_name": "apache-kafka-java", "client_software_version": "4.1.0"}
+    found = scraped(made(beat(0, **known)))
+    assert found["kdissect_client_info", "app", "apache-kafka-java 4.1.0"] == 1
+
+
+def test_a_long_poll_is_no_latency() -> None:
+    waited = fetch(0)
+    waited.long_poll = True
+    found = scraped(made(waited))
+    assert found["kdissect_long_polls_total", "Fetch"] == 1
+    assert ("kdissect_latency_seconds_count", "Fetch") not in found
+
+
+def test_labels_are_escaped_and_cut() -> None:
+    name = 'a "b"\\c\x9b ' + "x" * 1000
+    found = scraped(made(beat(0, name)))
+    assert found["kdissect_client_exchanges_total", name[:200].replace("\x9b", r"\x9b")] == 1
+
+
+def test_names_are_bounded_and_the_others_are_counted_together() -> None:
+    limits = replace(DEFAULT, metric_labels=3)
+    facts = [
+        each
+        for number in range(50)
+        for each in (
+            beat(number / 100, f"client-{number}", error=number),
+            produce(number / 100, f"topic-{number}"),
+            commit(number / 100, 1, f"group-{number}", f"topic-{number}"),
+        )
+    ]
+    metrics = made(*facts, limits=limits)
+    found = scraped(metrics)
+    clients = {key[1] for key in found if key[0] == "kdissect_client_exchanges_total"}
+    assert clients == {"client-0", "shop", "reader", OTHER}
+    assert found["kdissect_client_exchanges_total", OTHER] == 49
+    topics = {key[2] for key in found if key[0] == "kdissect_topic_records_total"}
+    assert topics == {"topic-0", "topic-1", "topic-2", OTHER}
+    assert found["kdissect_topic_records_total", "produced", OTHER] == 470
+    groups = {key[1] for key in found if key[0] == "kdissect_group_members"}
+    assert len(groups) == 4
+    assert len({key[2] for key in found if key[0] == "kdissect_errors_total"}) == 4
+    count = len(found)
+    for number in range(100, 200):
+        metrics.feed(beat(number / 100, f"client-{number}"))
+    assert len(scraped(metrics)) <= count
+
+
+def test_counters_only_grow_and_no_series_goes() -> None:
+    pulse = Pulse()
+    metrics = made(beat(0), produce(0), pulse=pulse)
+    before = scraped(metrics)
+    pulse.tick(at(1000), 5)
+    after = scraped(metrics)
+    totals = {key: value for key, value in before.items() if key[0].endswith(("_total", "_count", "_bucket"))}
+    assert all(after[key] >= value for key, value in totals.items())
+    assert not any(key[0].endswith("_created") for key in after)
+
+
+def test_no_credential_and_no_principal_is_a_label() -> None:
+    found = scraped(made(beat(0, principal="User:alice", sasl_mechanism="PLAIN")))
+    assert not any("alice" in part for key in found for part in key)
+
+
+def test_every_metric_is_documented() -> None:
+    families = text_string_to_metric_families(generate_latest(made(beat(0)).registry).decode())
+    page = Path("docs/metrics.md").read_text(encoding="utf-8")
+    ours = [family for family in families if family.name.startswith("kdissect_")]
+    assert len(ours) > 20
+    for family in ours:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert f"`{name}`" in page, name
+        assert family.documentation
+
+
+def test_without_the_library_one_line_says_what_to_install() -> None:
+    hidden = "import sys; sys.modules['prometheus_client'] = None"
+    code = f"{hidden}; from kdissect.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "live", "-i", "lo", "--prometheus", ":0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "kdissect: --prometheus needs prometheus-client: pip install 'kdissect[metrics]'\n"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+
+from kdissect.text.page import Heading, Section, write
+
+TABLE = Section(
+    "Topics",
+    [Heading("TOPIC", gives=True), Heading("BYTES", right=True)],
+    [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
+    notes=("first line", "second line"),
+    left_out=1200,
+)
+
+
+def page(*sections: Section, width: int | None = None, colour: bool = False) -> str:
+    out = StringIO()
+    write(out, sections, width=width, colour=colour)
+    return out.getvalue()
+
+
+def test_a_table_with_everything() -> None:
+    assert [line.rstrip() for line in page(TABLE).splitlines()] == [
+        "Topics",
+        "first line",
+        "second line",
+        "TOPIC                                             BYTES",
+        "orders-of-the-whole-world-and-all-its-customers       7",
+        "x                                                12,345",
+        "and 1,200 more; --limit shows them",
+    ]
+
+
+def test_a_narrow_terminal_cuts_what_may_be_cut() -> None:
+    lines = page(TABLE, width=40).splitlines()
+    assert all(len(line) <= 40 for line in lines)
+    assert any("…" in line and line.rstrip().endswith("7") for line in lines)
+    assert any("12,345" in line for line in lines)
+
+
+def test_sections_stand_apart() -> None:
+    assert page(Section("A", notes=("x",)), Section("B")).splitlines() == ["A", "x", "", "B"]
+
+
+def test_colour_only_when_wanted() -> None:
+    assert "\x1b" not in page(TABLE, width=80)
+    assert "\x1b[1mTopics" in page(TABLE, width=80, colour=True)
+
+
+def test_what_a_terminal_would_obey_is_shown() -> None:
+    evil = "evil\x1b[2J\n\u2028[bold]name"
+    section = Section(evil, [Heading(evil)], [[evil]], (evil,))
+    lines = page(section, width=80, colour=True).splitlines()
+    assert len(lines) == 4  # title, note, heading, row
+    assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)
+
+
+def test_a_closed_pipe_is_the_callers() -> None:
+    class Closed(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        write(Closed(), [TABLE], width=None, colour=False)

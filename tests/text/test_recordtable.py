@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import io
+import re
+
+from kdissect.phrases import columns_of
+from kdissect.text.style import Times
+from kdissect.text.table import RecordTable
+from tests.carried_records import fetch, opened
+from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
+
+TRACE = b"0af7651916cd43dd8448eb211c80319c"
+MARK = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")], flags=CONTROL)
+
+
+def lines(
+    raw: bytes,
+    *,
+    width: int | None = None,
+    topic: str = "orders",
+    aborted: bool = False,
+    colour: bool = False,
+) -> list[str]:
+    partition = {"aborted_transactions": [{"producer_id": 9, "first_offset": 0}]} if aborted else None
+    out = io.StringIO()
+    table = RecordTable(out, Times("u"), width=width, colour=colour)
+    for record in opened(fetch(raw, topic=topic, partition=partition)):
+        table.feed(record)
+    table.close()
+    return out.getvalue().splitlines()
+
+
+def test_a_line() -> None:
+    raw = batch([Item(b"key", b"value"), Item(None, None), Item(b"", b"")], base_offset=7)
+    assert lines(raw) == [
+        "14:13:20.123456  Fetch    orders-3    7       key   value",
+        "14:13:20.123456  Fetch    orders-3    8       -     -",
+        '14:13:20.123456  Fetch    orders-3    9       ""    ""',
+    ]
+
+
+def test_a_terminal_has_headings_and_an_edge() -> None:
+    shown = lines(batch([Item(b"k" * 100, "世".encode() * 100), Item(b"k", b"v" * 5000)]), width=80)
+    assert shown[0] == "TIME             API      PARTITION   OFFSET  KEY   VALUE"
+    assert [columns_of(line) <= 80 and line.endswith("…") for line in shown[1:]] == [True, True]
+    assert "k…  世" in shown[1]
+
+
+def test_a_narrow_terminal() -> None:
+    assert all(columns_of(line) <= 60 for line in lines(batch([Item(b"k" * 90)]), width=60, topic="t" * 200))
+
+
+def test_elsewhere_nothing_is_cut() -> None:
+    assert lines(batch([Item(b"k" * 100, b"v" * 5000)]))[0].endswith("k" * 100 + "  " + "v" * 5000)
+
+
+def test_control_records_have_names() -> None:
+    assert lines(MARK)[0].endswith("  -     control COMMIT")
+
+
+def test_aborted_records_are_marked() -> None:
+    raw = batch([Item(b"k", b"v" * 100)], producer_id=9, flags=0x10)
+    assert lines(raw, aborted=True)[0].endswith("v  aborted")
+    assert lines(raw, aborted=True, width=80)[1].endswith("v…  aborted")
+
+
+def test_nothing_from_the_wire_moves_the_cursor() -> None:
+    raw = batch([Item(b"\x1b]0;x\x07", b"a\r\nb\x1b[2J\xc2\x9b\xff\xe2\x80\xae")])
+    for width in (None, 120):
+        line = lines(raw, width=width, topic="\x1b[31m")[-1]
+        assert line.isprintable()
+        assert "\\x1b]0;x\\x07" in line
+        assert "a\\r\\nb\\x1b[2J\\x9b\\xff\\u202e" in line
+
+
+def test_a_credential_is_withheld() -> None:
+    assert lines(batch([Item(None, b"secret")]), topic="__cluster_metadata")[0].endswith("withheld (6 bytes)")
+
+
+def test_an_internal_record_is_decoded() -> None:
+    raw = batch([Item(b"\0\2\0\2g1", None)])
+    line = lines(raw, topic="__consumer_offsets")[0]
+    assert line.endswith('{"_message":"GroupMetadataKey","_version":0,"group":"g1"}  -')
+
+
+def test_schemas_and_traces_are_named() -> None:
+    headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
+    raw = batch([Item(b"\0\0\0\0\3k", b"\0\0\0\0\x11" + b"v" * 99, headers)])
+    trace = TRACE.decode()
+    assert lines(raw)[0].endswith(f"v  key schema 3  schema 17  trace {trace}")
+    assert lines(raw, width=160)[1].endswith(f"…  key schema 3  schema 17  trace {trace}")
+    assert lines(raw, width=118)[1].endswith("…  schema 17  trace 0af76519…")
+
+
+def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
+    headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
+    raw = batch([Item(b"k", b"\0\0\0\0\x11" + b"v" * 99, headers)], crc=1, producer_id=9, flags=0x10)
+    shown = lines(raw, width=80, aborted=True)[1]
+    assert shown.endswith("  ! crc_mismatch")
+    for width in range(40, 120):
+        plain, coloured = (
+            lines(raw, width=width, aborted=True, colour=colour)[1] for colour in (False, True)
+        )
+        assert columns_of(plain) <= width
+        assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+
+
+def test_what_was_wrong_with_the_batch() -> None:
+    raw = batch([Item()], crc=1, count=3)
+    assert lines(raw)[0].endswith("value  ! crc_mismatch  ! wrong_record_count")
+
+
+def test_colours() -> None:
+    raw = batch([Item()], crc=1)
+    shown = lines(raw, width=100, colour=True)
+    assert shown[0].startswith("\x1b[2mTIME")
+    assert shown[1].endswith("  \x1b[1;33m! crc_mismatch\x1b[0m")
+    assert "\x1b" not in "".join(lines(raw, width=100))
+    assert "\x1b" not in lines(batch([Item()]), width=100, colour=True)[1]

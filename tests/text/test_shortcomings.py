@@ -1,0 +1,48 @@
+"""What a capture does not have, in a line or two."""
+
+from __future__ import annotations
+
+import pytest
+
+from kdissect.text.loss_report import shortcomings
+
+GAPS = {"kafka_gaps": 3, "kafka_lost_bytes": 14_480}
+THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
+
+
+@pytest.mark.parametrize(
+    ("counts", "lines"),
+    [
+        ({"packets": 9, "gaps": 3}, []),
+        (GAPS, [THREE_GAPS]),
+        (
+            GAPS | {"kafka_skipped_bytes": 7, "exchanges_lost": 7, "exchanges_incomplete": 1},
+            [f"{THREE_GAPS}, 7 bytes passed over; 7 exchanges lost, 1 exchange incomplete"],
+        ),
+        (
+            {"kafka_gaps": 0, "kafka_cut_bytes": 900, "exchanges_incomplete": 12},
+            ["a snaplen cut 900 bytes of Kafka connections; 12 exchanges incomplete"],
+        ),
+        (
+            GAPS | {"kafka_cut_bytes": 900, "exchanges_lost": 1},
+            [
+                THREE_GAPS,
+                "a snaplen cut 900 bytes of Kafka connections; 1 exchange lost",
+            ],
+        ),
+        (
+            {"kafka_skipped_bytes": 2521},
+            ["2,521 bytes of Kafka connections passed over outside of whole frames"],
+        ),
+        (
+            {"closed_evicted": 1, "requests_given_up": 4096, "shed": 2},
+            [
+                "1 connection given up before its end; --limits connections=N keeps more",
+                "4,096 requests given up while waiting; --limits shows the bounds",
+                "what a connection held was let go 2 times; --limits held_bytes_in_all=SIZE keeps more",
+            ],
+        ),
+    ],
+)
+def test_the_lines(counts: dict[str, int], lines: list[str]) -> None:
+    assert shortcomings(counts) == lines

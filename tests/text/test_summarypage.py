@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from kdissect import Summary, dissect, open_capture, summarize
+from kdissect.phrases import absent
+from kdissect.text.summary_page import rate, sections, us
+
+
+@cache
+def summary(sample: str = "kafka-4-basics") -> Summary:
+    with open_capture(f"samples/{sample}.pcap") as packets:
+        return summarize(dissect(packets), by=("partition", "group", "connection"), interval_s=1)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_every_table_has_its_section(narrow: bool) -> None:
+    page = list(sections(summary(), limit=3, narrow=narrow))
+    assert [section.title for section in page] == [
+        *("Capture", "APIs", "Brokers", "Clients", "Topics", "Partitions", "Groups", "Connections"),
+        *("Over time", "Errors", "Slowest exchanges"),
+    ]
+    for section in page[1:]:
+        assert 1 <= len(section.rows) <= 3
+        assert all(len(row) == len(section.headings) for row in section.rows)
+
+
+def test_what_stands_in_a_row() -> None:
+    apis = next(section for section in sections(summary(), limit=None) if section.title == "APIs")
+    names = [heading.name for heading in apis.headings]
+    row = dict(zip(names, next(row for row in apis.rows if row[0] == "Fetch"), strict=True))
+    assert (row["VERSIONS"], row["COUNT"], row["LONG POLLS"], row["ERRORS"]) == ("12,16,18", "10", "6", "-")
+
+
+def test_rows_that_are_left_out_are_counted() -> None:
+    apis = list(sections(summary(), limit=3))[1]
+    assert apis.left_out == len(summary().apis or ()) - 3
+
+
+def test_loss_anomalies_and_folding_are_said() -> None:
+    made = summary()
+    lossy = replace(made.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
+    page = list(sections(replace(made, capture=lossy, folded={"topics": 12}), limit=1))
+    assert "2.9 KB lost in 2 gaps" in page[0].notes[-2]
+    assert "3 gap" in page[0].notes[-1]
+    assert "12 of topics" in page[-1].notes[0]
+
+
+def test_an_empty_summary_is_a_page() -> None:
+    (only,) = sections(summarize([]), limit=10)
+    assert only.title == "Capture"
+    assert "0 exchanges" in only.notes[1]
+
+
+def test_words() -> None:
+    assert (us(None), us(1234), rate(None), rate(3.14159)) == ("-", "1.23ms", "-", "3.1")
+    assert (absent(None), absent(""), absent(0)) == ("-", "-", "0")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.kafka.records import RecordData
+from kdissect.model import UNACKNOWLEDGED, Anomaly, ConnectionInfo, Endpoint
+from kdissect.phrases import columns_of
+from kdissect.text.style import Times
+from kdissect.text.table import Table
+from tests.made_exchanges import connection, exchange
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+ODD = Anomaly("left_over", "response", "3 bytes behind the complete body")
+WORSE = Anomaly("malformed_body", "response", "a length of -7")
+
+
+def metadata(**attributes: Any) -> Exchange:
+    response = {"brokers": [{}], "topics": [{"error_code": 3, "name": "orders"}]}
+    return exchange(
+        "Metadata", 9, {"topics": [{"name": "orders"}]}, response, client_id="web-shop", **attributes
+    )
+
+
+def produce(**attributes: Any) -> Exchange:
+    partition = {"index": 0, "records": RecordData(b"", 0, 0)}
+    request = {"acks": 0, "topic_data": [{"name": "orders", "partition_data": [partition]}]}
+    return exchange("Produce", 9, request, **attributes)
+
+
+def lines(*exchanges: Exchange, width: int | None = None, colour: bool = False) -> list[str]:
+    out = io.StringIO()
+    table = Table(out, Times("u"), width=width, colour=colour)
+    for each in exchanges:
+        table.feed(each)
+    table.close()
+    return out.getvalue().splitlines()
+
+
+PIPED = """\
+14:13:20.123456  10.0.0.5:41234  10.0.0.1:9092   web-shop   Metadata v9     5.00ms    orders -> 1 broker
+14:13:20.123456  10.0.0.5:41234  10.0.0.1:9092   -          Produce v9      acks=0    orders-0, no records
+14:13:20.123456  10.0.0.5:41234  10.0.0.1:9092   -          Produce v9      no answer  orders-0, no records
+14:13:20.123456  10.0.0.5:41234  10.0.0.1:9092   -          -               orphan     response 7, 24 B, \
+its request was not seen
+14:13:20.123456  10.0.0.5:41234  10.0.0.1:9092   -          SASL token      no answer  20 B of a token
+"""
+
+
+def test_for_pipes_all_columns_and_no_heading() -> None:
+    shown = lines(
+        exchange("Metadata", 9, {"topics": [{"name": "orders"}]}, {"brokers": [{}]}, client_id="web-shop"),
+        produce(kind=UNACKNOWLEDGED),
+        produce(),
+        exchange(None, response={"_undecoded": b"1"}, correlation_id=7, response_size=20),
+        exchange(None, request={"sasl_token": b"1"}, request_size=20),
+    )
+    assert shown == PIPED.splitlines()
+
+
+def test_errors_and_marks_end_the_line() -> None:
+    shown = lines(metadata(anomalies=[ODD, WORSE, ODD]))[0]
+    assert shown.endswith("0 partitions  UNKNOWN_TOPIC_OR_PARTITION  ! left_over  ! malformed_body")
+
+
+def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
+    for line in lines(metadata(), produce(), exchange(None, response={}, correlation_id=7)):
+        assert len(re.split(" {2,}", line)) in (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("width", "heading"),
+    [
+        (80, "TIME         CLIENT   API            LATENCY ABOUT"),
+        (120, "TIME             CLIENT          CLIENT ID  API             LATENCY   ABOUT"),
+        (200, "TIME             CLIENT          BROKER          CLIENT ID  API             LATENCY   ABOUT"),
+    ],
+)
+def test_a_terminal_gets_a_heading_and_what_fits(width: int, heading: str) -> None:
+    out = io.StringIO()
+    table = Table(out, Times("u", digits=3 if width == 80 else 6), width=width)
+    table.feed(metadata())
+    shown = out.getvalue().splitlines()
+    assert shown[0] == heading
+    assert max(map(len, shown)) <= width
+
+
+@pytest.mark.parametrize("width", [80, 119, 120, 160, 200])
+def test_whatever_is_on_the_wire_a_line_of_a_terminal_fits(width: int) -> None:
+    long = ConnectionInfo(
+        "id", Endpoint("2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff", 41234), connection().broker
+    )
+    groups = [{"group_id": "中文" * 80}]
+    shown = lines(
+        exchange("OffsetFetch", 8, {"groups": groups}, connection=long, client_id="consumer-" * 9),
+        exchange("GetTelemetrySubscriptions", 0, {"client_instance_id": "x" * 22}, client_id="中文" * 30),
+        exchange("Heartbeat", 3, {"group_id": "g" * 300}, {}, client_id="x"),
+        width=width,
+    )
+    assert max(columns_of(line) for line in shown) <= width
+    assert "GetTelemetr" in shown[2]
+    assert " v0" in shown[2]
+    assert "…" in shown[1]
+
+
+ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [
+        (140, f"5.00ms    orders -> …  {ERROR}  ! left_over  {MARK}"),
+        (120, f"5.00ms    {ERROR}  ! left_over  ! malfor…"),
+        (100, f"5.00ms  orders … {ERROR} {MARK}"),
+        (92, f"5.00ms  {ERROR} {MARK}"),
+        (84, f"5.00ms  {ERROR} ! malfor…"),
+        (80, "5.00ms  UNKNOWN_TOPIC_OR_PARTITI… ! mal…"),
+        (60, "5.00ms  UNKNOWN_TOP…"),
+    ],
+)
+def test_what_went_wrong_is_cut_last_and_the_line_never_wraps(width: int, end: str) -> None:
+    shown = lines(metadata(anomalies=[ODD, WORSE]), width=width)[1]
+    assert columns_of(shown) <= width
+    assert shown.endswith(end)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 240])
+def test_a_line_with_all_that_can_go_wrong_fits(width: int) -> None:
+    response = {"topics": [{"error_code": code} for code in range(1, 60)]}
+    many = exchange("Metadata", 9, {}, response, client_id="c" * 99, anomalies=[ODD, WORSE])
+    assert {columns_of(line) <= width for line in lines(many, many, width=width)} == {True}
+
+
+def test_columns_grow_and_do_not_shrink() -> None:
+    shown = lines(metadata(), produce(client_id="a-longer-client-id"), metadata(), width=200)[1:]
+    places = [line.index(name) for line, name in zip(shown, ("Metadata", "Produce", "Metadata"), strict=True)]
+    assert places[0] < places[1] == places[2]
+
+
+def test_colours_only_on_request_and_for_what_went_wrong() -> None:
+    plain, coloured = (
+        lines(metadata(anomalies=[WORSE]))[0],
+        lines(metadata(anomalies=[WORSE]), colour=True)[0],
+    )
+    assert re.findall("\x1b\\[([1-9][0-9;]*)m([^\x1b]+)", coloured) == [
+        ("1;31", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("1;31", "! malformed_body"),
+    ]
+    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
+    assert "\x1b[33mno answer\x1b[0m" in lines(produce(), colour=True)[0]
+
+
+def test_the_wire_cannot_write_escape_sequences() -> None:
+    nasty = "\x1b]0;title\x07\n\u202e"
+    shown = lines(exchange("DeleteTopics", 4, {"topic_names": [nasty]}, client_id=nasty), width=200)[1:]
+    assert len(shown) == 1
+    assert shown[0].isprintable()
+    assert "\\x1b]0;title\\x07\\n\\u202e" in shown[0]

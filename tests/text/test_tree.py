@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.kafka.bodies import decode_exchange
+from kdissect.kafka.headers import read_request_header
+from kdissect.kafka.internal.payloads import open_payloads
+from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
+from kdissect.tables.record_bodies import Opener
+from kdissect.text.style import Times
+from kdissect.text.tree import Tree
+from tests.frames import request_payload, response_payload
+from tests.made_exchanges import START_NS, connection, exchange
+from tests.record_batches import Item, batch
+
+if TYPE_CHECKING:
+    from kdissect.model import Body
+
+CAPTURE = Interface("test.pcap", 0, 1)
+
+
+def framed(payload: bytes, packet: int, time_ns: int = START_NS, size: int | None = None) -> Frame:
+    return Frame(payload, len(payload) if size is None else size, packet, CAPTURE, time_ns, time_ns)
+
+
+def real(
+    api: int, version: int, asked: Body, answered: Body, *, behind: bytes = b"", show_secrets: bool = False
+) -> Exchange:
+    """An exchange of frames that our own encoder wrote, decoded as the pipeline does it."""
+    request = request_payload(api, version, asked, correlation_id=7, client_id="web-shop")
+    response = response_payload(api, version, answered, correlation_id=7) + behind
+    header = read_request_header(request)
+    made = Exchange(
+        connection=connection(),
+        number=12,
+        kind=ANSWERED,
+        request_frame=framed(request, 41),
+        response_frame=framed(response, 43, START_NS + 1_500_000),
+        api_key=api,
+        api_version=version,
+        correlation_id=7,
+        client_id=header.client_id,
+    )
+    decode_exchange(made, show_secrets=show_secrets)
+    return made
+
+
+def tree(*exchanges: Exchange, **options: Any) -> list[str]:
+    out = io.StringIO()
+    sink = Tree(out, Times(), **options)
+    for each in exchanges:
+        sink.feed(each)
+    sink.close()
+    return out.getvalue().splitlines()
+
+
+HEARTBEAT = real(12, 4, {"group_id": "shipping", "member_id": "m-1"}, {"error_code": 27}, behind=b"\0\1\2")
+
+
+def test_the_whole_exchange() -> None:
+    HEARTBEAT.client_software_name, HEARTBEAT.client_software_version = "librdkafka", "2.16.0"
+    assert tree(HEARTBEAT) == [
+        "c0ffee/12  Heartbeat v4  answered after 1.50ms",
+        "  time:   2026-09-21T14:13:20.123456Z, packet 41 of test.pcap",
+        '  client: 10.0.0.5:41234, client id "web-shop", librdkafka 2.16.0',
+        "  broker: 10.0.0.1:9092",
+        "  ! left_over (note) in response, 3 bytes behind the complete body",
+        "  request: 42 bytes",
+        "    request_api_key: 12 (Heartbeat)",
+        "    request_api_version: 4",
+        "    correlation_id: 7",
+        '    client_id: "web-shop"',
+        '    group_id: "shipping"',
+        "    generation_id: 0",
+        '    member_id: "m-1"',
+        "    group_instance_id: null",
+        "  response: 19 bytes",
+        "    correlation_id: 7",
+        "    throttle_time_ms: 0",
+        "    error_code: 27 (REBALANCE_IN_PROGRESS)",
+        "    (left over): 3 bytes: 00 01 02",
+    ]
+
+
+def test_with_the_bytes() -> None:
+    shown = [line.rstrip() for line in tree(HEARTBEAT, show_bytes=True)]
+    assert shown[6:12] == [
+        "000000  00 0c                    request_api_key: 12 (Heartbeat)",
+        "000002  00 04                    request_api_version: 4",
+        "000004  00 00 00 07              correlation_id: 7",
+        '000008  00 08 77 65 62 2d 73 68  client_id: "web-shop"',
+        "000010  6f 70",
+        "000012  00                       _tags: 0",
+    ]
+    assert shown[-4:] == [
+        "000005  00 00 00 00              throttle_time_ms: 0",
+        "000009  00 1b                    error_code: 27 (REBALANCE_IN_PROGRESS)",
+        "00000b  00                       _tags: 0",
+        "    (left over): 3 bytes: 00 01 02",
+    ]
+
+
+def test_an_empty_line_between_two() -> None:
+    assert tree(HEARTBEAT, HEARTBEAT).count("") == 1
+
+
+def test_exchanges_without_one_of_the_two() -> None:
+    payload = response_payload(12, 4, {}, correlation_id=7)
+    orphan = Exchange(
+        connection(), 1, ORPHAN, None, framed(payload, 3), None, None, 7, response={"_undecoded": b"1"}
+    )
+    shown = tree(orphan)
+    assert shown[0] == "c0ffee/1  -  orphan"
+    assert shown[-3:] == ["  response: 16 bytes", "    correlation_id: 7", "    (not decoded): 1 byte: 31"]
+    unanswered = tree(exchange("Metadata", 9, {"topics": None}))
+    assert unanswered[0] == "c0ffee/1  Metadata v9  no answer"
+    assert "  response" not in "".join(unanswered)
+    token = tree(exchange(None, request={"sasl_token": b"1"}))
+    assert token[-1] == "    (SASL token): 1 byte: 31"
+
+
+def test_frames_that_were_not_captured_whole() -> None:
+    cut = exchange("Metadata", 9, {"topics": None})
+    assert cut.request_frame is not None
+    assert "  request: 100 bytes, 96 of them not captured" in tree(cut)
+
+
+@pytest.mark.parametrize("show_bytes", [False, True])
+def test_a_credential_is_shown_only_on_request(show_bytes: bool) -> None:
+    asked = {"auth_bytes": b"\0alice\0hunter2"}
+    hidden = "\n".join(tree(real(36, 2, asked, {}), show_bytes=show_bytes))
+    assert "withheld (14 bytes)" in hidden
+    assert b"hunter2".hex(" ") not in hidden
+    shown = tree(real(36, 2, asked, {}, show_secrets=True), show_bytes=show_bytes, show_secrets=True)
+    assert (
+        b"hunter2".hex() in "".join(line.replace(" ", "") for line in shown if "auth" in line) or show_bytes
+    )
+
+
+def test_the_wire_cannot_write_escape_sequences() -> None:
+    nasty = "\x1b]0;title\x07\n\u202e"
+    odd = real(3, 4, {"topics": [{"name": nasty}]}, {"cluster_id": nasty})
+    odd.client_id = odd.client_software_name = odd.principal = odd.sasl_mechanism = nasty
+    odd.anomalies.append(Anomaly("left_over", f"response.{nasty}", nasty))
+    for show_bytes in (False, True):
+        assert all(line.isprintable() for line in tree(odd, show_bytes=show_bytes))
+
+
+def test_colours() -> None:
+    shown = tree(HEARTBEAT, colour=True)
+    assert shown[0].startswith("\x1b[1m")
+    assert shown[4].startswith("  \x1b[33m! left_over")
+    assert "\x1b" not in "".join(tree(HEARTBEAT))
+
+
+def test_what_a_broker_forwards_has_names_for_its_numbers() -> None:
+    asked = {"request_data": request_payload(19, 4, {"topics": [{"name": "orders"}]}, client_id="admin")}
+    answered = {"response_data": response_payload(19, 4, {"topics": [{"name": "orders", "error_code": 36}]})}
+    found = real(58, 0, asked, answered)
+    for show_bytes in (False, True):
+        shown = [line.strip() for line in tree(found, show_bytes=show_bytes)]
+        assert "request_api_key: 19 (CreateTopics)" in shown
+        assert '[0] name: "orders", error_code: 36 (TOPIC_ALREADY_EXISTS), error_message: null' in shown
+
+
+def test_messages_inside_bytes_stand_below_them() -> None:
+    subscription = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
+    protocols = [{"name": "range", "metadata": subscription}, {"name": "sticky", "metadata": b"?"}]
+    found = real(11, 5, {"protocol_type": "consumer", "protocols": protocols}, {})
+    open_payloads(found)
+    shown = tree(found, show_bytes=True)
+    at = next(number for number, line in enumerate(shown) if " metadata: 18 bytes: " in line)
+    assert shown[at + 3 : at + 7] == [
+        " " * 39 + '(message): "ConsumerProtocolSubscription"',
+        " " * 39 + "(version): 0",
+        " " * 39 + 'topics: ["orders"]',
+        " " * 39 + "user_data: null",
+    ]
+    assert [line for line in shown[at + 7 :] if "(message)" in line] == []
+
+
+def test_records_are_opened_where_they_were_asked_for() -> None:
+    raw = batch([Item(b"k", b"hunter2")])
+    partitions = [{"partition_index": 3, "records": raw}]
+    for topic, told in (("orders", '"hunter2"'), ("__cluster_metadata", "withheld (7 bytes)")):
+        found = real(1, 11, {}, {"responses": [{"topic": topic, "partitions": partitions}]})
+        for show_bytes in (False, True):
+            shown = tree(found, show_bytes=show_bytes, opener=Opener())
+            assert len([line for line in shown if line.endswith(f"value: {told}")]) == 1
+            assert "value: " not in "".join(tree(found, show_bytes=show_bytes))

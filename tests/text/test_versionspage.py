@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect import dissect, open_capture, summarize
+from kdissect.text.summary_page import version_sections as sections
+
+if TYPE_CHECKING:
+    from kdissect.stats.document import VersionsPart
+
+
+@cache
+def part(sample: str) -> VersionsPart:
+    with open_capture(f"samples/{sample}.pcap") as packets:
+        found = summarize(dissect(packets), parts=["versions"]).versions
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_old_clients(narrow: bool) -> None:
+    page = list(sections(part("mock-old-versions"), limit=2, narrow=narrow))
+    assert [section.title for section in page] == [
+        "Refused by a newer Kafka",
+        "Other versions in use",
+        "What brokers offer",
+    ]
+    assert page[0].notes == ("4 clients with versions that Kafka 4.0.0 refuse",)
+    assert all(len(row) == len(section.headings) for section in page for row in section.rows)
+    assert page[0].left_out == part("mock-old-versions").refused - 2
+
+
+def test_new_clients() -> None:
+    first = next(sections(part("kafka-4-basics"), limit=5))
+    assert (first.notes, first.rows) == (("no client uses a version that a newer Kafka refuses",), [])
