@@ -6,11 +6,14 @@ Shares no code with the readers and writers of kdissect.
 from __future__ import annotations
 
 import gzip
+import os
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
 TimedBytes = tuple[int, bytes]
 
@@ -18,6 +21,19 @@ MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
 MODIFIED = 0xA1B2CD34
 SECOND_NS = 1_000_000_000
+
+
+def open_in(folder: Path) -> int:
+    """How many file descriptors this process has for files in a folder. How many it has at all may change
+    meanwhile: those of earlier tests are closed when the collector comes to them.
+    """
+    own = {(status.st_dev, status.st_ino) for status in (path.stat() for path in folder.iterdir())}
+    found = 0
+    for number in os.listdir("/dev/fd"):  # noqa: PTH208
+        with suppress(OSError):
+            status = os.fstat(int(number))
+            found += (status.st_dev, status.st_ino) in own
+    return found
 
 
 def pcap(

@@ -70,7 +70,7 @@ def topic(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"kind": 128}, r"kind is of type int, which is no int8: byte format requires -128 <= number <= 127"),
+        ({"kind": 128}, r"kind is of type int, which is no int8: .* format requires -128 <= number <= 127"),
         ({"kind": "x"}, r"kind is of type str, which is no int8"),
         ({"kind": None}, r"kind is null, which is no int8"),
         (topic(name=5), r"topics\[1\].name is of type int, which is no string"),
