@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _SLOT_BYTES = 8
 _LIST_BYTES = 72
-_VALUE_BYTES = {"bool": 0, "float64": 24, "uuid": 72, "string": 64, "bytes": 40, "records": 128}
+_VALUE_BYTES = {"bool": 0, "float64": 24, "uuid": 72, "string": 80, "bytes": 40, "records": 128}
 _INTEGER_BYTES = 32
 _TEXT_TYPES = ("string", "string16", "jutf", "utf16")
-_ESCAPED_BYTES = 28  # an escape for each byte, in UTF-32, in UTF-8 and in JSON
+_ESCAPED_BYTES = 32  # an escape for each byte, in UTF-32, in UTF-8, in JSON and in a column
 _TAG_BYTES = 384  # an entry in the dict of unknown tags, and that dict if it is the first
 
 
@@ -96,8 +96,8 @@ def tag_of(field: Field) -> int:
     return field.tag
 
 
-# What values take once they are decoded: estimates of CPython's objects, the same on every machine, so that
-# compiler and walker reach a bound at the same element.
+# What values take once they are decoded, and written: estimates of CPython's objects, the same on every
+# machine, so that compiler and walker reach a bound at the same element.
 
 
 def element_bytes(field: Field, layout: Layout) -> int:

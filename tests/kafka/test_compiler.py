@@ -367,7 +367,7 @@ def decode_DeleteGroupsResponse_v2(data, pos, budget):
         if n > 127:
             n, pos = uvarint(data, pos, n)
         if n > 1:
-            left -= 304 * (n - 1)
+            left -= 320 * (n - 1)
             if left < 0:
                 raise too_many(n - 1, pos, end)
             results = []
