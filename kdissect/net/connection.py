@@ -50,6 +50,7 @@ from kdissect.net.tcp import (
     USUAL_KIND,
     USUAL_SIZE,
     USUAL_TRANSPORT,
+    connection_key,
     reversed_ends,
 )
 
@@ -570,7 +571,7 @@ class Ended:
         """Remember a connection; whether another one had to be forgotten for it too soon."""
         one, two = duplex.streams
         ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
-        key = _key(duplex.ends)
+        key = connection_key(duplex.ends)
         self._ended[key] = (*self._ended.pop(key, ())[1 - _MOST :], ended)
         is_full = len(self._ended) > self._limits.ended_connections
         if is_full:
@@ -585,17 +586,12 @@ class Ended:
 
     def knows(self, segment: Segment) -> bool:
         """Whether a segment lies within a connection that is over."""
-        for ended in self._ended.get(_key(segment.ends), ()):
+        for ended in self._ended.get(connection_key(segment.ends), ()):
             numbers = ended.numbers[segment.ends != ended.ends]
             recent = abs(segment.time_ns - ended.time_ns) <= self._limits.ended_age_ns
             if numbers and recent and _within(segment, *numbers):
                 return True
         return False
-
-
-def _key(ends: bytes) -> bytes:
-    """The same for both directions."""
-    return min(ends, reversed_ends(ends))
 
 
 def _numbers(stream: Stream) -> tuple[int, int] | None:

@@ -181,6 +181,11 @@ def reversed_ends(ends: bytes) -> bytes:
     return ends[address:ports] + ends[:address] + ends[ports + 2 :] + ends[ports : ports + 2]
 
 
+def connection_key(ends: bytes) -> bytes:
+    """The lesser ``Segment.ends`` of the two directions: the same whichever one is given."""
+    return min(ends, reversed_ends(ends))
+
+
 def endpoints(ends: bytes) -> tuple[Endpoint, Endpoint]:
     """Both ends as people write them, source first."""
     address = (len(ends) - 4) // 2
@@ -228,4 +233,4 @@ def cores() -> int:
 @lru_cache(_REMEMBERED)
 def share_of(ends: bytes, shares: int) -> int:
     """The number of the share that a connection is in."""
-    return crc32(min(ends, reversed_ends(ends))) % shares
+    return crc32(connection_key(ends)) % shares

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kdissect.pipeline import Dissection, Item
     from kdissect.stats.summarizer import Summarizer
 
-
-if TYPE_CHECKING:
     Packets = Stretch | Packet | Lull
 
 _ROWS = 400  # of a batch; a few milliseconds of work

@@ -39,7 +39,7 @@ from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Segment
 from kdissect.net.link import ETHERNET
-from kdissect.net.tcp import Segments, reversed_ends
+from kdissect.net.tcp import Segments, connection_key, reversed_ends
 from kdissect.spark.ranges import open_range
 from kdissect.stats.survey import Census, FileCount
 
@@ -243,7 +243,7 @@ class _Bundles:
         if known is None:
             if len(self._known) >= _MOST_ENDS:
                 self._known.clear()
-            connection = min(ends, reversed_ends(ends))
+            connection = connection_key(ends)
             known = self._known[ends] = connection, ends != connection
         connection, is_reverse = known
         bundle = self._bundles.get(connection)
