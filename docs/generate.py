@@ -1,7 +1,7 @@
-"""Help texts, columns, types -> docs/*.md and *.schema.json, so that they say what the program does.
+"""Help texts, columns, types -> docs/*.md and *.schema.json, so that the docs match the program.
 
-python docs/generate.py            write them
-python docs/generate.py --check    change nothing; where one differs, print how and exit with status 1
+python docs/generate.py            write the pages
+python docs/generate.py --check    write nothing; print a diff and exit with status 1 if a page is outdated
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ WIDTH = 100
 CLI_HEAD = """\
 # Commands
 
-This page is generated: it is what `kdissect --help` and the `--help` of each command print.
+This page is generated from `kdissect --help` and the `--help` of each command.
 """
 
 SOURCE_HEAD = """\
 # Options of the data source
 
-This page is generated: the options of `spark.read.format("kdissect")` and of
-`spark.readStream.format("kdissect")`, which [spark.md](spark.md) shows at work. Upper and lower case are the
-same, as are names with `-` or `_` in them. Where several values make sense they stand between commas, or as a
-list in JSON. In brackets: what is taken where nothing is said.
+This page is generated. It lists the options of `spark.read.format("kdissect")` and
+`spark.readStream.format("kdissect")`; [spark.md](spark.md) has examples. Names are not case-sensitive and may
+contain `-` or `_`. Separate several values with commas, or pass a JSON list. Defaults are in brackets.
 """
 
 
@@ -63,7 +62,7 @@ def cli_page() -> str:
 def source_page() -> str:
     """A line for each option of the data source."""
     rows = (f"| `{name}` | {sentence} |" for name, sentence in OPTIONS.items())
-    return "\n".join((SOURCE_HEAD, "| option | says |", "|---|---|", *rows, ""))
+    return "\n".join((SOURCE_HEAD, "| option | meaning |", "|---|---|", *rows, ""))
 
 
 def help_texts(
