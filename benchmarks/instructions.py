@@ -84,9 +84,7 @@ def main(arguments: list[str]) -> int:
     rooms: Counter[str] = Counter()
     for function, share in shares.items():
         rooms[room(function)] += share  # type: ignore[assignment]
-    print(
-        f"{asked.command} of {asked.work}: {sum(shares.values()):.0f} instructions for each of {asked.each}"
-    )
+    print(f"{asked.command} of {asked.work}: {sum(shares.values()):.0f} instructions per {asked.each[:-1]}")
     print(", ".join(f"{name} {share:.0f}" for name, share in rooms.most_common() if share >= 1))
     for function in sorted(shares, key=shares.__getitem__, reverse=True)[: asked.rows]:
         print(f"{shares[function]:8.1f} {calls[function] / other:6.2f} calls  {function[0]}  {function[1]}")

@@ -225,7 +225,9 @@ def rates(seconds: float) -> None:
             path = Path(folder) / f"{work}.pcap"
             make(work, path, MADE_BYTES, connections=CONNECTIONS)
             traffic = Traffic(path)
-            print(f"\n{about}: {traffic.mean:,.0f} bytes a packet; dropped, exchanges told, seconds behind")
+            print(
+                f"\n{about}: {traffic.mean:,.0f} bytes per packet; dropped, exchanges reported, seconds behind"
+            )
             print(f"{'':26}", *(f"{'fastest' if rate == FASTEST else f'{rate:,}/s':>26}" for rate in asked))
             for name, commands in PROGRAMS.items():
                 if any(shutil.which(command[0]) is None for command in commands):
@@ -242,7 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3)
     seconds = parser.parse_args().seconds
-    print("lag from the client's answer to the line, ms      median      p99      max")
+    print("delay from response to output line, ms            median      p99      max")
     for count, pause in LAGS:
         rate, lags = lags_ms(count, pause)
         shown = (statistics.median(lags), lags[int(len(lags) * 0.99)], lags[-1])

@@ -18,7 +18,7 @@ YARDSTICK = "import click"
 # What the installed command runs, without asking where it was installed.
 COMMAND = "import sys; from kdissect.cli.main import main; sys.exit(main([{!r}]))"
 STARTS = {
-    "nothing at all": "",
+    "empty program": "",
     YARDSTICK: YARDSTICK,
     "import kdissect": "import kdissect",
     "kdissect --version": COMMAND.format("--version"),
