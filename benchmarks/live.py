@@ -225,9 +225,7 @@ def rates(seconds: float) -> None:
             path = Path(folder) / f"{work}.pcap"
             make(work, path, MADE_BYTES, connections=CONNECTIONS)
             traffic = Traffic(path)
-            print(
-                f"\n{about}: {traffic.mean:,.0f} bytes per packet; dropped, exchanges reported, seconds behind"
-            )
+            print(f"\n{about}: {traffic.mean:,.0f} bytes/packet; dropped, exchanges reported, seconds behind")
             print(f"{'':26}", *(f"{'fastest' if rate == FASTEST else f'{rate:,}/s':>26}" for rate in asked))
             for name, commands in PROGRAMS.items():
                 if any(shutil.which(command[0]) is None for command in commands):
