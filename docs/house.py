@@ -1,6 +1,6 @@
-"""The package as a house, in numbers: `python docs/house.py [CHECKOUT]`.
+"""The size and structure of the package in numbers: `python docs/house.py [CHECKOUT]`.
 
-Files; lines of code, without blanks, comments and docstrings; import circles, those for types included; class
+Files; lines of code, without blanks, comments and docstrings; import cycles, those for types included; class
 names that are defined more than once; modules with one importer; files that `kdissect read` runs through.
 """
 
@@ -66,7 +66,7 @@ def imports(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     return found
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Modules that import one another, by whatever way."""
 
     def reached(start: str) -> set[str]:
@@ -112,9 +112,9 @@ def main() -> None:
     walked = [line for line in done.stderr.splitlines() if f"{root}/kdissect/" in line]
     print(f"files                          {len(texts):>7,}")
     print(f"lines of code                  {sum(map(code_lines, texts.values())):>7,}")
-    print(f"import circles                 {len(circles(graph)):>7,}")
-    for circle in circles(graph):
-        print(f"    {' '.join(circle)}")
+    print(f"import cycles                 {len(cycles(graph)):>7,}")
+    for cycle in cycles(graph):
+        print(f"    {' '.join(cycle)}")
     print(f"class names defined twice      {sum(count > 1 for count in classes.values()):>7,}")
     print(f"modules with one importer      {sum(count == 1 for count in importers.values()):>7,}")
     print(f"files that read runs through   {len(walked):>7,}")
