@@ -27,6 +27,7 @@ from kdissect.stats.document import CauseRow, CommittedRow, GroupStory, MemberRo
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
 from kdissect.stats.rows import moment
+from kdissect.stats.sums import Summed, earlier, earliest, joined, later, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,46 +44,46 @@ MANNERS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
 """Errors that a group needs to work: who has no member id is told it, who is to join again is told so."""
 
 
-class Group:
+def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
+    if value is not None and (name not in latest or latest[name][0] < stamp):
+        latest[name] = stamp, value
+
+
+def _newest(one: dict[str, tuple[Stamp, Any]], other: dict[str, tuple[Stamp, Any]]) -> Any:
+    for name, (stamp, value) in other.items():
+        _note(one, name, stamp, value)
+    return one
+
+
+@summed
+class Group(Summed):
     """A group. ``events`` are sorted only when they are told."""
 
-    __slots__ = ("errors", "events", "first_ns", "last_ns", "latest", "left_out", "seen")
-
-    def __init__(self) -> None:
-        self.events: list[GroupEvent] = []
-        self.errors: Counter[str] = Counter()
-        self.left_out = 0
-        self.seen = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
-        self.latest: dict[str, tuple[Stamp, Any]] = {}
+    events: list[GroupEvent] = total(list)
+    errors: Counter[str] = total(Counter)
+    left_out: int = total()
+    seen: int = total()
+    first_ns: int | None = earliest()
+    last_ns: int | None = latest()
+    latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
     def see(self, event: GroupEvent) -> None:
         """Count an event, without keeping it."""
         self.seen += 1
-        self.first_ns = _least(self.first_ns, event.time_ns)
-        self.last_ns = _most(self.last_ns, event.time_ns)
+        self.first_ns = earlier(self.first_ns, event.time_ns)
+        self.last_ns = later(self.last_ns, event.time_ns)
         if event.error and event.error not in MANNERS:
             self.errors[event.error] += 1
         _note(self.latest, "kind", event.key, event.kind)
         _note(self.latest, "protocol_type", event.key, event.protocol_type)
-
-    def merge(self, other: Group) -> None:
-        """Take in what another one saw of the group."""
-        self.events += other.events
-        self.errors += other.errors
-        self.left_out += other.left_out
-        self.seen += other.seen
-        self.first_ns = _least(self.first_ns, other.first_ns)
-        self.last_ns = _most(self.last_ns, other.last_ns)
-        _merge(self.latest, other.latest)
 
     def told(self, name: str) -> Any:
         """The latest of what may change."""
         return self.latest.get(name, (None, None))[1]
 
 
-class Member:
+@summed
+class Member(Summed):
     """A member id.
 
     Attributes:
@@ -92,43 +93,31 @@ class Member:
         latest: what changes: client, address, instance, generation, assignment, subscribed.
     """
 
-    __slots__ = (
-        "alive_ns",
-        "first_ns",
-        "heartbeats",
-        "joined_ns",
-        "latest",
-        "left_ns",
-        "rejoined_ns",
-        "seen",
-    )
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.heartbeats = 0
-        self.first_ns: int | None = None
-        self.joined_ns: int | None = None
-        self.rejoined_ns: int | None = None
-        self.left_ns: int | None = None
-        self.alive_ns: int | None = None
-        self.latest: dict[str, tuple[Stamp, Any]] = {}
+    seen: int = total()
+    heartbeats: int = total()
+    first_ns: int | None = earliest()
+    joined_ns: int | None = earliest()
+    rejoined_ns: int | None = latest()
+    left_ns: int | None = latest()
+    alive_ns: int | None = latest()
+    latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
     def see(self, event: GroupEvent) -> None:
         """Take in what an event says of the member."""
         self.seen += 1
         time_ns = event.time_ns
-        self.first_ns = _least(self.first_ns, time_ns)
+        self.first_ns = earlier(self.first_ns, time_ns)
         if event.event == JOIN:
-            self.joined_ns = _least(self.joined_ns, time_ns)
-            self.rejoined_ns = _most(self.rejoined_ns, time_ns)
+            self.joined_ns = earlier(self.joined_ns, time_ns)
+            self.rejoined_ns = later(self.rejoined_ns, time_ns)
         if event.event == LEAVE and event.error is None:
-            self.left_ns = _most(self.left_ns, time_ns)
+            self.left_ns = later(self.left_ns, time_ns)
             _note(self.latest, "instance", event.key, event.group_instance_id)
             return  # an administrator may have sent it
         if event.error is not None or event.completed_ns is None:
             return
         self.heartbeats += event.event == ALIVE
-        self.alive_ns = _most(self.alive_ns, event.completed_ns)
+        self.alive_ns = later(self.alive_ns, event.completed_ns)
         _note(self.latest, "client", event.key, event.client_id or event.client_ip)
         _note(self.latest, "address", event.key, event.client_ip)
         _note(self.latest, "instance", event.key, event.group_instance_id)
@@ -136,32 +125,19 @@ class Member:
         _note(self.latest, "assignment", event.key, event.assignment)
         _note(self.latest, "subscribed", event.key, event.subscribed)
 
-    def merge(self, other: Member) -> None:
-        """Take in what another one saw of the member."""
-        self.seen += other.seen
-        self.heartbeats += other.heartbeats
-        self.first_ns = _least(self.first_ns, other.first_ns)
-        self.joined_ns = _least(self.joined_ns, other.joined_ns)
-        self.rejoined_ns = _most(self.rejoined_ns, other.rejoined_ns)
-        self.left_ns = _most(self.left_ns, other.left_ns)
-        self.alive_ns = _most(self.alive_ns, other.alive_ns)
-        _merge(self.latest, other.latest)
-
     def told(self, name: str) -> Any:
         """The latest of what may change; None where it was never told."""
         return self.latest.get(name, (None, None))[1]
 
 
-class Committed:
+@summed
+class Committed(Summed):
     """Offsets that a group commits for a partition."""
 
-    __slots__ = ("commits", "failed", "first", "last")
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.failed = 0
-        self.first: tuple[Stamp, int] | None = None
-        self.last: tuple[Stamp, int] | None = None
+    commits: int = total()
+    failed: int = total()
+    first: tuple[Stamp, int] | None = earliest()
+    last: tuple[Stamp, int] | None = latest()
 
     def see(self, event: GroupEvent, touched: Touched) -> None:
         """Take in a commit of the partition."""
@@ -171,20 +147,12 @@ class Committed:
         self.commits += 1
         offset = touched.request.get("committed_offset")
         if offset is not None:
-            self._take((event.key, offset), (event.key, offset))
-
-    def merge(self, other: Committed) -> None:
-        """Take in what another one saw."""
-        self.commits += other.commits
-        self.failed += other.failed
-        self._take(other.first, other.last)
-
-    def _take(self, first: tuple[Stamp, int] | None, last: tuple[Stamp, int] | None) -> None:
-        self.first = min((each for each in (self.first, first) if each is not None), default=None)
-        self.last = max((each for each in (self.last, last) if each is not None), default=None)
+            self.first = earlier(self.first, (event.key, offset))
+            self.last = later(self.last, (event.key, offset))
 
 
-class Groups:
+@summed
+class Groups(Summed):
     """All groups.
 
     Attributes:
@@ -193,12 +161,16 @@ class Groups:
         committed: by group id, topic and partition.
     """
 
+    groups: Bounded[str, Group] = merged()
+    members: Bounded[tuple[str, str], Member] = merged()
+    committed: Bounded[tuple[str, str, int], Committed] = merged()
+    _limits: Limits = own()
+    _events: int = own()  # that groups keep
+
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self.groups: Bounded[str, Group] = Bounded(limits.summary_rows, Group)
-        self.members: Bounded[tuple[str, str], Member] = Bounded(limits.summary_group_members, Member)
-        self.committed: Bounded[tuple[str, str, int], Committed] = Bounded(
-            limits.summary_group_partitions, Committed
-        )
+        self.groups = Bounded(limits.summary_rows, Group)
+        self.members = Bounded(limits.summary_group_members, Member)
+        self.committed = Bounded(limits.summary_group_partitions, Committed)
         self._limits = limits
         self._events = 0
 
@@ -219,9 +191,7 @@ class Groups:
 
     def merge(self, other: Groups) -> None:
         """Take in what another one saw of other connections."""
-        self.groups.merge(other.groups)
-        self.members.merge(other.members)
-        self.committed.merge(other.committed)
+        Summed.merge(self, other)
         self._events = 0
         for group in self.groups.values():
             gathered, group.events = sorted(group.events, key=_by_key), []
@@ -256,24 +226,6 @@ class Groups:
 
 def _by_key(event: GroupEvent) -> Stamp:
     return event.key
-
-
-def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
-    if value is not None and (name not in latest or latest[name][0] < stamp):
-        latest[name] = stamp, value
-
-
-def _merge(latest: dict[str, tuple[Stamp, Any]], other: dict[str, tuple[Stamp, Any]]) -> None:
-    for name, (stamp, value) in other.items():
-        _note(latest, name, stamp, value)
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
-
-
-def _most(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else max(one, other)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kdissect.stats import rows
 from kdissect.stats.document import IntervalRow
 from kdissect.stats.quantiles import Bounded
+from kdissect.stats.sums import Summed, merged, own, summed
 from kdissect.stats.traffic import Load
 
 if TYPE_CHECKING:
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 
 
-class Intervals:
+@summed
+class Intervals(Summed):
     """A time series: pieces of equal length, counted from 1970 so that those of two captures fit together."""
+
+    _length_ns: int = own()
+    _by: frozenset[str] = own()
+    _loads: Bounded[tuple[int, str | None], Load] = merged()
 
     def __init__(self, limits: Limits, length_ns: int, by: frozenset[str]) -> None:
         self._length_ns = length_ns
         self._by = by
-        self._loads: Bounded[tuple[int, str | None], Load] = Bounded(limits.summary_intervals, Load)
+        self._loads = Bounded(limits.summary_intervals, Load)
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange where its request ends."""
@@ -32,10 +38,6 @@ class Intervals:
         self._loads[start_ns, None].add(facts)
         for key in self._keys(facts):
             self._loads[start_ns, key].add(facts)
-
-    def merge(self, other: Intervals) -> None:
-        """Add the pieces of another part of the same captures."""
-        self._loads.merge(other._loads)
 
     @property
     def folded(self) -> int:

@@ -11,9 +11,11 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.fetch_sessions import FETCH, FetchSessions, Position
+from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import LagRow
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rows import moment
+from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
@@ -82,78 +84,63 @@ class Samples:
             self._pieces[sample[0] >> bits] = sample
 
 
-class End:
-    """What the wire tells about the end of a partition."""
+@summed
+class End(Summed):
+    """What the wire says about the end of a partition."""
 
-    __slots__ = ("high_watermark", "last_stable", "log_start")
-
-    def __init__(self) -> None:
-        self.high_watermark = Samples()
-        self.last_stable = Samples()
-        self.log_start = Samples()
-
-    def merge(self, other: End) -> None:
-        """Take in what another part of the same captures tells."""
-        self.high_watermark.merge(other.high_watermark)
-        self.last_stable.merge(other.last_stable)
-        self.log_start.merge(other.log_start)
+    high_watermark: Samples = merged(Samples)
+    last_stable: Samples = merged(Samples)
+    log_start: Samples = merged(Samples)
 
 
-class Behind:
-    """A client's lag in a partition. Times are those of the answers."""
+@summed
+class Behind(Summed):
+    """A client's lag in a partition. Times are those of the answers.
 
-    __slots__ = ("count", "first", "last", "last_seconds", "position", "worst", "worst_seconds")
+    Attributes:
+        first, last: time and lag.
+        position: time and offset.
+        worst: lag, and of equals the earliest: -time.
+    """
 
-    def __init__(self) -> None:
-        self.count = 0  # the four below are known from the first on
-        self.first = self.last = self.position = (0, 0)  # time and lag; time and offset
-        self.worst = (0, 0)  # lag, and of equals the earliest: -time
-        self.last_seconds: tuple[int, float] | None = None
-        self.worst_seconds: float | None = None
+    count: int = total()
+    first: tuple[int, int] = earliest((NEVER_NS, 0))
+    last: tuple[int, int] = latest((0, 0))
+    position: tuple[int, int] = latest((0, 0))
+    worst: tuple[int, int] = largest((-1, 0))
+    last_seconds: tuple[int, float] | None = latest()
+    worst_seconds: float | None = largest(None)
 
     def add(self, time_ns: int, position: Position) -> None:
         """Take where the client stands."""
         lag = position.lag
         if lag is None or position.next_offset is None:
             return
-        now, worst = (time_ns, lag), (lag, -time_ns)
-        self.first = min(self.first, now) if self.count else now
-        self.last = max(self.last, now) if self.count else now
-        self.worst = max(self.worst, worst) if self.count else worst
+        self.first = min(self.first, (time_ns, lag))
+        self.last = max(self.last, (time_ns, lag))
+        self.worst = max(self.worst, (lag, -time_ns))
         self.position = max(self.position, (time_ns, position.next_offset))
         self.count += 1
         seconds = _seconds(time_ns, lag, position.newest_ms)
         if seconds is not None:
-            self.last_seconds = max(self.last_seconds or (time_ns, seconds), (time_ns, seconds))
-            self.worst_seconds = max(self.worst_seconds or 0.0, seconds)
-
-    def merge(self, other: Behind) -> None:
-        """Take in what another part of the same captures saw."""
-        if not other.count:
-            return
-        if not self.count:
-            for name in self.__slots__:
-                setattr(self, name, getattr(other, name))
-            return
-        self.count += other.count
-        self.first = min(self.first, other.first)
-        self.last = max(self.last, other.last)
-        self.worst = max(self.worst, other.worst)
-        self.position = max(self.position, other.position)
-        known = [each for each in (self.last_seconds, other.last_seconds) if each is not None]
-        self.last_seconds = max(known, default=None)
-        worst = [each for each in (self.worst_seconds, other.worst_seconds) if each is not None]
-        self.worst_seconds = max(worst, default=None)
+            self.last_seconds = later(self.last_seconds, (time_ns, seconds))
+            self.worst_seconds = later(self.worst_seconds, seconds)
 
 
-class Lag:
+@summed
+class Lag(Summed):
     """Positions, commits and high watermarks."""
+
+    ends: Bounded[tuple[str, int], End] = merged()
+    clients: Bounded[Reader, Behind] = merged()
+    commits: Bounded[Reader, Samples] = merged()
+    _sessions: FetchSessions = own()
 
     def __init__(self, limits: Limits) -> None:
         rows = limits.summary_rows
-        self.ends: Bounded[tuple[str, int], End] = Bounded(rows, End)
-        self.clients: Bounded[Reader, Behind] = Bounded(rows, Behind)
-        self.commits: Bounded[Reader, Samples] = Bounded(rows, Samples)
+        self.ends = Bounded(rows, End)
+        self.clients = Bounded(rows, Behind)
+        self.commits = Bounded(rows, Samples)
         self._sessions = FetchSessions(limits)
 
     def feed(self, facts: Facts) -> None:
@@ -170,12 +157,6 @@ class Lag:
                 self.commits[group, each.topic, each.partition].add(time_ns, offset)
             elif (end := end_of(facts, each)) is not None:
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
-
-    def merge(self, other: Lag) -> None:
-        """Take in what was seen on other connections."""
-        self.ends.merge(other.ends)
-        self.clients.merge(other.clients)
-        self.commits.merge(other.commits)
 
     def rows(self) -> list[LagRow]:
         """Those that are furthest behind first."""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.pulse_groups import PulseGroups
-from kdissect.stats.quantiles import Bounded, Mergeable
+from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import Carried
+from kdissect.stats.sums import Mergeable, Summed, either, latest, merged, summed, total
 from kdissect.stats.traffic import Failure, Load, failures_of
 
 if TYPE_CHECKING:
@@ -38,29 +39,21 @@ _FAILURES = 100
 _FRACTIONS = (0.5, 0.95, 0.99)
 
 
-class Flow:
+@summed
+class Flow(Summed):
     """What went to and came from a topic."""
 
-    __slots__ = ("failed", "fetched", "produced", "replicated")
-
-    def __init__(self) -> None:
-        self.produced = Carried()
-        self.fetched = Carried()
-        self.replicated = Carried()
-        self.failed = 0
-
-    def merge(self, other: Flow) -> None:
-        """Add another slice's counts."""
-        self.produced.merge(other.produced)
-        self.fetched.merge(other.fetched)
-        self.replicated.merge(other.replicated)
-        self.failed += other.failed
+    produced: Carried = merged(Carried)
+    fetched: Carried = merged(Carried)
+    replicated: Carried = merged(Carried)
+    failed: int = total()
 
 
 Slice = TypeVar("Slice", Load, Flow)
 
 
-class Row(Generic[Slice]):
+@summed
+class Row(Summed, Generic[Slice]):
     """A name, and what was counted of it lately.
 
     Attributes:
@@ -69,24 +62,20 @@ class Row(Generic[Slice]):
         software, address: of clients.
     """
 
-    __slots__ = ("address", "failed", "heard_ns", "recent", "software")
+    recent: Sliding[Slice] = merged()
+    failed: int = total()
+    heard_ns: int = latest(0)
+    software: str = either("")
+    address: str = either("")
 
     def __init__(self, make: type[Slice]) -> None:
-        self.recent: Sliding[Slice] = Sliding(make)
-        self.failed = self.heard_ns = 0
-        self.software = self.address = ""
+        Summed.__init__(self)
+        self.recent = Sliding(make)
 
     def at(self, now_ns: int) -> Slice:
         """The slice to count in."""
         self.heard_ns = now_ns
         return self.recent.at(now_ns)
-
-    def merge(self, other: Row[Slice]) -> None:
-        """Take in another row's counts, and what it heard later."""
-        self.recent.merge(other.recent)
-        self.failed += other.failed
-        if other.heard_ns > self.heard_ns:
-            self.heard_ns, self.software, self.address = other.heard_ns, other.software, other.address
 
 
 class LoadNow(NamedTuple):

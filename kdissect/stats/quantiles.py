@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from bisect import insort
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
+
+    from kdissect.stats.sums import Mergeable
 
 
 _K = 400
@@ -228,15 +230,8 @@ def _union(one: Any, two: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Mergeable(Protocol):
-    """A value that can take in another one of its kind."""
-
-    def merge(self, other: Any, /) -> None:
-        """Take in what another one counted; the other is not used any more."""
-
-
 Key = TypeVar("Key", bound="Hashable")
-Value = TypeVar("Value", bound=Mergeable)
+Value = TypeVar("Value", bound="Mergeable")
 
 
 class Bounded(dict[Key, Value]):

@@ -9,6 +9,7 @@ from kdissect.kafka.codes import error_name
 from kdissect.kafka.compression import inflate
 from kdissect.kafka.records import COMPRESSION
 from kdissect.stats.quantiles import Bounded, Distinct, Quantiles
+from kdissect.stats.sums import Summed, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
@@ -25,20 +26,18 @@ _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
 Partition = tuple[str, int]
 
 
-class Carried:
+@summed
+class Carried(Summed):
     """Records, batches and bytes in one direction.
 
     Attributes:
         hidden: message sets that are compressed, and so do not tell how many records they hold.
     """
 
-    __slots__ = ("batches", "bytes", "hidden", "records")
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.bytes = 0
-        self.batches = 0
-        self.hidden = 0
+    records: int = total()
+    bytes: int = total()
+    batches: int = total()
+    hidden: int = total()
 
     def add(self, records: RecordData) -> Tally:
         """Count what a field carries; get what was counted."""
@@ -51,25 +50,17 @@ class Carried:
         self.bytes += len(records)
         return tally
 
-    def merge(self, other: Carried) -> None:
-        """Add another one's counts."""
-        self.records += other.records
-        self.bytes += other.bytes
-        self.batches += other.batches
-        self.hidden += other.hidden
 
-
-class Inflation:
+@summed
+class Inflation(Summed):
     """What compressed batches become, of some of them: to decompress all takes longer than all the rest.
 
     Looked into are those in the first exchanges of each connection, and of the others one in ``_ONE_IN``, by
     their checksum: the same ones however the capture is divided.
     """
 
-    __slots__ = ("compressed", "inflated")
-
-    def __init__(self) -> None:
-        self.compressed = self.inflated = 0
+    compressed: int = total()
+    inflated: int = total()
 
     @property
     def ratio(self) -> float | None:
@@ -92,29 +83,22 @@ class Inflation:
                     self.inflated += len(plain.data)
             pos = end
 
-    def merge(self, other: Inflation) -> None:
-        """Add another one's bytes."""
-        self.compressed += other.compressed
-        self.inflated += other.inflated
 
-
-class Volume:
+@summed
+class Volume(Summed):
     """What was written to, read from and replicated of a topic or partition.
 
     Attributes:
         touches: how many exchanges did something to it, for a topic times its partitions.
     """
 
-    __slots__ = ("codecs", "errors", "fetched", "inflation", "produced", "replicated", "touches")
-
-    def __init__(self) -> None:
-        self.touches = 0
-        self.produced = Carried()
-        self.fetched = Carried()
-        self.replicated = Carried()
-        self.codecs: Counter[str] = Counter()
-        self.inflation = Inflation()
-        self.errors: Counter[str] = Counter()
+    touches: int = total()
+    produced: Carried = merged(Carried)
+    fetched: Carried = merged(Carried)
+    replicated: Carried = merged(Carried)
+    codecs: Counter[str] = total(Counter)
+    inflation: Inflation = merged(Inflation)
+    errors: Counter[str] = total(Counter)
 
     def add(self, each: Touched, facts: Facts) -> None:
         """Count what an exchange did to a partition; what the broker refused was not written."""
@@ -136,49 +120,32 @@ class Volume:
         """Uncompressed by compressed bytes, of the produced batches that were looked into."""
         return self.inflation.ratio
 
-    def merge(self, other: Volume) -> None:
-        """Add another one's counts."""
-        self.touches += other.touches
-        self.produced.merge(other.produced)
-        self.fetched.merge(other.fetched)
-        self.replicated.merge(other.replicated)
-        self.codecs += other.codecs
-        self.inflation.merge(other.inflation)
-        self.errors += other.errors
 
-
+@summed
 class Topic(Volume):
     """A topic, and who uses it."""
 
-    __slots__ = ("consumers", "partitions", "produce_latency_us", "producers")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.producers = Distinct()
-        self.consumers = Distinct()
-        self.partitions = Distinct()
-        self.produce_latency_us = Quantiles()
-
-    def merge(self, other: Volume) -> None:
-        """Add another topic's counts."""
-        super().merge(other)
-        assert isinstance(other, Topic)
-        self.producers.merge(other.producers)
-        self.consumers.merge(other.consumers)
-        self.partitions.merge(other.partitions)
-        self.produce_latency_us.merge(other.produce_latency_us)
+    producers: Distinct = merged(Distinct)
+    consumers: Distinct = merged(Distinct)
+    partitions: Distinct = merged(Distinct)
+    produce_latency_us: Quantiles = merged(Quantiles)
 
 
-class Records:
+@summed
+class Records(Summed):
     """The topics and partitions that records went to or came from.
 
     Attributes:
         topics, partitions: their counts.
     """
 
+    topics: Bounded[str, Topic] = merged()
+    partitions: Bounded[Partition, Volume] = merged()
+    _partitions_too: bool = own()
+
     def __init__(self, limits: Limits, *, partitions_too: bool = False) -> None:
-        self.topics: Bounded[str, Topic] = Bounded(limits.summary_rows, Topic)
-        self.partitions: Bounded[Partition, Volume] = Bounded(limits.summary_rows, Volume)
+        self.topics = Bounded(limits.summary_rows, Topic)
+        self.partitions = Bounded(limits.summary_rows, Volume)
         self._partitions_too = partitions_too
 
     def feed(self, facts: Facts) -> None:
@@ -201,8 +168,3 @@ class Records:
         if facts.latency_us is not None:
             for name in written:
                 self.topics[name].produce_latency_us.add(facts.latency_us)
-
-    def merge(self, other: Records) -> None:
-        """Add the counts of another part of the same captures."""
-        self.topics.merge(other.topics)
-        self.partitions.merge(other.partitions)

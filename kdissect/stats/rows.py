@@ -192,16 +192,14 @@ def partitions(records: Records, seconds: float) -> list[document.PartitionRow]:
 
 def errors(traffic: Traffic) -> list[document.ErrorRow]:
     """Errors, the most frequent first."""
-    ordered = sorted(
-        traffic.failures.items(), key=lambda item: (-item[1].count, item[1].first_ns, item[1].example)
-    )
+    ordered = sorted(traffic.failures.items(), key=lambda item: (-item[1].count, item[1].first))
     return [
         document.ErrorRow(
             **failure._asdict(),
             count=each.count,
-            first=moment(each.first_ns),
+            first=moment(each.first[0]),
             last=moment(each.last_ns),
-            example=each.example,
+            example=each.first[1],
         )
         for failure, each in ordered
     ]

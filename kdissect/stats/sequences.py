@@ -1,9 +1,8 @@
 """Base sequences of batches -> which sequence numbers a producer skipped, and which it sent again.
 
 A producer numbers the records that it writes to a partition (KIP-98), from 0 with each producer epoch. What
-is
-kept are the runs of numbers that were seen: so it does not matter in which order batches are met, and what is
-seen on several connections adds up. Holds ``_EPOCHS`` times ``_RUNS`` runs of a partition at most.
+is kept are the runs of numbers that were seen: so it does not matter in which order batches are met, and what
+is seen on several connections adds up. Holds ``_EPOCHS`` times ``_RUNS`` runs of a partition at most.
 """
 
 from __future__ import annotations
@@ -11,6 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from typing import NamedTuple
+
+from kdissect.net.duplex import NEVER_NS
+from kdissect.stats.sums import Summed, earliest, latest, own, summed, total
 
 _EPOCHS = 8  # an older one is added up: transactions of version 2 begin a new one each (KIP-890)
 _RUNS = 64  # past it the smallest hole is taken for one that stays
@@ -85,7 +87,8 @@ class Runs:
         self.runs[place : place + 2] = [self.runs[place]._replace(end=self.runs[place + 1].end)]
 
 
-class Sequence:
+@summed
+class Sequence(Summed):
     """What a producer id wrote to a partition.
 
     Attributes:
@@ -94,25 +97,22 @@ class Sequence:
         first_ns, last_ns: of the requests.
     """
 
-    __slots__ = (
-        *("_added", "_epochs", "_holes", "_missing", "_seen", "batches", "errors", "first_ns", "last_ns"),
-        "records",
-    )
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.records = 0
-        self.errors: Counter[str] = Counter()
-        self.first_ns = self.last_ns = 0
-        self._epochs: dict[int, Runs] = {}
-        self._added = self._holes = self._missing = self._seen = 0
+    batches: int = total()
+    records: int = total()
+    errors: Counter[str] = total(Counter)
+    first_ns: int = earliest(NEVER_NS)
+    last_ns: int = latest(0)
+    _epochs: dict[int, Runs] = own(dict)  # of these merge keeps the latest
+    _added: int = total()  # epochs that are added up, and what they had
+    _holes: int = total()
+    _missing: int = total()
+    _seen: int = total()
 
     def add(
         self, epoch: int, base: int, records: int, time_ns: int, exchange: str, error: str | None = None
     ) -> None:
         """Take a batch."""
-        if not self.batches or time_ns < self.first_ns:
-            self.first_ns = time_ns
+        self.first_ns = min(self.first_ns, time_ns)
         self.last_ns = max(self.last_ns, time_ns)
         self.batches += 1
         self.records += records
@@ -128,17 +128,7 @@ class Sequence:
 
     def merge(self, other: Sequence) -> None:
         """Take in what was seen on other connections."""
-        if not other.batches:
-            return
-        self.first_ns = min(self.first_ns, other.first_ns) if self.batches else other.first_ns
-        self.last_ns = max(self.last_ns, other.last_ns)
-        self.batches += other.batches
-        self.records += other.records
-        self.errors += other.errors
-        self._added += other._added
-        self._holes += other._holes
-        self._missing += other._missing
-        self._seen += other._seen
+        Summed.merge(self, other)
         for epoch, runs in other._epochs.items():
             self._of(epoch).merge(runs)
 

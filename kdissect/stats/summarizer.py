@@ -13,8 +13,8 @@
               ->  rows.py         counts to rows
               ->  document.py     the typed result
 
-Every part has ``feed``, ``merge`` and bounded tables (quantiles.py, quantiles.py, quantiles.py): summaries of
-parts of a capture, divided by connection, add up to the summary of the whole.
+Every part has ``feed``, ``merge`` (sums.py) and bounded tables (quantiles.py): summaries of parts of a
+capture, divided by connection, add up to the summary of the whole.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
 from kdissect.stats.record_counts import Records
+from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
 from kdissect.stats.versions import Versions
@@ -64,7 +65,8 @@ PARTS = {
 """What else there is to find out, by the name it has in the document."""
 
 
-class Summarizer:
+@summed
+class Summarizer(Summed):
     """Counts exchanges.
 
     Args:
@@ -74,6 +76,13 @@ class Summarizer:
         slowest: how many of the slowest exchanges to name.
         parts: what else to find out, names of ``PARTS``.
     """
+
+    traffic: Traffic = merged()
+    records: Records = merged()
+    cluster: Cluster = merged()
+    intervals: Intervals | None = merged()
+    parts: dict[str, Any] = merged_by_name()
+    _by: frozenset[str] = own()
 
     def __init__(
         self,
@@ -88,7 +97,7 @@ class Summarizer:
         self.records = Records(limits, partitions_too="partition" in by)
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
-        self.parts: dict[str, Any] = {name: PARTS[name](limits) for name in sorted(parts)}
+        self.parts = {name: PARTS[name](limits) for name in sorted(parts)}
         self._by = by
 
     def feed(self, exchange: Exchange) -> None:
@@ -101,16 +110,6 @@ class Summarizer:
             self.intervals.feed(facts)
         for part in self.parts.values():
             part.feed(facts)
-
-    def merge(self, other: Summarizer) -> None:
-        """Add what another one counted of other connections; both were made alike."""
-        self.traffic.merge(other.traffic)
-        self.records.merge(other.records)
-        self.cluster.merge(other.cluster)
-        if self.intervals is not None and other.intervals is not None:
-            self.intervals.merge(other.intervals)
-        for name, part in self.parts.items():
-            part.merge(other.parts[name])
 
     def close(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

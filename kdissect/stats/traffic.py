@@ -10,11 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka.codes import error_name
+from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
+from kdissect.stats.sums import Summed, earliest, either, join, joined, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
-    from kdissect.model import Exchange
+    from kdissect.model import Endpoint, Exchange
     from kdissect.stats.facts import Facts
 
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Load:
+@summed
+class Load(Summed):
     """The counts of one row, whatever the row stands for: an api, a client, a broker ...
 
     Attributes:
@@ -36,22 +39,16 @@ class Load:
         first_ns, last_ns: times of the first and last of them.
     """
 
-    __slots__ = (
-        *("failed", "first_ns", "kinds", "last_ns", "latency_us", "long_poll_us", "request_bytes"),
-        *("response_bytes", "throttle_ms", "throttled"),
-    )
-
-    def __init__(self) -> None:
-        self.kinds: Counter[str] = Counter()
-        self.request_bytes = 0
-        self.response_bytes = 0
-        self.latency_us = Quantiles()
-        self.long_poll_us = Quantiles()
-        self.failed = 0
-        self.throttled = 0
-        self.throttle_ms = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
+    kinds: Counter[str] = total(Counter)
+    request_bytes: int = total()
+    response_bytes: int = total()
+    latency_us: Quantiles = merged(Quantiles)
+    long_poll_us: Quantiles = merged(Quantiles)
+    failed: int = total()
+    throttled: int = total()
+    throttle_ms: int = total()
+    first_ns: int | None = earliest()
+    last_ns: int | None = latest()
 
     @property
     def exchanges(self) -> int:
@@ -77,20 +74,6 @@ class Load:
         if self.first_ns is None or time_ns < self.first_ns:
             self.first_ns = time_ns
 
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        self.kinds += other.kinds
-        self.request_bytes += other.request_bytes
-        self.response_bytes += other.response_bytes
-        self.latency_us.merge(other.latency_us)
-        self.long_poll_us.merge(other.long_poll_us)
-        self.failed += other.failed
-        self.throttled += other.throttled
-        self.throttle_ms += other.throttle_ms
-        if other.first_ns is not None and other.last_ns is not None:
-            self.first_ns = other.first_ns if self.first_ns is None else min(self.first_ns, other.first_ns)
-            self.last_ns = other.last_ns if self.last_ns is None else max(self.last_ns, other.last_ns)
-
 
 # ------------------------------------------------------------------------------------------------------------
 
@@ -102,166 +85,122 @@ _OF_A_KIND = 16
 """So many times ``Limits.summary_alike`` exchanges are counted, on average, before they are added to rows."""
 
 
-class Alike(Load):
-    """Exchanges that belong to the same rows, and what they have in common.
+class Shared(NamedTuple):
+    """What exchanges have in common that belong to the same rows: as in ``Facts`` and ``Exchange``.
 
     Attributes:
-        api, api_version, client, broker: as in ``Facts`` and ``Exchange``.
-        client_end: address and port of the first of them; the address is that of all.
-        principal, software, software_version: as in ``Exchange``.
         group, connection: None where there is no such table.
+    """
+
+    api: str
+    api_version: int | None
+    client: str
+    broker: str
+    client_ip: str
+    group: str | None
+    connection: str | None
+    principal: str | None
+    software: str | None
+    software_version: str | None
+
+
+@summed
+class Alike(Load):
+    """Exchanges that belong to the same rows.
+
+    Attributes:
+        client_end: of the first of them.
         connections: that they came on.
     """
 
-    __slots__ = (
-        *("api", "api_version", "broker", "client", "client_end", "connection", "connections", "group"),
-        *("principal", "software", "software_version"),
-    )
+    shared: Shared = own()
+    client_end: Endpoint = own()
+    connections: Distinct = merged(Distinct)
 
-    def __init__(self, facts: Facts, group: str | None, connection: str | None) -> None:
-        super().__init__()
-        exchange = facts.exchange
-        self.api = facts.api
-        self.api_version = exchange.api_version
-        self.client = facts.client
-        self.broker = facts.broker
-        self.client_end = exchange.connection.client
-        self.principal = exchange.principal
-        self.software = exchange.client_software_name
-        self.software_version = exchange.client_software_version
-        self.group = group
-        self.connection = connection
-        self.connections = Distinct()
+    def __init__(self, shared: Shared, client_end: Endpoint) -> None:
+        Load.__init__(self)
+        self.shared = shared
+        self.client_end = client_end
 
 
+@summed
 class Api(Load):
     """An api and its versions."""
 
-    __slots__ = ("versions",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.versions: Counter[int] = Counter()
+    versions: Counter[int] = total(Counter)
 
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
-        super().merge(alike)
-        if alike.api_version is not None:
-            self.versions[alike.api_version] += alike.exchanges
-
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Api)
-        self.versions += other.versions
+        join(self, alike, Load)
+        if (version := alike.shared.api_version) is not None:
+            self.versions[version] += alike.exchanges
 
 
+@summed
 class Broker(Load):
     """A broker, and who is connected to it."""
 
-    __slots__ = ("clients", "connections")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients = Distinct()
-        self.connections = Distinct()
+    clients: Distinct = merged(Distinct)
+    connections: Distinct = merged(Distinct)
 
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
-        super().merge(alike)
-        self.clients.add(alike.client)
+        join(self, alike, Load)
+        self.clients.add(alike.shared.client)
         self.connections.merge(alike.connections)
 
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Broker)
-        self.clients.merge(other.clients)
-        self.connections.merge(other.connections)
 
-
+@summed
 class Client(Load):
     """A client id: where from, by which software, for what."""
 
-    __slots__ = ("addresses", "apis", "connections", "principals", "software")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses = Distinct()
-        self.apis: Counter[str] = Counter()
-        self.connections = Distinct()
-        self.principals = Distinct()
-        self.software = Distinct()
+    addresses: Distinct = merged(Distinct)
+    apis: Counter[str] = total(Counter)
+    connections: Distinct = merged(Distinct)
+    principals: Distinct = merged(Distinct)
+    software: Distinct = merged(Distinct)
 
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
-        super().merge(alike)
-        self.addresses.add(alike.client_end.ip)
-        self.apis[alike.api] += alike.exchanges
+        join(self, alike, Load)
+        shared = alike.shared
+        self.addresses.add(shared.client_ip)
+        self.apis[shared.api] += alike.exchanges
         self.connections.merge(alike.connections)
-        if alike.principal:
-            self.principals.add(alike.principal)
-        if alike.software:
-            self.software.add(f"{alike.software} {alike.software_version or ''}".rstrip())
-
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Client)
-        self.addresses.merge(other.addresses)
-        self.apis += other.apis
-        self.connections.merge(other.connections)
-        self.principals.merge(other.principals)
-        self.software.merge(other.software)
+        if shared.principal:
+            self.principals.add(shared.principal)
+        if shared.software:
+            self.software.add(f"{shared.software} {shared.software_version or ''}".rstrip())
 
 
+@summed
 class Group(Load):
     """A group, as its coordinator sees it."""
 
-    __slots__ = ("apis", "clients")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.apis: Counter[str] = Counter()
-        self.clients = Distinct()
+    apis: Counter[str] = total(Counter)
+    clients: Distinct = merged(Distinct)
 
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
-        super().merge(alike)
-        self.apis[alike.api] += alike.exchanges
-        self.clients.add(alike.client)
-
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Group)
-        self.apis += other.apis
-        self.clients.merge(other.clients)
+        join(self, alike, Load)
+        self.apis[alike.shared.api] += alike.exchanges
+        self.clients.add(alike.shared.client)
 
 
+@summed
 class Connected(Load):
-    """A connection, told by its first exchange."""
+    """A connection, and what its first exchange says of it."""
 
-    __slots__ = ("broker", "client", "client_address")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.client = self.client_address = self.broker = ""
+    client: str = either("")
+    client_address: str = either("")
+    broker: str = either("")
 
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         if not self.client:
-            self.client, self.broker = alike.client, alike.broker
+            self.client, self.broker = alike.shared.client, alike.shared.broker
             self.client_address = str(alike.client_end)
-        super().merge(alike)
-
-    def merge(self, other: Load) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Connected)
-        self.client = self.client or other.client
-        self.client_address = self.client_address or other.client_address
-        self.broker = self.broker or other.broker
+        join(self, alike, Load)
 
 
 class Failure(NamedTuple):
@@ -283,30 +222,27 @@ def failures_of(facts: Facts) -> list[Failure]:
     return [Failure(error, facts.api, topic, facts.client) for error, topic in (*found, *unplaced)]
 
 
-class Failures:
-    """How often it did."""
+def _first(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
+    return other if other[0] < one[0] else one
 
-    __slots__ = ("count", "example", "first_ns", "last_ns")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.first_ns = self.last_ns = 0
-        self.example = ""
+@summed
+class Failures(Summed):
+    """How often it did.
+
+    Attributes:
+        first: time and exchange.
+    """
+
+    count: int = total()
+    first: tuple[int, str] = joined(_first, lambda: (NEVER_NS, ""))
+    last_ns: int = latest(0)
 
     def add(self, time_ns: int, example: str) -> None:
         """Count one."""
-        self._take(1, time_ns, time_ns, example)
-
-    def merge(self, other: Failures) -> None:
-        """Add another row's count."""
-        if other.count:
-            self._take(other.count, other.first_ns, other.last_ns, other.example)
-
-    def _take(self, count: int, first_ns: int, last_ns: int, example: str) -> None:
-        if not self.count or first_ns < self.first_ns:
-            self.first_ns, self.example = first_ns, example
-        self.last_ns = max(self.last_ns, last_ns)
-        self.count += count
+        self.count += 1
+        self.first = _first(self.first, (time_ns, example))
+        self.last_ns = max(self.last_ns, time_ns)
 
 
 class Slow(NamedTuple):
@@ -322,35 +258,33 @@ class Slow(NamedTuple):
     throttle_ms: int
 
 
-class Tables:
+@summed
+class Tables(Summed):
     """The tables whose rows count exchanges."""
 
-    __slots__ = ("apis", "brokers", "clients", "connections", "groups")
+    apis: Bounded[str, Api] = merged()
+    brokers: Bounded[str, Broker] = merged()
+    clients: Bounded[str, Client] = merged()
+    groups: Bounded[str, Group] = merged()
+    connections: Bounded[str, Connected] = merged()
 
     def __init__(self, rows: int) -> None:
-        self.apis: Bounded[str, Api] = Bounded(rows, Api)
-        self.brokers: Bounded[str, Broker] = Bounded(rows, Broker)
-        self.clients: Bounded[str, Client] = Bounded(rows, Client)
-        self.groups: Bounded[str, Group] = Bounded(rows, Group)
-        self.connections: Bounded[str, Connected] = Bounded(rows, Connected)
+        self.apis = Bounded(rows, Api)
+        self.brokers = Bounded(rows, Broker)
+        self.clients = Bounded(rows, Client)
+        self.groups = Bounded(rows, Group)
+        self.connections = Bounded(rows, Connected)
 
     def count(self, alike: Alike) -> None:
         """Add exchanges to the rows that they belong to."""
-        self.apis[alike.api].count(alike)
-        self.brokers[alike.broker].count(alike)
-        self.clients[alike.client].count(alike)
-        if alike.group is not None:
-            self.groups[alike.group].count(alike)
-        if alike.connection is not None:
-            self.connections[alike.connection].count(alike)
-
-    def merge(self, other: Tables) -> None:
-        """Add the tables of another part of the same captures."""
-        self.apis.merge(other.apis)
-        self.brokers.merge(other.brokers)
-        self.clients.merge(other.clients)
-        self.groups.merge(other.groups)
-        self.connections.merge(other.connections)
+        shared = alike.shared
+        self.apis[shared.api].count(alike)
+        self.brokers[shared.broker].count(alike)
+        self.clients[shared.client].count(alike)
+        if shared.group is not None:
+            self.groups[shared.group].count(alike)
+        if shared.connection is not None:
+            self.connections[shared.connection].count(alike)
 
     @property
     def all(self) -> Load:
@@ -361,7 +295,8 @@ class Tables:
         return found
 
 
-class Traffic:
+@summed
+class Traffic(Summed):
     """Counts exchanges.
 
     Args:
@@ -375,14 +310,22 @@ class Traffic:
         anomalies: of all exchanges, by kind.
     """
 
+    failures: Bounded[Failure, Failures] = merged()
+    slowest: Largest = merged()
+    anomalies: Counter[str] = total(Counter)
+    _tables: Tables = merged()
+    _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge settles them first
+    _most_alike: int = own()
+    _counted: int = own(int)
+    _groups_too: bool = own()
+    _connections_too: bool = own()
+
     def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
-        self.failures: Bounded[Failure, Failures] = Bounded(limits.summary_rows, Failures)
+        Summed.__init__(self)
+        self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
-        self.anomalies: Counter[str] = Counter()
         self._tables = Tables(limits.summary_rows)
-        self._alike: dict[tuple[object, ...], Alike] = {}
         self._most_alike = limits.summary_alike
-        self._counted = 0
         self._groups_too = "group" in by
         self._connections_too = "connection" in by
 
@@ -406,22 +349,22 @@ class Traffic:
 
     def merge(self, other: Traffic) -> None:
         """Add what another one counted of other connections."""
-        self.tables.merge(other.tables)
-        self.failures.merge(other.failures)
-        self.slowest.merge(other.slowest)
-        self.anomalies += other.anomalies
+        self._settle()
+        other._settle()
+        Summed.merge(self, other)
 
     def _count(self, facts: Facts, exchange: Exchange) -> None:
         connection = exchange.connection
         group = facts.group if self._groups_too else None
-        own = connection.id if self._connections_too else None
+        connected = connection.id if self._connections_too else None
         key = (
-            *(facts.api, exchange.api_version, facts.client, facts.broker, connection.client.ip, group, own),
-            *(exchange.principal, exchange.client_software_name, exchange.client_software_version),
+            *(facts.api, exchange.api_version, facts.client, facts.broker, connection.client.ip, group),
+            *(connected, exchange.principal),
+            *(exchange.client_software_name, exchange.client_software_version),
         )
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = Alike(facts, group, own)
+            alike = self._alike[key] = Alike(Shared(*key), connection.client)
         alike.add(facts)
         alike.connections.add(connection.id)
         self._counted += 1

@@ -2,8 +2,7 @@
 
 A producer talks to its coordinator over one connection and writes over others, and the coordinator's markers
 come over a third kind. So events are kept, ``summary_transaction_events`` of each transactional id, and put
-in order at the end; past that number the older half becomes part of the story (below) at
-once.
+in order at the end; past that number the older half becomes part of the story (below) at once.
 """
 
 from __future__ import annotations
@@ -20,6 +19,20 @@ from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, Transac
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.rows import NAMES, moment, ranked
 from kdissect.stats.sequences import Sequence
+from kdissect.stats.sums import (
+    Summed,
+    earlier,
+    earliest,
+    either,
+    joined,
+    later,
+    latest,
+    merged,
+    own,
+    summed,
+    total,
+)
+from kdissect.stats.traffic import Failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,17 +47,22 @@ Name = tuple[str | None, int]
 """A transactional id and -1; None and a producer id where there is none, or none is known yet."""
 
 
-class Transactions:
+@summed
+class Transactions(Summed):
     """Producers, and what they wrote to each partition."""
 
+    producers: Bounded[Name, Producer] = merged()
+    sequences: Bounded[tuple[int, str, int], Sequence] = merged()
+    _names: dict[int, str] = own(dict)  # producer id -> transactional id: merge learns as many as feed
+    _most: int = own()
+    _last_ns: int = latest(0)
+
     def __init__(self, limits: Limits) -> None:
-        rows = limits.summary_rows
+        Summed.__init__(self)
         make = partial(Producer, limits.summary_transaction_events)
-        self.producers: Bounded[Name, Producer] = Bounded(rows, make)
-        self.sequences: Bounded[tuple[int, str, int], Sequence] = Bounded(rows, Sequence)
-        self._names: dict[int, str] = {}  # producer id -> transactional id
-        self._most = rows
-        self._last_ns = 0
+        self.producers = Bounded(limits.summary_rows, make)
+        self.sequences = Bounded(limits.summary_rows, Sequence)
+        self._most = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
         """Take an exchange."""
@@ -56,11 +74,9 @@ class Transactions:
 
     def merge(self, other: Transactions) -> None:
         """Take in what was seen on other connections."""
-        self.producers.merge(other.producers)
-        self.sequences.merge(other.sequences)
+        Summed.merge(self, other)
         for producer_id, name in other._names.items():
             self._learn(producer_id, name)
-        self._last_ns = max(self._last_ns, other._last_ns)
 
     def rows(self) -> TransactionsPart:
         """Tell it all."""
@@ -384,9 +400,9 @@ def _fenced(transactional_id: str | None, story: Story) -> Iterator[FencedRow]:
             by_address=None if by is None else by.address,
             by_example=None if by is None else by.exchange,
             count=each.count,
-            first=moment(each.first_ns),
+            first=moment(each.first[0]),
             last=moment(each.last_ns),
-            example=each.exchange,
+            example=each.first[1],
         )
 
 
@@ -495,31 +511,25 @@ class Fence(NamedTuple):
     address: str
 
 
-@dataclass(slots=True)
-class Fenced:
+@summed
+class Fenced(Failures):
     """How often, and because of whom."""
 
-    count: int
-    first_ns: int
-    last_ns: int
-    exchange: str
-    by: Event | None
+    by: Event | None = either(None)
 
 
-class Story:
+@summed
+class Story(Summed):
     """What became of a transactional id so far. Events are taken in order of time."""
 
-    __slots__ = ("_holder", "_is_known", "_last", "fenced", "open", "outcomes", "over", "unlisted")
-
-    def __init__(self) -> None:
-        self.open: Transaction | None = None
-        self.over: list[Transaction] = []
-        self.outcomes: Counter[str] = Counter()
-        self.unlisted = 0
-        self.fenced: dict[Fence, Fenced] = {}
-        self._holder: Event | None = None  # the last InitProducerId that succeeded
-        self._last: Transaction | None = None
-        self._is_known = False  # whether the id had no open transaction before the next event
+    open: Transaction | None = either(None)
+    over: list[Transaction] = total(list)
+    outcomes: Counter[str] = total(Counter)
+    unlisted: int = total()
+    fenced: Bounded[Fence, Fenced] = merged(partial(Bounded, _FENCED_ROWS, Fenced))
+    _holder: Event | None = either(None)  # the last InitProducerId that succeeded
+    _last: Transaction | None = own(lambda: None)
+    _is_known: bool = either(False)  # whether the id had no open transaction before the next event
 
     def take(self, event: Event) -> None:
         """Go on with the next event."""
@@ -541,14 +551,7 @@ class Story:
 
     def merge(self, other: Story) -> None:
         """Take in a story of other connections: as good as that can be, once events were added up."""
-        self.over += other.over
-        self.outcomes += other.outcomes
-        self.unlisted += other.unlisted
-        self.open = self.open or other.open
-        self._holder = self._holder or other._holder
-        self._is_known = self._is_known or other._is_known
-        for fence, fenced in other.fenced.items():
-            self._count(fence, fenced)
+        Summed.merge(self, other)
         self._trim()
 
     def _begin(self, event: Event) -> None:
@@ -598,21 +601,9 @@ class Story:
             (holder.client, holder.address) != (event.client, event.address) or holder.epoch > event.epoch
         )
         fence = Fence(event.producer_id, event.epoch, error, event.api, event.client, event.address)
-        self._count(
-            fence, Fenced(1, event.time_ns, event.time_ns, event.exchange, holder if is_other else None)
-        )
-
-    def _count(self, fence: Fence, more: Fenced) -> None:
-        known = self.fenced.get(fence)
-        if known is None:
-            if len(self.fenced) < _FENCED_ROWS:
-                self.fenced[fence] = more
-            return
-        if more.first_ns < known.first_ns:
-            known.first_ns, known.exchange = more.first_ns, more.exchange
-        known.last_ns = max(known.last_ns, more.last_ns)
-        known.count += more.count
-        known.by = known.by or more.by
+        fenced = self.fenced[fence]
+        fenced.add(event.time_ns, event.exchange)
+        fenced.by = fenced.by or (holder if is_other else None)
 
     def _trim(self) -> None:
         self.over.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.begin_ns))
@@ -634,36 +625,47 @@ epochs."""
 _IN_ORDER = itemgetter(0, 1, 2)  # time, exchange, kind
 
 
-class Producer:
+def _highest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
+    for producer_id, epoch in other.items():
+        if producer_id in one or len(one) < IDS:
+            one[producer_id] = max(epoch, one.get(producer_id, -1))
+    return one
+
+
+@summed
+class Producer(Summed):
     """A transactional id, or a producer id without one."""
 
-    __slots__ = (
-        *("addresses", "batches", "clients", "control_batches", "epochs", "events", "fenced", "first_ns"),
-        *("_most", "inits", "last_ns", "markers", "records", "story"),
-    )
+    events: list[Event] = own(list)  # merge adds one after the other
+    story: Story = merged(Story)
+    clients: Distinct = merged(Distinct)
+    addresses: Distinct = merged(Distinct)
+    epochs: dict[int, int] = joined(_highest, dict)  # producer id -> highest epoch
+    inits: int = total()
+    fenced: int = total()
+    batches: int = total()
+    records: int = total()
+    control_batches: int = total()
+    markers: Counter[bool] = total(Counter)
+    first_ns: int | None = earliest()
+    last_ns: int | None = latest()
+    _most: int = own()
 
     def __init__(self, most: int) -> None:
-        self.events: list[Event] = []
-        self.story = Story()
-        self.clients = Distinct()
-        self.addresses = Distinct()
-        self.epochs: dict[int, int] = {}  # producer id -> highest epoch
-        self.inits = self.fenced = self.batches = self.records = self.control_batches = 0
-        self.markers: Counter[bool] = Counter()
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
+        Summed.__init__(self)
         self._most = most
 
     def see(self, facts: Facts) -> None:
         """Note who it is, and when."""
         self.clients.add(facts.client)
         self.addresses.add(facts.exchange.connection.client.ip)
-        self._span(facts.exchange.time_ns, facts.exchange.time_ns)
+        self.first_ns = earlier(self.first_ns, facts.exchange.time_ns)
+        self.last_ns = later(self.last_ns, facts.exchange.time_ns)
 
     def has(self, producer_id: int, epoch: int) -> None:
         """Note an id and epoch of it."""
-        if producer_id >= 0 and (producer_id in self.epochs or len(self.epochs) < IDS):
-            self.epochs[producer_id] = max(epoch, self.epochs.get(producer_id, -1))
+        if producer_id >= 0:
+            _highest(self.epochs, {producer_id: epoch})
 
     def add(self, event: Event) -> None:
         """Keep an event."""
@@ -677,21 +679,9 @@ class Producer:
 
     def merge(self, other: Producer) -> None:
         """Take in what was seen on other connections."""
-        self.story.merge(other.story)
+        Summed.merge(self, other)
         for event in other.events:
             self.add(event)
-        self.clients.merge(other.clients)
-        self.addresses.merge(other.addresses)
-        for producer_id, epoch in other.epochs.items():
-            self.has(producer_id, epoch)
-        self.inits += other.inits
-        self.fenced += other.fenced
-        self.batches += other.batches
-        self.records += other.records
-        self.control_batches += other.control_batches
-        self.markers += other.markers
-        if other.first_ns is not None and other.last_ns is not None:
-            self._span(other.first_ns, other.last_ns)
 
     def told(self) -> Story:
         """The whole story, up to now."""
@@ -699,7 +689,3 @@ class Producer:
         for event in sorted(self.events, key=_IN_ORDER):
             story.take(event)
         return story
-
-    def _span(self, first_ns: int, last_ns: int) -> None:
-        self.first_ns = first_ns if self.first_ns is None else min(self.first_ns, first_ns)
-        self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)

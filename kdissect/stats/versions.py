@@ -6,7 +6,7 @@ kafka/apis.tsv, never from what a broker offers: 4.0 offers Produce 0 to 2 and r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka import apis
 from kdissect.stats import releases
@@ -14,6 +14,7 @@ from kdissect.stats.cluster import Cluster
 from kdissect.stats.document import OfferRow, UsedRow, VersionsPart
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.rows import NAMES, moment
+from kdissect.stats.sums import Summed, joined, merged, own, summed
 from kdissect.stats.traffic import Failures
 
 if TYPE_CHECKING:
@@ -30,28 +31,32 @@ class Usage(NamedTuple):
     version: int
 
 
+@summed
 class Uses(Failures):
     """How often, and where from."""
 
-    __slots__ = ("addresses",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses = Distinct()
-
-    def merge(self, other: Failures) -> None:
-        """Add another row's counts."""
-        super().merge(other)
-        assert isinstance(other, Uses)
-        self.addresses.merge(other.addresses)
+    addresses: Distinct = merged(Distinct)
 
 
-class Versions:
+@summed
+class UsedVersions(Summed):
+    """Api keys and versions that a broker was sent."""
+
+    versions: set[tuple[int, int]] = joined(set.union, set)
+
+
+@summed
+class Versions(Summed):
     """What is used and what is offered."""
 
+    _uses: Bounded[Usage, Uses] = merged()
+    _by_broker: Bounded[str, UsedVersions] = merged()
+    _cluster: Cluster = merged()
+    _most: int = own()
+
     def __init__(self, limits: Limits) -> None:
-        self._uses: Bounded[Usage, Uses] = Bounded(limits.summary_rows, Uses)
-        self._by_broker: dict[str, set[tuple[int, int]]] = {}
+        self._uses = Bounded(limits.summary_rows, Uses)
+        self._by_broker = Bounded(limits.summary_rows, UsedVersions)
         self._cluster = Cluster(limits)
         self._most = limits.summary_rows
 
@@ -66,18 +71,9 @@ class Versions:
         uses = self._uses[Usage(facts.client, software, exchange.api_key, exchange.api_version)]
         uses.add(exchange.time_ns, facts.id)
         uses.addresses.add(exchange.connection.client.ip)
-        if facts.broker in self._by_broker or len(self._by_broker) < self._most:
-            used = self._by_broker.setdefault(facts.broker, set())
-            if len(used) < self._most:
-                used.add((exchange.api_key, exchange.api_version))
-
-    def merge(self, other: Versions) -> None:
-        """Take in what was used and offered on other connections."""
-        self._uses.merge(other._uses)
-        self._cluster.merge(other._cluster)
-        for broker, used in other._by_broker.items():
-            if broker in self._by_broker or len(self._by_broker) < self._most:
-                self._by_broker.setdefault(broker, set()).update(used)
+        used = self._by_broker[facts.broker].versions
+        if len(used) < self._most:
+            used.add((exchange.api_key, exchange.api_version))
 
     def rows(self) -> VersionsPart:
         """What breaks first, then by client."""
@@ -105,15 +101,15 @@ class Versions:
             since=None if api is None else api.introduced.get(usage.version),
             removed=releases.removed_in(usage.api_key, usage.version),
             count=uses.count,
-            first=moment(uses.first_ns),
+            first=moment(uses.first[0]),
             last=moment(uses.last_ns),
-            example=uses.example,
+            example=uses.first[1],
         )
 
     def _offered(self, broker: str) -> list[OfferRow]:
         offers = self._cluster.offers[broker]
         release = releases.guess(offers)
-        used = self._by_broker.get(broker, set())
+        used = self._by_broker[broker].versions if broker in self._by_broker else set()
         return [
             OfferRow(
                 broker=broker,
@@ -126,10 +122,6 @@ class Versions:
             )
             for key, (first, last) in sorted(offers.items())
         ]
-
-
-def _broken_first(row: UsedRow) -> Any:
-    return row.removed is None, row.client, row.software or "", row.api_key, row.version
 
 
 def _name(api_key: int) -> str:

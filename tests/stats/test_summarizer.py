@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 
 from kdissect import dissect, open_capture, summarize
 from kdissect.limits import DEFAULT, Limits
+from kdissect.stats.cluster import Cluster
+from kdissect.stats.findings.brokers import Leaders
+from kdissect.stats.lag import Samples
+from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
+from kdissect.stats.sums import Summed, own
 from samples.golden import captures, name_of
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 BY = frozenset({"partition", "group", "connection"})
 NOT_READABLE = {"tls", "midstream", "http-on-9092"}
+OWN = own().metadata["join"]
 SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
 
 
@@ -97,22 +103,55 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | bool | None) else str(value)
 
 
-@given(st.data())
-def test_parts_divided_by_connection_add_up_to_the_whole(data: st.DataObject) -> None:
+def state(value: Any) -> Any:
+    """What was counted, of all that declares how it adds up; lists in no order."""
+    if isinstance(value, Summed):
+        declared = type(value).declared
+        return {name: state(getattr(value, name)) for name, join, _ in declared if join is not OWN}
+    if isinstance(value, Quantiles):
+        return value.count, value.total, value.least, value.most
+    if isinstance(value, Distinct):
+        return len(value), value.first(100)
+    if isinstance(value, Largest):
+        return value.all()
+    if isinstance(value, Samples):
+        return value.count, value.over_time()
+    if isinstance(value, Cluster):
+        return value.nodes, value.offers
+    if isinstance(value, Leaders):
+        return value.terms
+    if isinstance(value, Bounded):
+        return state(dict(value)), state(value.other)
+    if isinstance(value, dict):
+        return {key: state(each) for key, each in value.items()}
+    return sorted(value, key=repr) if isinstance(value, list) else value
+
+
+def both(one: Summarizer, other: Summarizer) -> Summarizer:
+    made: Summarizer = pickle.loads(pickle.dumps(one))
+    made.merge(pickle.loads(pickle.dumps(other)))
+    return made
+
+
+@pytest.mark.parametrize("most", [2, 3])
+@given(data=st.data())
+def test_parts_divided_by_connection_add_up_to_the_whole(most: int, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(SAMPLES))
     all_of = exchanges(path)
     ids = sorted({each.connection.id for each in all_of})
-    part_of = {each: data.draw(st.integers(0, 2)) for each in ids}
-    parts = [Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9) for _ in range(3)]
+    part_of = {each: data.draw(st.integers(0, most - 1)) for each in ids}
+    whole, *parts = (
+        Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9) for _ in range(most + 1)
+    )
     for each in all_of:
         parts[part_of[each.connection.id]].feed(each)
-    whole = Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9)
-    for each in all_of:
         whole.feed(each)
-    merged = parts[0]
-    for part in parts[1:]:
-        merged.merge(pickle.loads(pickle.dumps(part)))
-    assert untimed(merged.close([], {}, {})) == untimed(whole.close([], {}, {}))
+    first, *others = parts
+    from_left, from_right = reduce(both, parts), both(first, reduce(both, others))
+    expected = untimed(whole.close([], {}, {}))
+    for merged in (from_left, from_right):
+        assert state(merged) == state(whole)
+        assert untimed(merged.close([], {}, {})) == expected
 
 
 def test_full_tables_say_so() -> None:

@@ -10,6 +10,7 @@ from kdissect.model import UNANSWERED
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.releases import removed_in
+from kdissect.stats.sums import either, largest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,22 +27,14 @@ _REQUESTS = 3  # of a connection that was not worth it
 _SHARE = 0.8
 
 
+@summed
 class Connected(Evidence):
     """A connection: its first exchange, and what came after the greetings."""
 
-    __slots__ = ("requests",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Connected)
-        self.requests += other.requests
+    requests: int = total()
 
 
+@summed
 class Connections(Rule):
     """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory of the
     broker.
@@ -131,6 +124,7 @@ class Leaders:
         return turns
 
 
+@summed
 class LeadersMoving(Rule):
     """A restart or a failure moves leaders once or twice. Leaders that move all the time make all clients
     wait.
@@ -196,6 +190,7 @@ _LEADERSHIP = frozenset(
 _STORM = 20
 
 
+@summed
 class NotLeader(Rule):
     """One such answer is how a client learns of a new leader. Many mean that it asks without learning."""
 
@@ -238,6 +233,7 @@ class NotLeader(Rule):
 _LOOP = 10
 
 
+@summed
 class Sasl(Rule):
     """Who cannot log in does nothing else, and some clients try for ever."""
 
@@ -273,24 +269,15 @@ _MOST_THROTTLED = 10
 _MOST_MS = 1000
 
 
+@summed
 class Throttles(Evidence):
     """Answers with a throttle time."""
 
-    __slots__ = ("most_ms", "sum_ms")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most_ms = 0
-        self.sum_ms = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Throttles)
-        self.most_ms = max(self.most_ms, other.most_ms)
-        self.sum_ms += other.sum_ms
+    most_ms: int = largest()
+    sum_ms: int = total()
 
 
+@summed
 class Throttled(Rule):
     """A client that waits because of a quota looks slow, and nothing is wrong with broker or network."""
 
@@ -334,38 +321,21 @@ _UNSUPPORTED = "UNSUPPORTED_VERSION"
 _MOST_UNSUPPORTED = 5
 
 
+@summed
 class Requests(Evidence):
     """Requests, and on which connections."""
 
-    __slots__ = ("connections",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.connections = Distinct()
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Requests)
-        self.connections.merge(other.connections)
+    connections: Distinct = merged(Distinct)
 
 
+@summed
 class Greeting(Evidence):
     """Refused ApiVersions requests of a connection, and whether something else worked on it."""
 
-    __slots__ = ("works",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.works = False
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Greeting)
-        self.works = self.works or other.works
+    works: bool = either(False)
 
 
+@summed
 class Unsupported(Rule):
     """ApiVersions may be refused once a connection, and asked in version 0 then (KIP-511). All else is a
     loop: brokers answer with an error, or hang up on a version that they do not know.
@@ -382,10 +352,13 @@ class Unsupported(Rule):
     advice = "Upgrade the client library, or tell it the broker's release where it takes such an option."
     counts = Requests
 
+    greetings: Bounded[tuple[str, str], Greeting] = merged()
+    taken: Bounded[tuple[str, str, int | None], Evidence] = merged()
+
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
-        self.greetings: Bounded[tuple[str, str], Greeting] = Bounded(limits.summary_rows, Greeting)
-        self.taken: Bounded[tuple[str, str, int | None], Evidence] = Bounded(limits.summary_rows, Evidence)
+        Rule.__init__(self, limits)
+        self.greetings = Bounded(limits.summary_rows, Greeting)
+        self.taken = Bounded(limits.summary_rows, Evidence)
 
     def feed(self, facts: Facts) -> None:
         """Count what is refused, and what works."""
@@ -403,12 +376,6 @@ class Unsupported(Rule):
             self.taken[facts.broker, facts.api, version].add(facts)
             if greeting in self.greetings:
                 self.greetings[greeting].works = True
-
-    def merge(self, other: Any) -> None:
-        """Take in what the same rule counted of other connections."""
-        super().merge(other)
-        self.greetings.merge(other.greetings)
-        self.taken.merge(other.taken)
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of those who were refused often."""
@@ -446,6 +413,7 @@ def _may_be_hung_up_on(exchange: Exchange) -> bool:
 # ------------------------------------------------------------------------------------------------------------
 
 
+@summed
 class ClientIds(Rule):
     """Quotas, request logs and metrics go by client id: members that share one cannot be told apart in
     them.
@@ -510,24 +478,15 @@ _LARGE_BYTES = 10_000
 _MOST_LARGE, _MOST_POLLING = 30, 120
 
 
+@summed
 class Asked(Minutes):
     """Metadata requests of a client."""
 
-    __slots__ = ("bytes", "of_all")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-        self.of_all = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Asked)
-        self.bytes += other.bytes
-        self.of_all += other.of_all
+    bytes: int = total()
+    of_all: int = total()
 
 
+@summed
 class MetadataPolling(Rule):
     """Clients ask every five minutes, and when something fails. Each answer names every partition asked
     for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, WARNING
 from kdissect.exchanges.fetch_sessions import FetchSessions
@@ -11,6 +11,7 @@ from kdissect.kafka.codes import error_code
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
 from kdissect.stats.lag import Behind
+from kdissect.stats.sums import earlier, earliest, largest, merged, own, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,24 +27,15 @@ _MOST = 100
 _SHARE = 0.8
 
 
+@summed
 class Polls(Bursts):
     """Empty answers of a connection, and how many answers there were in all."""
 
-    __slots__ = ("answers", "max_wait_ms")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers = 0
-        self.max_wait_ms = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Polls)
-        self.answers += other.answers
-        self.max_wait_ms = max(self.max_wait_ms, other.max_wait_ms)
+    answers: int = total()
+    max_wait_ms: int = largest()
 
 
+@summed
 class EmptyPolls(Rule):
     """A broker can hold a Fetch back until there is something to read; who does not let it, loads both
     ends.
@@ -95,31 +87,21 @@ _SECONDS = 10
 _BEHIND_SHARE = 0.9  # of the worst: partitions are not at their worst all at one time
 
 
+@summed
 class Reading(Evidence):
     """Answers that left records of a partition behind, and where the client stood at the first of all."""
 
-    __slots__ = ("began", "behind")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.behind = Behind()
-        self.began: tuple[int, int] | None = None  # time, offset
+    behind: Behind = merged(Behind)
+    began: tuple[int, int] | None = earliest()  # time, offset
 
     def stand(self, time_ns: int, position: Position) -> None:
         """Take where the client stands."""
         if position.lag is not None and position.next_offset is not None:
             self.behind.add(time_ns, position)
-            now = time_ns, position.next_offset
-            self.began = min(self.began or now, now)
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Reading)
-        self.behind.merge(other.behind)
-        self.began = min((each for each in (self.began, other.began) if each is not None), default=None)
+            self.began = earlier(self.began, (time_ns, position.next_offset))
 
 
+@summed
 class FallingBehind(Rule):
     """A consumer that falls behind sees records later and later; when retention is over it never does."""
 
@@ -137,8 +119,10 @@ class FallingBehind(Rule):
     apis = frozenset({"Fetch"})
     counts = Reading
 
+    _sessions: FetchSessions = own()
+
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
+        Rule.__init__(self, limits)
         self._sessions = FetchSessions(limits)
 
     def feed(self, facts: Facts) -> None:
@@ -200,6 +184,7 @@ def _pace(partitions: list[Reading]) -> float | None:
 _ERRORS = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 
 
+@summed
 class InstanceIds(Rule):
     """A static member (KIP-345) that is fenced stops to consume: another one has its name."""
 
@@ -238,6 +223,7 @@ class InstanceIds(Rule):
 _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 
+@summed
 class OutOfRange(Rule):
     """Retention was faster than the consumer: records were never read. What it reads next, its settings
     say.
@@ -277,6 +263,7 @@ class OutOfRange(Rule):
 _CLIENTS = 3  # named in a sentence
 
 
+@summed
 class RebalanceStorm(Rule):
     """While a group rebalances its members read nothing, or less; and what was read and not committed is
     read again.
@@ -300,17 +287,15 @@ class RebalanceStorm(Rule):
         }
     )
 
+    groups: Groups = merged()
+
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
+        Rule.__init__(self, limits)
         self.groups = Groups(limits)
 
     def feed(self, facts: Facts) -> None:
         """Take what it says of a group."""
         self.groups.feed(facts)
-
-    def merge(self, other: Any) -> None:
-        """Take in what the same rule saw on other connections."""
-        self.groups.merge(other.groups)
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of each storm."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.exchanges import content
 from kdissect.kafka.codes import error_code
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Rule, Topics
 from kdissect.stats.quantiles import Distinct
+from kdissect.stats.sums import largest, merged, summed, total
 from kdissect.stats.transactions import FENCED
 
 if TYPE_CHECKING:
@@ -27,22 +28,14 @@ _MEANS = {
 }
 
 
+@summed
 class Writes(Evidence):
     """Requests, and who sent them."""
 
-    __slots__ = ("clients",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients = Distinct()
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Writes)
-        self.clients.merge(other.clients)
+    clients: Distinct = merged(Distinct)
 
 
+@summed
 class Acks(Rule):
     """Replicas are paid for, and records are lost all the same."""
 
@@ -54,8 +47,10 @@ class Acks(Rule):
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
 
+    topics: Topics = merged()
+
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
+        Rule.__init__(self, limits)
         self.topics = Topics(limits)
 
     def feed(self, facts: Facts) -> None:
@@ -69,11 +64,6 @@ class Acks(Rule):
                 kept = self.kept[topic, acks]
                 kept.add(facts)
                 kept.clients.add(facts.client)
-
-    def merge(self, other: Any) -> None:
-        """Take in what the same rule saw on other connections."""
-        super().merge(other)
-        self.topics.merge(other.topics)
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of those whose topic is known to have replicas."""
@@ -98,6 +88,7 @@ class Acks(Rule):
 # ------------------------------------------------------------------------------------------------------------
 
 
+@summed
 class FencedProducers(Rule):
     """A fenced producer cannot go on; its transaction is aborted."""
 
@@ -134,22 +125,14 @@ _TIMES = 2.5  # the fair share
 _SHARE = 0.2
 
 
+@summed
 class Written(Evidence):
     """What was written to a partition."""
 
-    __slots__ = ("bytes",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in what another part of the same captures has."""
-        super().merge(other)
-        assert isinstance(other, Written)
-        self.bytes += other.bytes
+    bytes: int = total()
 
 
+@summed
 class HotPartitions(Rule):
     """A partition has one leader and one reader in each group: neither can be helped by more machines."""
 
@@ -166,8 +149,10 @@ class HotPartitions(Rule):
     apis = frozenset({"Produce"}) | APIS
     counts = Written
 
+    topics: Topics = merged()
+
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
+        Rule.__init__(self, limits)
         self.topics = Topics(limits)
 
     def feed(self, facts: Facts) -> None:
@@ -180,11 +165,6 @@ class HotPartitions(Rule):
                 kept = self.kept[each.topic, each.partition]
                 kept.add(facts)
                 kept.bytes += len(each.produced)
-
-    def merge(self, other: Any) -> None:
-        """Take in what the same rule saw on other connections."""
-        super().merge(other)
-        self.topics.merge(other.topics)
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of the hottest partition of each topic."""
@@ -215,22 +195,14 @@ _TOO_LARGE = frozenset(map(error_code, ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LA
 _LARGE_BYTES = 1_000_000  # max.request.size and message.max.bytes are 1 MiB by default
 
 
+@summed
 class OversizedBatches(Evidence):
     """Large batches of a client."""
 
-    __slots__ = ("most_bytes",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most_bytes = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, OversizedBatches)
-        self.most_bytes = max(self.most_bytes, other.most_bytes)
+    most_bytes: int = largest()
 
 
+@summed
 class Oversized(Rule):
     """What a broker refuses for its size is refused for ever; what passes fills the memory of all who touch
     it.
@@ -279,24 +251,15 @@ _RECORDS = 2  # of a batch, on average
 _BYTES = 2000  # likewise: a large record may well travel alone
 
 
+@summed
 class BatchBursts(Bursts):
     """Batches of a client for a topic."""
 
-    __slots__ = ("bytes", "records")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-        self.records = 0
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, BatchBursts)
-        self.bytes += other.bytes
-        self.records += other.records
+    bytes: int = total()
+    records: int = total()
 
 
+@summed
 class TinyBatches(Rule):
     """A batch costs 61 bytes, a request, and work of all replicas; compression finds nothing to save in
     it.

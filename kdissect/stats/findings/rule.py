@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import FindingRow, RuleRow
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rows import moment
+from kdissect.stats.sums import Summed, earliest, join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,15 +30,18 @@ _EXAMPLES = 5
 _PIECES = 64
 
 
-class Evidence:
+def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    return nsmallest(_EXAMPLES, {*one, *other})
+
+
+@summed
+class Evidence(Summed):
     """Occurrences of one thing."""
 
-    __slots__ = ("_examples", "count", "first_ns", "last_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first_ns = self.last_ns = 0
-        self._examples: list[tuple[int, str]] = []
+    count: int = total()
+    first_ns: int = earliest(NEVER_NS)
+    last_ns: int = latest(0)
+    _examples: list[tuple[int, str]] = joined(_first, list)
 
     @property
     def examples(self) -> list[str]:
@@ -49,39 +54,31 @@ class Evidence:
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
         """Take one that is known by its name."""
-        self._span(time_ns, time_ns)
         self.count += count
+        self.first_ns = min(self.first_ns, time_ns)
+        self.last_ns = max(self.last_ns, time_ns)
         if len(self._examples) < _EXAMPLES or time_ns <= self._examples[-1][0]:
-            self._keep([(time_ns, exchange)])
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        if other.count:
-            self._span(other.first_ns, other.last_ns)
-            self.count += other.count
-            self._keep(other._examples)
-
-    def _span(self, first_ns: int, last_ns: int) -> None:
-        self.first_ns = min(self.first_ns, first_ns) if self.count else first_ns
-        self.last_ns = max(self.last_ns, last_ns)
-
-    def _keep(self, examples: list[tuple[int, str]]) -> None:
-        self._examples = nsmallest(_EXAMPLES, {*self._examples, *examples})
+            self._examples = _first(self._examples, [(time_ns, exchange)])
 
 
+def _busiest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
+    for piece, count in other.items():
+        one[piece] = one.get(piece, 0) + count
+        if len(one) > _PIECES:  # the quietest goes, never the one that is being counted
+            del one[min((each for each in one if each != piece), key=one.__getitem__)]
+    return one
+
+
+@summed
 class Bursts(Evidence):
     """Occurrences, and how many there were in the busiest pieces of time.
 
     Pieces begin at multiples of their length, so that those of parts of a capture add up.
     """
 
-    __slots__ = ("pieces",)
-
     piece_ns = 10 * SECOND_NS
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.pieces: dict[int, int] = {}
+    pieces: dict[int, int] = joined(_busiest, dict)
 
     @property
     def busiest(self) -> int:
@@ -90,32 +87,18 @@ class Bursts(Evidence):
 
     def add(self, facts: Facts, count: int = 1) -> None:
         """Take an exchange that has so many of them."""
-        super().add(facts, count)
-        self._take(facts.exchange.time_ns // self.piece_ns, count)
+        Evidence.add(self, facts, count)
+        _busiest(self.pieces, {facts.exchange.time_ns // self.piece_ns: count})
 
     def occurred(self, evidence: Evidence) -> None:
         """Take what else was gathered as one occurrence, at the time of its first."""
-        super().merge(evidence)
-        self._take(evidence.first_ns // self.piece_ns, evidence.count)
-
-    def merge(self, other: Evidence) -> None:
-        """Take in those of another part of the same captures."""
-        super().merge(other)
-        assert isinstance(other, Bursts)
-        for piece, count in other.pieces.items():
-            self._take(piece, count)
-
-    def _take(self, piece: int, count: int) -> None:
-        self.pieces[piece] = self.pieces.get(piece, 0) + count
-        if len(self.pieces) > _PIECES:
-            # The quietest goes, never the one that is being counted.
-            del self.pieces[min((each for each in self.pieces if each != piece), key=self.pieces.__getitem__)]
+        join(self, evidence, Evidence)
+        _busiest(self.pieces, {evidence.first_ns // self.piece_ns: evidence.count})
 
 
+@summed
 class Minutes(Bursts):
     """The same, in minutes."""
-
-    __slots__ = ()
 
     piece_ns = 60 * SECOND_NS
 
@@ -123,7 +106,8 @@ class Minutes(Bursts):
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Rule(ABC):
+@summed
+class Rule(Summed, ABC):
     """A rule. Its docstring says why what it looks for is bad.
 
     Attributes:
@@ -145,8 +129,10 @@ class Rule(ABC):
     apis: ClassVar[frozenset[str]] = frozenset()
     counts: ClassVar[Callable[[], Any]] = Evidence
 
+    kept: Bounded[Any, Any] = merged()
+
     def __init__(self, limits: Limits) -> None:
-        self.kept: Bounded[Any, Any] = Bounded(limits.summary_rows, type(self).counts)
+        self.kept = Bounded(limits.summary_rows, type(self).counts)
 
     @classmethod
     def row(cls) -> RuleRow:
@@ -158,10 +144,6 @@ class Rule(ABC):
     @abstractmethod
     def feed(self, facts: Facts) -> None:
         """Take an exchange."""
-
-    def merge(self, other: Any) -> None:
-        """Take in what the same rule counted of other connections."""
-        self.kept.merge(other.kept)
 
     @abstractmethod
     def findings(self) -> Iterator[FindingRow]:
@@ -190,19 +172,12 @@ class Rule(ABC):
 APIS = frozenset({"Metadata", "DescribeTopicPartitions"})
 
 
-class Topic:
-    """The most partitions and replicas that were told."""
+@summed
+class Topic(Summed):
+    """The most partitions and replicas that were reported."""
 
-    __slots__ = ("partitions", "replicas")
-
-    def __init__(self) -> None:
-        self.partitions = 0
-        self.replicas = 0
-
-    def merge(self, other: Topic) -> None:
-        """Take in what other answers told."""
-        self.partitions = max(self.partitions, other.partitions)
-        self.replicas = max(self.replicas, other.replicas)
+    partitions: int = largest()
+    replicas: int = largest()
 
 
 class Topics(Bounded[str, Topic]):

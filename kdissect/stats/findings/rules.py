@@ -28,6 +28,7 @@ from kdissect.stats.findings.consumers import (
     RebalanceStorm,
 )
 from kdissect.stats.findings.producers import Acks, FencedProducers, HotPartitions, Oversized, TinyBatches
+from kdissect.stats.sums import Summed, merged_by_name, summed
 
 if TYPE_CHECKING:
     from kdissect.limits import Limits
@@ -46,26 +47,26 @@ RULES: tuple[type[Rule], ...] = (
 _WORST_FIRST = (ERROR, WARNING, NOTE)
 
 
-class Findings:
-    """All rules over the same facts."""
+@summed
+class Findings(Summed):
+    """All rules over the same facts, by name."""
+
+    rules: dict[str, Rule] = merged_by_name()
 
     def __init__(self, limits: Limits) -> None:
-        self.rules = [rule(limits) for rule in RULES]
+        self.rules = {rule.name: rule(limits) for rule in RULES}
 
     def feed(self, facts: Facts) -> None:
         """Show an exchange to the rules that want it."""
-        for rule in self.rules:
+        for rule in self.rules.values():
             if not rule.apis or facts.api in rule.apis:
                 rule.feed(facts)
 
-    def merge(self, other: Findings) -> None:
-        """Take in what was seen on other connections."""
-        for rule, same in zip(self.rules, other.rules, strict=True):
-            rule.merge(same)
-
     def rows(self) -> list[FindingRow]:
         """The worst first, then in the order of the rules; of a rule the most frequent."""
-        rows = [row for rule in self.rules for row in sorted(rule.findings(), key=_most_frequent_first)]
+        rows = [
+            row for rule in self.rules.values() for row in sorted(rule.findings(), key=_most_frequent_first)
+        ]
         return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
 
     def folded(self) -> dict[str, int]:
