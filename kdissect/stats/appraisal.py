@@ -11,7 +11,7 @@ from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import quality
 from kdissect.stats.quality import Finding
-from kdissect.stats.rows import moment
+from kdissect.stats.rows import moment, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,7 +108,9 @@ def interfaces(source: Source, census: Census) -> list[quality.InterfacePart]:
 def _interface(interface: Interface, source: Source, census: Census) -> quality.InterfacePart:
     count = census.interfaces.get(interface)
     told = source.statistics.get(interface, _UNCOUNTED)
-    return quality.InterfacePart(
+    return row_of(
+        quality.InterfacePart,
+        told,
         interface=interface.index,
         name=interface.name,
         link_type=interface.link_type,
@@ -120,10 +122,6 @@ def _interface(interface: Interface, source: Source, census: Census) -> quality.
         cut_to=count.cut_to if count and count.cut else None,
         captured_bytes=count.captured_bytes if count else 0,
         wire_bytes=count.wire_bytes if count else 0,
-        received=told.received,
-        accepted=told.accepted,
-        dropped_by_interface=told.dropped_by_interface,
-        dropped_by_system=told.dropped_by_system,
     )
 
 
@@ -172,13 +170,7 @@ def _exchanges(survey: Survey, counts: Mapping[str, int]) -> quality.ExchangesPa
 def _anomalies(survey: Survey) -> Iterable[quality.AnomalyPart]:
     for kind, found in survey.anomalies.items():
         severity, sentence = CATALOGUE[kind]
-        yield quality.AnomalyPart(
-            anomaly=kind,
-            severity=severity,
-            meaning=sentence,
-            exchanges=found.exchanges,
-            example=found.example,
-        )
+        yield row_of(quality.AnomalyPart, found, anomaly=kind, severity=severity, meaning=sentence)
 
 
 def _gravity(part: quality.AnomalyPart) -> tuple[int, int]:

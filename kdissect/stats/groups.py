@@ -26,7 +26,7 @@ from kdissect.stats import rebalances
 from kdissect.stats.document import CauseRow, CommittedRow, GroupStory, MemberRow, RebalanceRow, StormRow
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
-from kdissect.stats.rows import moment
+from kdissect.stats.rows import moment, row_of
 from kdissect.stats.sums import Summed, earlier, earliest, joined, later, latest, merged, own, summed, total
 
 if TYPE_CHECKING:
@@ -287,9 +287,9 @@ def _story(
     name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
 ) -> GroupStory:
     told = _timeline(group, members)
-    assert group.first_ns is not None
-    assert group.last_ns is not None
-    return GroupStory(
+    return row_of(
+        GroupStory,
+        group,
         group=name,
         kind=group.told("kind"),
         protocol_type=group.told("protocol_type"),
@@ -300,9 +300,6 @@ def _story(
         committed=[
             _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
         ],
-        errors=dict(sorted(group.errors.items(), key=lambda item: (-item[1], item[0]))),
-        first=moment(group.first_ns),
-        last=moment(group.last_ns),
         events_left_out=group.left_out,
     )
 
@@ -363,31 +360,13 @@ def _member(member_id: str, member: Member) -> MemberRow:
 
 
 def _rebalance(each: Rebalance) -> RebalanceRow:
-    return RebalanceRow(
-        start=moment(each.start_ns),
-        end=None if each.end_ns is None else moment(each.end_ns),
-        seconds=None if each.end_ns is None else (each.end_ns - each.start_ns) / SECOND_NS,
-        causes=[cause_row(cause) for cause in each.causes],
-        generation_before=each.generation_before,
-        generation_after=each.generation_after,
-        members_before=each.members_before,
-        members_after=each.members_after,
-        joins=each.joins,
-        protocol=each.protocol,
-        leader=each.leader,
-        exchange=each.exchange,
-    )
+    seconds = None if each.end_ns is None else (each.end_ns - each.start_ns) / SECOND_NS
+    return row_of(RebalanceRow, each, seconds=seconds, causes=[cause_row(cause) for cause in each.causes])
 
 
 def cause_row(cause: Cause) -> CauseRow:
     """What started a rebalance, as the document tells it."""
-    return CauseRow(
-        cause=cause.cause,
-        time=None if cause.time_ns is None else moment(cause.time_ns),
-        member_id=cause.member_id,
-        client=cause.client_id,
-        reason=cause.reason,
-    )
+    return row_of(CauseRow, cause, client=cause.client_id)
 
 
 def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:

@@ -48,7 +48,7 @@ class Intervals(Summed):
         """In order of time; a piece without exchanges has no row."""
         seconds = self._length_ns / SECOND_NS
         return [
-            IntervalRow(start=rows.moment(start_ns), key=key, **rows.load(load, seconds))
+            rows.row_of(IntervalRow, load, start=rows.moment(start_ns), key=key, **rows.load(load, seconds))
             for start_ns, key, load in self.loads()
         ]
 

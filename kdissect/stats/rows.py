@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import document, releases
+from kdissect.stats.quantiles import Distinct, Quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from dataclasses import Field
+
+    from _typeshed import DataclassInstance
 
     from kdissect.stats.cluster import Cluster
-    from kdissect.stats.quantiles import Quantiles
     from kdissect.stats.record_counts import Carried, Records, Topic, Volume
     from kdissect.stats.traffic import Load, Traffic
+
+    Row = TypeVar("Row", bound=DataclassInstance)
 
 NAMES = 20
 """Clients and addresses that a row lists."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def row_of(kind: type[Row], counted: Any, /, **more: Any) -> Row:
+    """A row of the document; fields that are not given are what was counted, by the same name.
+
+    ``first`` is the moment ``first_ns``; of a ``Distinct``, a number is how many and a list the first names.
+    """
+    return kind(
+        **more, **{each.name: _field(each, counted) for each in fields(kind) if each.name not in more}
+    )
+
+
+def _field(field: Field[Any], counted: Any) -> Any:
+    if hasattr(counted, f"{field.name}_ns"):
+        time_ns = getattr(counted, f"{field.name}_ns")
+        return None if time_ns is None else moment(time_ns)
+    value = getattr(counted, field.name)
+    if isinstance(value, Quantiles):
+        return spread(value)
+    if isinstance(value, Counter):
+        return ranked(value)
+    if isinstance(value, Distinct):
+        return len(value) if field.type == "int" else value.first(NAMES)
+    return value
 
 
 def ranked(counted: Mapping[str, int]) -> dict[str, int]:
@@ -53,36 +84,26 @@ def per_second(count: int, seconds: float) -> float | None:
 
 
 def load(counted: Load, seconds: float) -> dict[str, Any]:
-    """The fields that all rows about exchanges share."""
+    """The fields that all rows about exchanges share, but for those that ``row_of`` takes as they are."""
     return {
-        "exchanges": counted.exchanges,
         "answered": counted.kinds[ANSWERED],
         "unanswered": counted.kinds[UNANSWERED],
         "unacknowledged": counted.kinds[UNACKNOWLEDGED],
         "orphans": counted.kinds[ORPHAN],
         "per_second": per_second(counted.exchanges, seconds),
-        "request_bytes": counted.request_bytes,
-        "response_bytes": counted.response_bytes,
-        "latency_us": spread(counted.latency_us),
         "long_polls": counted.long_poll_us.count,
-        "long_poll_us": spread(counted.long_poll_us),
         "errors": counted.failed,
-        "throttled": counted.throttled,
         "throttle_time_ms": counted.throttle_ms,
-        "first": None if counted.first_ns is None else moment(counted.first_ns),
-        "last": None if counted.last_ns is None else moment(counted.last_ns),
     }
 
 
 def volume(counted: Volume, seconds: float) -> dict[str, Any]:
-    """The fields that topics and partitions share."""
+    """The fields that topics and partitions share, likewise."""
     return {
         **_carried("produced", counted.produced, seconds),
         **_carried("fetched", counted.fetched, seconds),
         "replicated_bytes": counted.replicated.bytes,
         "compression": ranked(counted.codecs),
-        "ratio": counted.ratio,
-        "errors": ranked(counted.errors),
     }
 
 
@@ -100,7 +121,7 @@ def _carried(name: str, counted: Carried, seconds: float) -> dict[str, Any]:
 def apis(traffic: Traffic, seconds: float) -> list[document.ApiRow]:
     """By api."""
     return [
-        document.ApiRow(api=name, versions=sorted(each.versions), **load(each, seconds))
+        row_of(document.ApiRow, each, api=name, versions=sorted(each.versions), **load(each, seconds))
         for name, each in _busiest(traffic.tables.apis)
     ]
 
@@ -111,13 +132,13 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
     for name, each in _busiest(traffic.tables.brokers):
         node, offers = cluster.node(name), cluster.offers.get(name)
         found.append(
-            document.BrokerRow(
+            row_of(
+                document.BrokerRow,
+                each,
                 broker=name,
                 id=None if node is None else node.id,
                 rack=None if node is None else node.rack,
                 release=None if offers is None else releases.guess(offers),
-                connections=len(each.connections),
-                clients=len(each.clients),
                 **load(each, seconds),
             )
         )
@@ -127,15 +148,7 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
 def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
     """By client id."""
     return [
-        document.ClientRow(
-            client=name,
-            software=each.software.first(NAMES),
-            principals=each.principals.first(NAMES),
-            addresses=each.addresses.first(NAMES),
-            connections=len(each.connections),
-            apis=ranked(each.apis),
-            **load(each, seconds),
-        )
+        row_of(document.ClientRow, each, client=name, **load(each, seconds))
         for name, each in _busiest(traffic.tables.clients)
     ]
 
@@ -143,12 +156,7 @@ def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:
 def groups(traffic: Traffic, seconds: float) -> list[document.GroupRow]:
     """By group."""
     return [
-        document.GroupRow(
-            group=name,
-            clients=each.clients.first(NAMES),
-            apis=ranked(each.apis),
-            **load(each, seconds),
-        )
+        row_of(document.GroupRow, each, group=name, **load(each, seconds))
         for name, each in _busiest(traffic.tables.groups)
     ]
 
@@ -156,13 +164,7 @@ def groups(traffic: Traffic, seconds: float) -> list[document.GroupRow]:
 def connections(traffic: Traffic, seconds: float) -> list[document.ConnectionRow]:
     """By connection."""
     return [
-        document.ConnectionRow(
-            connection=name,
-            client=each.client,
-            client_address=each.client_address,
-            broker=each.broker,
-            **load(each, seconds),
-        )
+        row_of(document.ConnectionRow, each, connection=name, **load(each, seconds))
         for name, each in _busiest(traffic.tables.connections)
     ]
 
@@ -170,14 +172,7 @@ def connections(traffic: Traffic, seconds: float) -> list[document.ConnectionRow
 def topics(records: Records, seconds: float) -> list[document.TopicRow]:
     """By topic, the one with most bytes first."""
     return [
-        document.TopicRow(
-            topic=name,
-            partitions=len(each.partitions),
-            producers=each.producers.first(NAMES),
-            consumers=each.consumers.first(NAMES),
-            produce_latency_us=spread(each.produce_latency_us),
-            **volume(each, seconds),
-        )
+        row_of(document.TopicRow, each, topic=name, **volume(each, seconds))
         for name, each in sorted(records.topics.items(), key=_bytes_then_name)
     ]
 
@@ -185,7 +180,7 @@ def topics(records: Records, seconds: float) -> list[document.TopicRow]:
 def partitions(records: Records, seconds: float) -> list[document.PartitionRow]:
     """By partition, the one with most bytes first."""
     return [
-        document.PartitionRow(topic=topic, partition=partition, **volume(each, seconds))
+        row_of(document.PartitionRow, each, topic=topic, partition=partition, **volume(each, seconds))
         for (topic, partition), each in sorted(records.partitions.items(), key=_bytes_then_name)
     ]
 
@@ -193,31 +188,13 @@ def partitions(records: Records, seconds: float) -> list[document.PartitionRow]:
 def errors(traffic: Traffic) -> list[document.ErrorRow]:
     """Errors, the most frequent first."""
     ordered = sorted(traffic.failures.items(), key=lambda item: (-item[1].count, item[1].first))
-    return [
-        document.ErrorRow(
-            **failure._asdict(),
-            count=each.count,
-            first=moment(each.first[0]),
-            last=moment(each.last_ns),
-            example=each.first[1],
-        )
-        for failure, each in ordered
-    ]
+    return [row_of(document.ErrorRow, each, **failure._asdict()) for failure, each in ordered]
 
 
 def slowest(traffic: Traffic) -> list[document.SlowRow]:
     """The slowest exchanges, slowest first."""
     return [
-        document.SlowRow(
-            exchange=slow.exchange,
-            time=moment(slow.time_ns),
-            latency_us=slow.latency_us,
-            api=slow.api,
-            client=slow.client,
-            broker=slow.broker,
-            topics=list(slow.topics),
-            throttle_time_ms=slow.throttle_ms,
-        )
+        row_of(document.SlowRow, slow, topics=list(slow.topics), throttle_time_ms=slow.throttle_ms)
         for slow in traffic.slowest.all()
     ]
 

@@ -238,6 +238,16 @@ class Failures(Summed):
     first: tuple[int, str] = joined(_first, lambda: (NEVER_NS, ""))
     last_ns: int = latest(0)
 
+    @property
+    def first_ns(self) -> int:
+        """When first."""
+        return self.first[0]
+
+    @property
+    def example(self) -> str:
+        """The first of them, as ``connection/number``."""
+        return self.first[1]
+
     def add(self, time_ns: int, example: str) -> None:
         """Count one."""
         self.count += 1

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from kdissect.kafka.codes import error_name
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.rows import NAMES, moment, ranked
+from kdissect.stats.rows import row_of
 from kdissect.stats.sequences import Sequence
 from kdissect.stats.sums import (
     Summed,
@@ -321,7 +321,9 @@ def part(
     fenced = [row for name, story in stories.items() for row in _fenced(name[0], story)]
     fenced.sort(key=lambda row: (row.first, row.example, row.api))
     numbered = [_sequence(*key, names.get(key[0]), each) for key, each in sequences.items()]
-    numbered.sort(key=lambda row: (-row.missing, -row.repeated, row.producer_id, row.topic, row.partition))
+    numbered.sort(
+        key=lambda each: (-each.missing, -each.repeated, each.producer_id, each.topic, each.partition)
+    )
     of_name: dict[Name, list[SequenceRow]] = {}
     for row in numbered:
         known = row.transactional_id
@@ -345,13 +347,12 @@ def _producer(
 ) -> ProducerRow:
     transactions = [*story.over, *([story.open] if story.open else ())]
     ids = sorted(producer.epochs)
-    return ProducerRow(
+    return row_of(
+        ProducerRow,
+        producer,
         transactional_id=name[0],
         producer_ids=ids or [name[1]],
         epoch=producer.epochs[ids[-1]] if ids else None,
-        clients=producer.clients.first(NAMES),
-        addresses=producer.addresses.first(NAMES),
-        inits=producer.inits,
         begun=story.outcomes.total() + (story.open is not None),
         committed=story.outcomes[COMMITTED],
         aborted=story.outcomes[ABORTED],
@@ -359,33 +360,20 @@ def _producer(
         timed_out=story.outcomes[TIMED_OUT],
         open=int(story.open is not None),
         longest_us=max((each.open_ns(last_ns) // 1000 for each in transactions), default=None),
-        fenced=producer.fenced,
-        batches=producer.batches,
-        records=producer.records,
         missing=sum(row.missing for row in sequences),
         repeated=sum(row.repeated for row in sequences),
         commit_markers=producer.markers[True],
         abort_markers=producer.markers[False],
-        control_batches=producer.control_batches,
-        first=None if producer.first_ns is None else moment(producer.first_ns),
-        last=None if producer.last_ns is None else moment(producer.last_ns),
     )
 
 
 def _transaction(transactional_id: str, each: Transaction, last_ns: int) -> TransactionRow:
-    return TransactionRow(
+    return row_of(
+        TransactionRow,
+        each,
         transactional_id=transactional_id,
-        producer_id=each.producer_id,
-        epoch=each.epoch,
-        outcome=each.outcome,
-        begin=moment(each.begin_ns),
-        end=None if each.end_ns is None else moment(each.end_ns),
         open_us=each.open_ns(last_ns) // 1000,
-        marked=None if each.marked_ns is None else moment(each.marked_ns),
-        is_whole=each.is_whole,
         partitions=len(each.partitions),
-        records=each.records,
-        offsets=each.offsets,
         example=each.exchange,
     )
 
@@ -393,37 +381,27 @@ def _transaction(transactional_id: str, each: Transaction, last_ns: int) -> Tran
 def _fenced(transactional_id: str | None, story: Story) -> Iterator[FencedRow]:
     for fence, each in story.fenced.items():
         by = each.by
-        yield FencedRow(
+        yield row_of(
+            FencedRow,
+            each,
             transactional_id=transactional_id,
             **fence._asdict(),
             by_client=None if by is None else by.client,
             by_address=None if by is None else by.address,
             by_example=None if by is None else by.exchange,
-            count=each.count,
-            first=moment(each.first[0]),
-            last=moment(each.last_ns),
-            example=each.first[1],
         )
 
 
 def _sequence(
     producer_id: int, topic: str, partition: int, transactional_id: str | None, each: Sequence
 ) -> SequenceRow:
-    return SequenceRow(
+    return row_of(
+        SequenceRow,
+        each,
         producer_id=producer_id,
         transactional_id=transactional_id,
         topic=topic,
         partition=partition,
-        epochs=each.epochs,
-        batches=each.batches,
-        records=each.records,
-        holes=each.holes,
-        missing=each.missing,
-        repeated=each.repeated,
-        errors=ranked(each.errors),
-        first=moment(each.first_ns),
-        last=moment(each.last_ns),
-        example=each.example,
     )
 
 

@@ -13,7 +13,7 @@ from kdissect.stats import releases
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.document import OfferRow, UsedRow, VersionsPart
 from kdissect.stats.quantiles import Bounded, Distinct
-from kdissect.stats.rows import NAMES, moment
+from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, joined, merged, own, summed
 from kdissect.stats.traffic import Failures
 
@@ -91,19 +91,16 @@ class Versions(Summed):
 
     def _used(self, usage: Usage, uses: Uses) -> UsedRow:
         api = apis.by_key(usage.api_key)
-        return UsedRow(
+        return row_of(
+            UsedRow,
+            uses,
             client=usage.client,
             software=usage.software,
-            addresses=uses.addresses.first(NAMES),
             api=_name(usage.api_key),
             api_key=usage.api_key,
             version=usage.version,
             since=None if api is None else api.introduced.get(usage.version),
             removed=releases.removed_in(usage.api_key, usage.version),
-            count=uses.count,
-            first=moment(uses.first[0]),
-            last=moment(uses.last_ns),
-            example=uses.first[1],
         )
 
     def _offered(self, broker: str) -> list[OfferRow]:

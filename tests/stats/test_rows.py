@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from kdissect.stats import rows
+from kdissect.stats.document import ClientRow, TopicRow
 from kdissect.stats.quantiles import Quantiles
 from kdissect.stats.record_counts import Carried, Volume
+from kdissect.stats.traffic import Client
 
 
 def test_moment_cuts_to_microseconds() -> None:
@@ -36,3 +40,21 @@ def test_hidden_records_are_null() -> None:
     assert (made["produced_records"], made["produced_records_per_second"]) == (3, 3.0)
     assert (made["fetched_records"], made["fetched_records_per_second"]) == (None, None)
     assert isinstance(volume.produced, Carried)
+
+
+def test_fields_that_are_not_given_are_what_was_counted() -> None:
+    client = Client()
+    client.latency_us.add(5)
+    client.apis.update({"Fetch": 1, "Produce": 2})
+    client.addresses.add("192.0.2.1")
+    client.connections.add("c0ffee")
+    client.last_ns = 1_790_000_000_123_456_789
+    made = rows.row_of(ClientRow, client, client="shop", **rows.load(client, 1.0))
+    assert (made.client, made.latency_us.max, made.request_bytes, made.first) == ("shop", 5, 0, None)
+    assert (list(made.apis), made.addresses, made.connections) == (["Produce", "Fetch"], ["192.0.2.1"], 1)
+    assert made.last == rows.moment(client.last_ns)
+
+
+def test_a_field_that_was_not_counted_is_refused() -> None:
+    with pytest.raises(AttributeError, match="produced_records"):
+        rows.row_of(TopicRow, Volume())

@@ -112,7 +112,7 @@ def test_a_producer_of_the_same_name_fences_the_older() -> None:
     )
     ((fence, fenced),) = made.fenced.items()
     assert (fence.client, fence.error) == ("a", "INVALID_PRODUCER_EPOCH")
-    assert (fenced.count, fenced.first[1]) == (2, "c/2")
+    assert (fenced.count, fenced.example) == (2, "c/2")
     assert fenced.by is not None
     assert fenced.by.client == "b"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import FindingRow, RuleRow
 from kdissect.stats.quantiles import Bounded
-from kdissect.stats.rows import moment
+from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, earliest, join, joined, largest, latest, merged, summed, total
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ class Rule(Summed, ABC):
     @classmethod
     def row(cls) -> RuleRow:
         """What there is to say about it."""
-        return RuleRow(
-            rule=cls.name, severity=cls.severity, title=cls.title, when=cls.when, advice=cls.advice
-        )
+        return row_of(RuleRow, cls, rule=cls.name)
 
     @abstractmethod
     def feed(self, facts: Facts) -> None:
@@ -151,15 +149,14 @@ class Rule(Summed, ABC):
 
     def found(self, about: str, sentence: str, evidence: Evidence, severity: str | None = None) -> FindingRow:
         """One finding."""
-        return FindingRow(
+        return row_of(
+            FindingRow,
+            evidence,
             rule=self.name,
             severity=severity or self.severity,
             about=about,
             sentence=sentence,
             advice=self.advice,
-            count=evidence.count,
-            first=moment(evidence.first_ns),
-            last=moment(evidence.last_ns),
             evidence=evidence.examples,
         )
 
