@@ -248,7 +248,7 @@ def _read(job: Job, stats: Sequence[RangeStats]) -> Read:
         first.bytes_read = source.bytes_read
         first.interfaces.update(source.interfaces)
         first.statistics.update(source.statistics)
-        census.add(each.census)
+        census.merge(each.census)
         warnings += source.warnings
         if each.fault is not None:
             warnings.append(each.fault)

@@ -12,6 +12,7 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import quality
 from kdissect.stats.quality import Finding
 from kdissect.stats.rows import moment, row_of
+from kdissect.stats.survey import InterfaceCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,22 +107,22 @@ def interfaces(source: Source, census: Census) -> list[quality.InterfacePart]:
 
 
 def _interface(interface: Interface, source: Source, census: Census) -> quality.InterfacePart:
-    count = census.interfaces.get(interface)
-    told = source.statistics.get(interface, _UNCOUNTED)
+    count = census.interfaces.get(interface) or InterfaceCount()
+    dropped = source.statistics.get(interface, _UNCOUNTED)
     return row_of(
         quality.InterfacePart,
-        told,
+        count,
         interface=interface.index,
         name=interface.name,
         link_type=interface.link_type,
         link=_LINKS.get(interface.link_type),
         ticks_per_second=source.interfaces.get(interface),
         snaplen=interface.snaplen,
-        packets=count.packets if count else 0,
-        cut=count.cut if count else 0,
-        cut_to=count.cut_to if count and count.cut else None,
-        captured_bytes=count.captured_bytes if count else 0,
-        wire_bytes=count.wire_bytes if count else 0,
+        cut_to=count.cut_to if count.cut else None,
+        received=dropped.received,
+        accepted=dropped.accepted,
+        dropped_by_interface=dropped.dropped_by_interface,
+        dropped_by_system=dropped.dropped_by_system,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdissect.anomalies import CATALOGUE, NOTE
 from kdissect.model import ANSWERED, UNACKNOWLEDGED, Lull, Packet, Stretch
+from kdissect.stats.sums import Summed, earliest, largest, latest, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,41 +112,30 @@ def _count(counter: Counter[Key], key: Key, most: int) -> None:
 Packets = TypeVar("Packets", bound=Stretch | Packet | Lull)
 
 
-class FileCount:
+@summed
+class FileCount(Summed):
     """The packets of a file."""
 
-    __slots__ = ("backward", "first_ns", "furthest_back_ns", "last_ns", "packets")
+    packets: int = total()
+    first_ns: int = earliest()
+    last_ns: int = latest()
+    backward: int = total()
+    furthest_back_ns: int = largest()
 
     def __init__(self, first_ns: int) -> None:
-        self.packets = 0
+        Summed.__init__(self)
         self.first_ns = self.last_ns = first_ns
-        self.backward = 0
-        self.furthest_back_ns = 0
-
-    def add(self, later: FileCount) -> None:
-        """Take what was counted of the packets behind."""
-        self.packets += later.packets
-        self.first_ns = min(self.first_ns, later.first_ns)
-        self.last_ns = max(self.last_ns, later.last_ns)
-        self.backward += later.backward
-        self.furthest_back_ns = max(self.furthest_back_ns, later.furthest_back_ns)
 
 
-class InterfaceCount:
+@summed
+class InterfaceCount(Summed):
     """The packets of an interface; ``cut_to`` is the longest that was cut."""
 
-    __slots__ = ("captured_bytes", "cut", "cut_to", "packets", "wire_bytes")
-
-    def __init__(self) -> None:
-        self.packets = self.cut = self.cut_to = self.captured_bytes = self.wire_bytes = 0
-
-    def add(self, other: InterfaceCount) -> None:
-        """Take what was counted elsewhere."""
-        self.packets += other.packets
-        self.cut += other.cut
-        self.cut_to = max(self.cut_to, other.cut_to)
-        self.captured_bytes += other.captured_bytes
-        self.wire_bytes += other.wire_bytes
+    packets: int = total()
+    cut: int = total()
+    cut_to: int = largest()
+    captured_bytes: int = total()
+    wire_bytes: int = total()
 
 
 class Census:
@@ -189,16 +179,16 @@ class Census:
                 count.cut += 1
                 count.cut_to = max(count.cut_to, end - begin)
 
-    def add(self, other: Census) -> None:
+    def merge(self, other: Census) -> None:
         """Take what was counted of packets that stand behind one's own in their files."""
         for name, file in other.files.items():
             if name not in self.files:
                 self.files[name] = file
             elif file.packets:
-                self.files[name].add(file)
+                self.files[name].merge(file)
         for interface, count in other.interfaces.items():
             if interface in self.interfaces:
-                self.interfaces[interface].add(count)
+                self.interfaces[interface].merge(count)
             elif len(self.interfaces) < self._most:
                 self.interfaces[interface] = count
 

@@ -149,7 +149,7 @@ def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
     assert len(stats) > 4
     census = stats[0].census
     for each in stats[1:]:
-        census.add(each.census)
+        census.merge(each.census)
     assert sum(file.packets for file in census.files.values()) == len(packets)
     assert sorted(each.place for each in stats) == list(range(len(stats)))
 

@@ -66,7 +66,7 @@ def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
     behind = two.files["a.pcap"]
     # Who reads the second part has been told how far time had come.
     behind.backward, behind.furthest_back_ns = 2, 11
-    one.add(two)
+    one.merge(two)
     for name, file in whole.files.items():
         assert {each: getattr(one.files[name], each) for each in file.__slots__} == {
             each: getattr(file, each) for each in file.__slots__
@@ -76,6 +76,6 @@ def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
             each: getattr(count, each) for each in count.__slots__
         }
     few = counted((ETH, 1, 1, 1), limits=Limits(interfaces=1))
-    few.add(counted((OTHER, 1, 1, 1)))
+    few.merge(counted((OTHER, 1, 1, 1)))
     assert list(few.interfaces) == [ETH]
     assert set(few.files) == {"a.pcap", "b.pcap"}
