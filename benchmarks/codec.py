@@ -14,10 +14,10 @@ from kio.serial import entity_reader
 
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
-from kdissect.kafka.compiler import collector, decoder, encoder
-from kdissect.kafka.fill import fill
+from kdissect.kafka.compiler import collector, decoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
+from tests.kafka.encoder import encoder, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable

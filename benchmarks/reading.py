@@ -28,8 +28,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 from kdissect.capture.reader import open_capture  # noqa: E402
-from kdissect.capture.write import PcapngWriter, PcapWriter  # noqa: E402
+from kdissect.capture.write import PcapngWriter  # noqa: E402
 from kdissect.model import Interface, Packet  # noqa: E402
+from tests import captures  # noqa: E402
 
 HEADER = struct.Struct("<4I")
 LOOPBACK = Interface("bench", 0, 1)
@@ -111,12 +112,14 @@ def make(directory: Path, packets: int, size: int) -> dict[str, Path]:
     paths = {name: directory / f"bench.{name}" for name in ("pcap", "pcapng", "gz", "zst", "lz4")}
     noise = os.urandom(1 << 20)
     with paths["pcap"].open("wb") as pcap, paths["pcapng"].open("wb") as pcapng:
-        writers = PcapWriter(pcap, 1), PcapngWriter(pcapng)
+        writer = PcapngWriter(pcapng)
+        pcap.write(captures.pcap((), magic=captures.NANOSECONDS))
         for number in range(packets):
             start = number * 37 % (len(noise) - size)
             data = noise[start : start + size // 2] + bytes(size - size // 2)
-            for writer in writers:
-                writer.write(Packet(0, 1_700_000_000 * 10**9 + number * 2000, LOOPBACK, data, size))
+            time_ns = 1_700_000_000 * 10**9 + number * 2000
+            pcap.write(HEADER.pack(*divmod(time_ns, 10**9), size, size) + data)
+            writer.write(Packet(0, time_ns, LOOPBACK, data, size))
     with (
         paths["pcap"].open("rb") as source,
         gzip.open(paths["gz"], "wb", compresslevel=4) as gz,

@@ -7,9 +7,12 @@ python docs/generate.py --check    write nothing; print a diff and exit with sta
 from __future__ import annotations
 
 import sys
+from dataclasses import fields, is_dataclass
+from datetime import datetime
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -17,12 +20,15 @@ from kdissect.cli.main import kdissect
 from kdissect.spark.options import OPTIONS
 from kdissect.stats.document import Summary
 from kdissect.stats.quality import Check
-from kdissect.tables import column_page
-from kdissect.tables.json_schema import schema
+from kdissect.tables.columns import EXCHANGE, RECORD
+from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
+from kdissect.tables.rows import TABLES
 from kdissect.tables.values import json_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from kdissect.tables.columns import Column
 
 FOLDER = Path(__file__).parent
 WIDTH = 100
@@ -41,12 +47,61 @@ This page is generated. It lists the options of `spark.read.format("kdissect")` 
 contain `-` or `_`. Separate several values with commas, or pass a JSON list. Defaults are in brackets.
 """
 
+COLUMNS_HEAD = """\
+# Columns of an exchange
+
+One row, or one JSON object a line, for each request, and for each response whose request was never seen.
+Names and types never change; more may join them.
+
+An absent value is null (CSV: nothing between two commas), never "" or -1 of our own making; an array can be
+empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. Wire values are shown as they
+are: in `request` and `response` error codes and enumerations are numbers, in the other columns they are
+names.
+"""
+
+BODIES = """\
+Inside `request` and `response`, names are those of the protocol guide, in wire order. Bytes are
+`{"base64": "..."}`, with `"decoded": {...}` beside it where the payload is known; a uuid is text as Kafka
+prints it; record data is an array of batch headers; a credential is `{"withheld": 16}`: its length in bytes.
+Unknown tags stand under `_tags` by number, bytes behind a complete body under `_left_over`, bytes that could
+not be decoded under `_undecoded`. A float64 that is not a number is null. Where columns are fixed (CSV,
+Parquet, Spark), `object` is a string of JSON.
+"""
+
+RECORDS = """\
+# Columns of a record
+
+One JSON object a line by `kdissect records --json`, or one line of CSV by `--csv`, for each record that was
+produced or fetched: one that was produced and fetched twice comes three times, `--unique` shows the first.
+Records of Kafka's own topics are decoded, credentials in them withheld. What was wrong with batches is
+counted on stderr, and told there of each without a readable record.
+
+`read --json --records` shows the same inside `request` and `response`: each batch there has `records`, an
+array of objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `value`,
+`value_encoding`, `headers`, `control_type` and `aborted` as below, and `anomalies` where there are any.
+"""
+
+EXPORTS = """\
+# Tables of an export
+
+What `kdissect export` writes. All tables have `date`, and join on `connection` and `number`. Every column can
+be null; names differ even where case is ignored. Files have types, which `_kdissect/schema.json` tells in
+Spark's words: a time before the year 1 or after 9999, which a damaged capture can claim, is null there (the
+numbers `time_ns` and `timestamp_ms` tell it as far as 64 bits reach). In JSON lines `request` and `response`
+are objects, which Spark reads as strings; in Parquet they are strings of JSON, and `key` and `value` of
+records are bytes: of what `*_encoding` calls `utf-8` and `base64` those on the wire, of `json` the text.
+With `--partition-by` the columns `date` and `api` are in the names of folders and not in the files.
+"""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+
 
 def pages() -> dict[Path, str]:
     """Every generated page, and what should stand in it."""
     return {
         FOLDER / "cli.md": cli_page(),
-        FOLDER / "columns.md": column_page.markdown().rstrip() + "\n",
+        FOLDER / "columns.md": columns_page(),
         FOLDER / "source.md": source_page(),
         FOLDER / "summary.schema.json": json_document(schema(Summary)).decode(),
         FOLDER / "check.schema.json": json_document(schema(Check)).decode(),
@@ -63,6 +118,72 @@ def source_page() -> str:
     """A line for each option of the data source."""
     rows = (f"| `{name}` | {sentence} |" for name, sentence in OPTIONS.items())
     return "\n".join((SOURCE_HEAD, "| option | meaning |", "|---|---|", *rows, ""))
+
+
+def columns_page() -> str:
+    """A table of columns for each table."""
+    parts = [COLUMNS_HEAD, _column_table(EXCHANGE), BODIES, RECORDS, _column_table(RECORD), EXPORTS]
+    parts += ["Table `exchanges` has besides:\n", _column_table(EXCHANGE_OWN)]
+    parts += ["Table `records` has besides:\n", _column_table(RECORD_OWN)]
+    for table in TABLES.values():
+        if table.name not in ("exchanges", "records"):
+            parts += [f"## Table {table.name}\n", f"{table.sentence}\n", _column_table(table.columns)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _column_table(columns: Sequence[Column]) -> str:
+    rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.sentence} |" for c in columns]
+    return "\n".join(["| column | type | unit | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def schema(document: type) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of what ``json_document`` writes of a dataclass; those inside it stand
+    once each under ``$defs``.
+    """
+    definitions: dict[str, Any] = {}
+    return {
+        "$schema": DIALECT,
+        "title": document.__name__,
+        **_object(document, definitions),
+        "$defs": definitions,
+    }
+
+
+def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    assert is_dataclass(kind)
+    hints = get_type_hints(kind)
+    sentences = {each.name: each.metadata.get("sentence", "") for each in fields(kind)}
+    return {
+        "description": " ".join((kind.__doc__ or "").split()),
+        "type": "object",
+        "properties": {
+            name: {**_type(hints[name], definitions), "description": sentence}
+            for name, sentence in sentences.items()
+        },
+        "required": list(sentences),
+        "additionalProperties": False,
+    }
+
+
+def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    if hint is datetime:
+        return {"type": "string", "format": "date-time"}
+    if isinstance(hint, type) and is_dataclass(hint):
+        name = hint.__name__
+        if name not in definitions:
+            definitions[name] = {}  # its place, should it contain itself
+            definitions[name] = _object(hint, definitions)
+        return {"$ref": f"#/$defs/{name}"}
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return {"anyOf": [_type(part, definitions) for part in parts]}
+    if origin is list:
+        return {"type": "array", "items": _type(parts[0], definitions)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _type(parts[1], definitions)}
+    raise TypeError(f"{hint} has no form in JSON")
 
 
 def help_texts(

@@ -108,7 +108,3 @@ class Oversized(DecodeError):
 
 class Unsupported(DecodeError):
     """An api key, version or codec that this program does not know."""
-
-
-class EncodeError(KdissectError):
-    """A body that cannot be written in the layout asked for; the text names message, version and field."""

@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import encoder
-from kdissect.kafka.fill import fill
 from kdissect.kafka.headers import is_flexible, response_header_version
 from kdissect.model import Data, Frame, Gap, Interface
+from tests.kafka.encoder import encoder, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 import kdissect
+from docs import generate
 from kdissect.cli.main import kdissect as command_line
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES = 800
@@ -105,7 +101,7 @@ def test_the_version_is_the_same_wherever_it_is_told() -> None:
 
 
 def test_generated_documents_are_up_to_date() -> None:
-    assert "\n".join(_generator().differences()) == "", "run: python docs/generate.py"
+    assert "\n".join(generate.differences()) == "", "run: python docs/generate.py"
 
 
 def test_every_command_is_documented() -> None:
@@ -205,12 +201,3 @@ def _run(command: list[str]) -> str:
 def _plain_environment() -> dict[str, str]:
     """What README is written for: no terminal, times in UTC, text in UTF-8."""
     return {**os.environ, "TZ": "UTC", "PYTHONUTF8": "1", "NO_COLOR": "1"}
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -14,7 +14,6 @@ import pytest
 from kdissect import CaptureError, dissect, open_capture
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka.bodies import decode_exchange
-from kdissect.kafka.compiler import encoder
 from kdissect.kafka.headers import read_request_header, response_header_version
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from kdissect.tables.lines import CsvLines, JsonLines
@@ -23,6 +22,7 @@ from kdissect.text.table import Table
 from kdissect.text.tree import Tree
 from tests.captures import pcap
 from tests.frames import frame, request_payload
+from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import cases, random_body, rpc_messages
 from tests.test_pipeline import talk
 

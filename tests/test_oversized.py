@@ -17,10 +17,11 @@ from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import read_request_header, response_body_pos
 from kdissect.kafka.internal.payloads import Context, GroupProtocol, open_body
-from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes, put_uvarint
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.captures import pcap
 from tests.frames import FETCH, METADATA, request, request_payload, response, response_payload, sized
+from tests.kafka.encoder import put_compact_bytes, put_uvarint
 from tests.segments import Talk
 from tests.test_growth import MEASURED
 

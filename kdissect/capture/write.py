@@ -1,11 +1,10 @@
-"""``Packet`` -> a pcapng or pcap file, with nanoseconds. Holds the interfaces of the current section."""
+"""``Packet`` -> a pcapng file, with nanoseconds. Holds the interfaces of the current section."""
 
 from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, BinaryIO
 
-from kdissect.capture.pcap import NANOSECONDS
 from kdissect.capture.pcapng import (
     ACCEPTED,
     APPLICATION,
@@ -21,7 +20,6 @@ from kdissect.capture.pcapng import (
     SECTION,
     STATISTICS,
 )
-from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
@@ -87,31 +85,6 @@ class PcapngWriter:
         if self._application:
             body += _option(APPLICATION, self._application.encode()) + bytes(4)
         self._file.write(block(SECTION, body))
-
-
-class PcapWriter:
-    """Writes packets of one link type as pcap. The file stays the caller's to close."""
-
-    def __init__(self, file: BinaryIO, link_type: int, snaplen: int = 262144) -> None:
-        self._file = file
-        self._link_type = link_type
-        file.write(struct.pack("<IHHiIII", NANOSECONDS, 2, 4, 0, 0, snaplen, link_type))
-
-    def write(self, packet: Packet) -> None:
-        """Append a packet.
-
-        Raises:
-            CaptureError: it is of another link type, or of a time that 32 bits of seconds cannot tell.
-        """
-        if packet.interface.link_type != self._link_type:
-            raise CaptureError(
-                f"a pcap file holds one link type, here {self._link_type}, not {packet.interface.link_type};"
-                " use pcapng"
-            )
-        seconds, rest_ns = divmod(packet.time_ns, 1_000_000_000)
-        if not 0 <= seconds < 1 << 32:
-            raise CaptureError("a pcap file cannot tell times before 1970 or after 2106; use pcapng")
-        self._file.write(struct.pack("<4I", seconds, rest_ns, len(packet.data), packet.length) + packet.data)
 
 
 def block(kind: int, body: bytes) -> bytes:

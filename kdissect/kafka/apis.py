@@ -38,14 +38,6 @@ class Api:
     removed: dict[int, str]
     restored: dict[int, str]
 
-    @property
-    def is_removed(self) -> bool:
-        """Whether no version is left in today's Kafka."""
-        return all(
-            version in self.removed and version not in self.restored
-            for version in range(self.versions.first, self.versions.last + 1)
-        )
-
 
 def all_apis() -> tuple[Api, ...]:
     """All apis, by key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from base64 import b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -70,11 +70,6 @@ def enum_name(message_name: str, path: str, value: int) -> str | None:
     """
     values = _enum_fields().get((message_name, path))
     return None if values is None else values.get(value)
-
-
-def enum_values(name: str) -> dict[int, str]:
-    """All values of an enumeration by its name in enums.tsv, such as ``control_record_type``."""
-    return _enums()[name]
 
 
 @cache
@@ -148,15 +143,12 @@ def text(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# 16 bytes <-> a uuid in Kafka's text form: url-safe base64 without padding, 22 characters.
+# 16 bytes -> a uuid in Kafka's text form: url-safe base64 without padding, 22 characters.
 #
 # A capture names the same few topics again and again, so the latest translations are kept: 4096 of them,
-# about 1 MB.
+# about 500 KB.
 # ------------------------------------------------------------------------------------------------------------
 
-
-ZERO = "A" * 22
-"""The uuid of no topic at all: sixteen zero bytes."""
 
 _KEPT = 4096
 
@@ -165,19 +157,3 @@ _KEPT = 4096
 def uuid_text(raw: bytes) -> str:
     """Kafka's text form of 16 bytes."""
     return urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-
-
-@lru_cache(_KEPT)
-def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes behind Kafka's text form.
-
-    Raises:
-        ValueError: the text is not a uuid in that form.
-    """
-    try:
-        raw = b64decode(f"{text}==", altchars=b"-_", validate=True)
-    except ValueError:
-        raw = b""
-    if len(raw) != 16:
-        raise ValueError(f"{text!r} is no uuid in Kafka's form: 22 characters of url-safe base64")
-    return raw

@@ -1,8 +1,7 @@
-"""(message, version) -> Python functions that decode, encode and search it, compiled on first use and kept.
+"""(message, version) -> Python functions that decode and search it, compiled on first use and kept.
 
-What they do is written by decoder.py, encoder.py and decoder.py; ``source`` shows the text. One function of
-each sort is kept for every layout that a run meets: about 10 KB each, and the schema has about a thousand
-layouts.
+decoder.py writes them; ``source`` shows the text. One function of each sort is kept for every layout that a
+run meets: about 10 KB each, and the schema has about a thousand layouts.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka import decoder as decoders
-from kdissect.kafka import encoder as encoders
 from kdissect.kafka.layout import layout
 from kdissect.limits import MIB
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from kdissect.model import Body
 
     Decoder = Callable[[bytes, int, DecodeBudget], tuple[Body, int]]
-    Encoder = Callable[[Mapping[str, Any]], bytes]
     Collector = Callable[[Mapping[str, Any]], list[Any]]
 
 
@@ -48,19 +45,6 @@ def decoder(message: Message, version: int, draft: Draft | None = None, *, large
         Unsupported: there is no such version.
     """
     return decoders.generate(layout(message, version, draft), charges_text=large).function()
-
-
-@cache
-def encoder(message: Message, version: int, draft: Draft | None = None) -> Encoder:
-    """A function body -> bytes.
-
-    A tagged field without a key is not written, keys that this version does not have are ignored. The
-    function raises EncodeError, which names message, version and field, for a body that does not fit.
-
-    Raises:
-        Unsupported: there is no such version.
-    """
-    return encoders.generate(layout(message, version, draft)).function()
 
 
 @cache

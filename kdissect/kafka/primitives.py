@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from struct import Struct, calcsize, error, pack
-from typing import TYPE_CHECKING, Any, cast
+from struct import calcsize
+from typing import TYPE_CHECKING, cast
 
 from kdissect.errors import Malformed, Oversized, Truncated
-from kdissect.kafka.codes import uuid_bytes
-from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from kdissect.model import Body
 
@@ -59,11 +57,6 @@ STRUCT_MARKERS = (b"\xff", b"\x01")
 
 TAGGED_MARKERS = (b"\x00", b"\x01")
 """The same inside a tag: uvarints."""
-
-_INT8 = Struct(">b")
-_INT16 = Struct(">h")
-_UINT16 = Struct(">H")
-_INT32 = Struct(">i")
 
 
 class DecodeBudget:
@@ -173,112 +166,6 @@ def modified_utf8(raw: bytes) -> str:
     except UnicodeDecodeError:
         return utf8(raw)
     return utf16(units.encode("utf-16-be", "surrogatepass"))
-
-
-# Encoding: the same in the other direction, one function a type.
-
-
-def put_uvarint(value: int) -> bytes:
-    """A uvarint in as few bytes as it takes."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def put_string(text: str | None) -> bytes:
-    """A string with an int16 length."""
-    if text is None:
-        return b"\xff\xff"
-    raw = text.encode()
-    return _INT16.pack(len(raw)) + raw
-
-
-def put_compact_string(text: str | None) -> bytes:
-    """A string with a compact length."""
-    return put_compact_bytes(None if text is None else text.encode())
-
-
-def put_bytes(value: bytes | RecordData | None) -> bytes:
-    """Bytes, or record data, with an int32 length."""
-    if value is None:
-        return b"\xff\xff\xff\xff"
-    raw = value.payload if isinstance(value, RecordData) else value
-    return _INT32.pack(len(raw)) + raw
-
-
-def put_compact_bytes(value: bytes | RecordData | None) -> bytes:
-    """Bytes, or record data, with a compact length."""
-    if value is None:
-        return b"\x00"
-    raw = value.payload if isinstance(value, RecordData) else value
-    return put_uvarint(len(raw) + 1) + raw
-
-
-def put_jutf(text: str) -> bytes:
-    """Java's modified UTF-8 with a uint16 length."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    raw = b"".join(
-        chr(int.from_bytes(units[at : at + 2])).encode("utf-8", "surrogatepass")
-        for at in range(0, len(units), 2)
-    ).replace(b"\0", b"\xc0\x80")
-    return _UINT16.pack(len(raw)) + raw
-
-
-def put_utf16(text: str | None) -> bytes:
-    """UTF-16BE behind an int32 count of its units."""
-    if text is None:
-        return b"\xff\xff\xff\xff"
-    raw = text.encode("utf-16-be")
-    return _INT32.pack(len(raw) // 2) + raw
-
-
-def put_count(values: Sequence[Any] | None) -> bytes:
-    """An array's int32 count."""
-    return _INT32.pack(-1 if values is None else len(values))
-
-
-def put_compact_count(values: Sequence[Any] | None) -> bytes:
-    """An array's compact count."""
-    return put_uvarint(0 if values is None else len(values) + 1)
-
-
-def put_numbers(code: str, values: Sequence[Any] | None) -> bytes:
-    """The elements of an array of numbers."""
-    return pack(f">{len(values)}{code}", *values) if values else b""
-
-
-def put_tags(tags: Mapping[int, bytes] | None) -> bytes:
-    """A tag buffer, tags ascending as KIP-482 demands."""
-    if not tags:
-        return b"\x00"
-    parts = [put_uvarint(len(tags))]
-    for tag in sorted(tags):
-        parts += put_uvarint(tag), put_uvarint(len(tags[tag])), tags[tag]
-    return b"".join(parts)
-
-
-def put(kind: str, flexible: bool, value: Any) -> bytes:
-    """One value of any type that is not a struct."""
-    if kind in FIXED:
-        return pack(f">{FIXED[kind]}", uuid_bytes(value) if kind == "uuid" else value)
-    return PUT[kind][flexible](value)
-
-
-PUT: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], bytes]]] = {
-    "string": (put_string, put_compact_string),
-    "string16": (put_string, put_string),
-    "bytes": (put_bytes, put_compact_bytes),
-    "records": (put_bytes, put_compact_bytes),
-    "jutf": (put_jutf, put_jutf),
-    "utf16": (put_utf16, put_utf16),
-}
-"""Type -> how it is written in old and in flexible versions."""
-
-UNWRITABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, error)
-"""What the functions above raise for a value that does not fit its type."""
 
 
 # ------------------------------------------------------------------------------------------------------------

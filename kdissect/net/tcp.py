@@ -33,8 +33,6 @@ FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
 FLAGS = 0xFF
 
-IPV4_WITHOUT_OPTIONS = 0x45
-
 # The usual packet, TCP over IPv4 over Ethernet. Its fields are taken out by the word: fewer cost less.
 #
 #     kind      ethertype, IP version and header length, type of service

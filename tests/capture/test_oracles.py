@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdissect.capture.write import PcapngWriter, PcapWriter
+from kdissect.capture.write import PcapngWriter
 from kdissect.model import Interface, Packet
 from tests.capture.reading import read
 from tests.captures import EXAMPLE, VARIANTS, enhanced, interface, section
@@ -54,11 +53,9 @@ def test_scapy_and_we_read_the_same_clocks(tmp_path: Path) -> None:
 
 def test_scapy_reads_what_we_write(tmp_path: Path) -> None:
     packets = [Packet(0, ns + 7, Interface("a", 0, 1), data, len(data)) for ns, data in EXAMPLE]
-    ng, plain = io.BytesIO(), io.BytesIO()
-    for writer in (PcapngWriter(ng), PcapWriter(plain, 1)):
+    path = tmp_path / "a.pcapng"
+    with path.open("wb") as file:
+        writer = PcapngWriter(file)
         for packet in packets:
             writer.write(packet)
-    for file in (ng, plain):
-        path = tmp_path / "a.pcap"
-        path.write_bytes(file.getvalue())
-        assert scapy_packets(path) == [(ns + 7, data) for ns, data in EXAMPLE]
+    assert scapy_packets(path) == [(ns + 7, data) for ns, data in EXAMPLE]

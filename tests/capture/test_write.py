@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.capture.source import Form
-from kdissect.capture.write import PcapngWriter, PcapWriter
-from kdissect.errors import CaptureError
+from kdissect.capture.write import PcapngWriter
 from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
 from tests.capture.reading import read
@@ -45,26 +43,6 @@ def test_pcapng_keeps_packets_and_their_interfaces(packets: list[Packet]) -> Non
     assert told == [(p.interface.link_type, p.interface.snaplen, p.interface.name) for p in packets]
     indexes = list(dict.fromkeys(p.interface for p in packets))
     assert [p.interface.index for p in seen.packets] == [indexes.index(p.interface) for p in packets]
-
-
-@given(st.lists(st.tuples(st.integers(0, (1 << 32) * 10**9 - 1), st.binary(max_size=100)), max_size=20))
-def test_pcap_keeps_packets(timed: list[tuple[int, bytes]]) -> None:
-    file = io.BytesIO()
-    writer = PcapWriter(file, 113, 99)
-    for time_ns, data in timed:
-        writer.write(Packet(0, time_ns, Interface("a.pcap", 0, 113), data, 1000))
-    seen = read(file.getvalue())
-    assert (seen.timed, seen.warnings, seen.fault) == (timed, [], None)
-    assert {(p.length, p.interface) for p in seen.packets} <= {(1000, Interface("stream", 0, 113, 99))}
-
-
-def test_pcap_refuses_what_it_cannot_tell() -> None:
-    writer = PcapWriter(io.BytesIO(), 1)
-    with pytest.raises(CaptureError, match="one link type, here 1, not 113; use pcapng"):
-        writer.write(Packet(1, 0, Interface("a", 0, 113), b"", 0))
-    for time_ns in (-1, (1 << 32) * 10**9):
-        with pytest.raises(CaptureError, match="1970 or after 2106"):
-            writer.write(Packet(1, time_ns, Interface("a", 0, 1), b"", 0))
 
 
 def test_times_before_1970_are_written_as_1970() -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
+from docs.generate import schema
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.stats.quality import VERDICTS, Check
-from kdissect.tables.json_schema import schema
 from tests.captures import counters, gzipped, interface, pcap, section
 from tests.cli.running import capture_bytes, run, spawn, talk, write
 from tests.segments import Talk

@@ -12,9 +12,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.kafka import schema
-from kdissect.kafka.codes import ZERO, uuid_text
+from kdissect.kafka.codes import uuid_text
 from kdissect.kafka.layout import is_nullable, layout, split
 from kdissect.kafka.records import RecordData
+from tests.kafka.encoder import ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

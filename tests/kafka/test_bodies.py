@@ -74,8 +74,7 @@ def test_api_versions_is_answered_in_version_0_by_a_broker_that_knows_no_better(
 
 def test_a_draft_is_tried_when_the_final_layout_does_not_fit() -> None:
     from kdissect.kafka import schema
-    from kdissect.kafka.compiler import encoder
-    from kdissect.kafka.fill import fill
+    from tests.kafka.encoder import encoder, fill
 
     message = schema.request(CONSUMER_GROUP_HEARTBEAT)
     assert message is not None

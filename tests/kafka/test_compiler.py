@@ -10,11 +10,12 @@ import pytest
 from kdissect.errors import Malformed, Truncated, Unsupported
 from kdissect.kafka import schema
 from kdissect.kafka.codes import uuid_text
-from kdissect.kafka.compiler import collector, decoder, encoder, source
-from kdissect.kafka.primitives import DecodeBudget, put_compact_bytes
+from kdissect.kafka.compiler import collector, decoder, source
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from tests.kafka.decoding import decode, message_of
+from tests.kafka.encoder import encoder, put_compact_bytes
 from tests.kafka.random_bodies import TIMES, Case, all_messages, cases, random_body
 
 MESSAGES = all_messages()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from kdissect.errors import EncodeError
-from kdissect.kafka.compiler import encoder
 from kdissect.kafka.records import RecordData
 from tests.kafka.decoding import decode, message_of
+from tests.kafka.encoder import EncodeError, encoder
 
 MESSAGE = message_of("""\
 # Encoded.

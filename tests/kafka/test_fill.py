@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.errors import EncodeError, Unsupported
+from kdissect.errors import Unsupported
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import encoder
-from kdissect.kafka.fill import fill
 from kdissect.kafka.walker import walk
+from tests.kafka.encoder import EncodeError, encoder, fill
 from tests.kafka.random_bodies import all_messages, cases
 
 

@@ -3,18 +3,8 @@ from __future__ import annotations
 import pytest
 
 from kdissect.errors import Malformed
-from kdissect.kafka.primitives import (
-    modified_utf8,
-    null,
-    put,
-    put_jutf,
-    put_tags,
-    put_utf16,
-    put_uvarint,
-    size_of,
-    tag_head,
-    uvarint,
-)
+from kdissect.kafka.primitives import modified_utf8, null, size_of, tag_head, uvarint
+from tests.kafka.encoder import put, put_jutf, put_tags, put_utf16, put_uvarint
 
 
 @pytest.mark.parametrize("value", [128, 129, 16383, 16384, 2**21, 2**28 - 1, 2**28, 2**32 - 1, 2**35 - 1])

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.kafka.codes import ZERO, uuid_bytes, uuid_text
+from kdissect.kafka.codes import uuid_text
+from tests.kafka.encoder import ZERO, uuid_bytes
 
 
 def test_text_form_is_kafkas() -> None:

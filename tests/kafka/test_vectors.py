@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import decoder, encoder
+from kdissect.kafka.compiler import decoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
+from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import all_messages, cases
 from tests.vectors.messages import body_of, vectors
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import Malformed, Oversized, Truncated
-from kdissect.kafka.compiler import encoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from tests.kafka.decoding import message_of
+from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import all_messages, cases, random_body
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.tables.column_page import markdown
+from docs.generate import columns_page
 from kdissect.tables.columns import EXCHANGE, RECORD
 from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
 from kdissect.tables.rows import TABLES
@@ -16,7 +16,7 @@ COLUMNS = [
 
 
 def test_markdown_has_a_row_for_each_column() -> None:
-    text = markdown()
+    text = columns_page()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     names = [row.split("`")[1] for row in rows]
     assert names == [column.name for column in COLUMNS]
@@ -25,7 +25,7 @@ def test_markdown_has_a_row_for_each_column() -> None:
 
 
 def test_markdown_has_a_section_for_each_table() -> None:
-    text = markdown()
+    text = columns_page()
     assert [table.name for table in OTHERS if f"## Table {table.name}\n" not in text] == []
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from docs.generate import schema
 from kdissect import Summary, dissect, open_capture, summarize
 from kdissect.stats.summarizer import PARTS
-from kdissect.tables.json_schema import schema
 from kdissect.tables.values import json_document
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from docs.generate import columns_page
 from kdissect.tables.arrow import schema
-from kdissect.tables.column_page import markdown
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import create_table, ddl, in_folders, struct_type
 
@@ -73,7 +73,7 @@ def test_the_notations_agree(table: Table) -> None:
 
 @EVERY
 def test_the_page_agrees(table: Table) -> None:
-    page = markdown()
+    page = columns_page()
     for column in table.columns:
         told = {from_page(kind) for kind in re.findall(rf"\| `{column.name}` \| (\S+) \|", page)}
         assert ddl([column]).partition(" ")[2] in told

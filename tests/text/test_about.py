@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kdissect.kafka import apis, schema
-from kdissect.kafka.compiler import encoder
 from kdissect.kafka.records import RecordData
 from kdissect.kafka.walker import walk
 from kdissect.model import Body, Withheld
 from kdissect.text.about import _WORDS, about
+from tests.kafka.encoder import encoder
 from tests.kafka.random_bodies import Case, random_body
 from tests.made_exchanges import connection, exchange, frame
 

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import encoder
-from kdissect.kafka.fill import fill
 from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Body, Withheld
 from kdissect.text.outline import MOST_ELEMENTS, View
 from kdissect.text.tree import offsets
+from tests.kafka.encoder import encoder, fill
 from tests.kafka.random_bodies import Case, random_body
 
 BATCH = bytes(8) + (49 + 40).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44) + b"\xee" * 40

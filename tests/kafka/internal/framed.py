@@ -6,8 +6,7 @@ from struct import pack
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka import schema
-from kdissect.kafka.compiler import encoder
-from kdissect.kafka.primitives import put_uvarint
+from tests.kafka.encoder import encoder, put_uvarint
 from tests.kafka.random_bodies import Case, cases, random_body
 
 if TYPE_CHECKING:

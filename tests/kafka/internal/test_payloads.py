@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kdissect.kafka import schema
-from kdissect.kafka.fill import fill
 from kdissect.kafka.internal.payloads import (
     Context,
     GroupProtocol,
@@ -19,6 +18,7 @@ from kdissect.kafka.internal.payloads import (
 from kdissect.model import Anomaly, Body, Embedded, Exchange
 from kdissect.tables.values import json_bytes
 from kdissect.text.outline import View, outline
+from tests.kafka.encoder import fill
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, shown
 from tests.kafka.random_bodies import Case, cases, random_body, rpc_messages
 from tests.made_exchanges import connection, exchange

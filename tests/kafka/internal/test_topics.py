@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kdissect.kafka import schema, secrets
-from kdissect.kafka.fill import fill
 from kdissect.kafka.internal.topics import (
     CLUSTER_METADATA,
     CLUSTER_METADATA_ID,
@@ -16,6 +15,7 @@ from kdissect.kafka.internal.topics import (
 )
 from kdissect.model import Embedded, Withheld
 from kdissect.tables.values import json_bytes
+from tests.kafka.encoder import fill
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, prefix, shown
 from tests.kafka.random_bodies import Case
 from tests.test_mutations import mutated

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.kafka.compiler import decoder, encoder
+from kdissect.kafka.compiler import decoder
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
+from tests.kafka.encoder import encoder
 
 if TYPE_CHECKING:
     from kdissect.kafka.schema import Message
