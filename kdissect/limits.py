@@ -89,15 +89,6 @@ class Limits:
     stream_bytes_in_all: int = _bound(
         64 * MIB, "net, streams", "The same in all connections together; the longest waiting goes first."
     )
-    gathered_bytes: int = _bound(
-        64 * KIB,
-        "net, streams",
-        "Bytes in the middle of a large frame that are passed on at once rather than packet by packet: more "
-        "would save little, and leave the processor's caches meanwhile.",
-    )
-    gathering_streams: int = _bound(
-        64, "net, streams", "Streams that gather at a time: with `gathered_bytes`, 4 MiB together."
-    )
     patience_ns: int = _bound(
         250 * MILLISECOND_NS,
         "net, deadlines",

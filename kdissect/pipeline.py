@@ -138,7 +138,9 @@ class Dissection:
         connections = self._connections
         waiting: int | None = None
         for events in self._events():
-            items = [item for event in events for item in self._dissect(*event)]
+            items: list[Item] = []
+            for event in events:
+                items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
                 yield items, self._since(waiting)

@@ -416,9 +416,9 @@ class Dialogue:
             framing = self._framings[side]
             found = framing.feed(item)
             if found:
-                self._connection.wanted[side] = 0
+                self._connection.expect(side, 0)
                 return self._take(side, found)
-            self._connection.wanted[side] = min(framing.wanted, self._limits.gathered_bytes)
+            self._connection.expect(side, framing.bytes_expected)
             return []
         if isinstance(item, Gap):
             self._count(item)
@@ -566,7 +566,7 @@ class Dialogue:
 
     def _take_gap(self, side: int, gap: Gap) -> list[Exchange]:
         self._counts.update(self._count(gap))
-        self._connection.wanted[side] = 0
+        self._connection.expect(side, 0)
         if self._losses is None:
             assert self._pairing is not None
             self._losses = Losses(self._pairing, self._counts)

@@ -69,7 +69,7 @@ class Framing:
         return self._search is None
 
     @property
-    def wanted(self) -> int:
+    def bytes_expected(self) -> int:
         """Bytes to come before a frame can be complete."""
         return self._need
 

@@ -27,59 +27,59 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from itertools import islice
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Data, Packet, Segment
+from kdissect.model import Closed, Data, Packet, Segment, Stretch
 from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
+from kdissect.net.ip import TCP
 from kdissect.net.link import COOKED, ETHERNET
 from kdissect.net.stream import SEQUENCE_MASK, Stream, advance, distance
-from kdissect.net.tcp import (
-    ACK,
-    CARRIES_MASK,
-    CONTROL,
-    FIN,
-    KIND_MASK,
-    RST,
-    SYN,
-    USUAL,
-    USUAL_CARRIES,
-    USUAL_CONTROL,
-    USUAL_INTERNET,
-    USUAL_KIND,
-    USUAL_SIZE,
-    USUAL_TRANSPORT,
-    connection_key,
-    reversed_ends,
-)
+from kdissect.net.tcp import ACK, CONTROL, FIN, FLAGS, RST, SYN, connection_key, reversed_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.model import Stretch
     from kdissect.net.tcp import Share
 
 
 __all__ = ["Connection", "Connections", "Event"]
 
-_TURNED_AWAY = 256
-"""Streams that found no room to gather, until those that gather must let go."""
+_GATHERING_STREAMS = 64
+"""Streams that gather at a time, 64 KiB each."""
 
-_MOST_THEIRS = 65_536
-"""Ends that are known not to be ours: those of so many directions pass without a look at them."""
+_TURNED_AWAY = 256
+"""Streams that found no room to gather, until those that gather must pass on what they have."""
+
+_MOST_FOREIGN = 65_536
+"""Ends that are known not to be ours: those of so many directions are skipped without a second look."""
 
 _STALE = 64
 
 _GATHERED_SEGMENTS = 64
 """Segments that are passed on at once, at most: so that tiny ones are bounded too."""
 
+# The usual packet, TCP over IPv4 over Ethernet. Its fields are taken out by the word: fewer cost less.
+#
+#     kind      ethertype, IP version and header length, type of service
+#     total     bytes from the IP header on
+#     carries   flags and fragment offset, time to live, protocol
+#     ends      addresses and ports, which are neighbours
+#     sequence, acknowledgment
+#     control   length of the TCP header in words, flags
+USUAL = Struct(">12xIHxxIxx12sIIH")
+_USUAL_BYTES = 54  # up to the end of a TCP header without options
+_INTERNET, _TRANSPORT = 14, 34  # where the IP header begins, and the TCP header
+_KIND_MASK, _USUAL_KIND = 0xFFFFFF00, 0x08004500  # IPv4 without options, of any type of service
+_CARRIES_MASK, _USUAL_CARRIES = 0x3FFF00FF, TCP  # no more fragments, no fragment offset; the protocol
+_USUAL_CONTROL = 0x5000  # at least: no TCP header is shorter than five words
 _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
 
 _unpack = USUAL.unpack_from
-_new = tuple.__new__
-_NOTHING: list[Event] = []  # the same for all: nobody changes what ``feed`` returns
+_new = tuple.__new__  # half the price of calling a named tuple's class
 
 
 class _Way(NamedTuple):
@@ -89,6 +89,43 @@ class _Way(NamedTuple):
     side: int
     stream: Stream
     other: Stream
+
+
+class _Times:
+    """Connections, each with a time, and the earliest first.
+
+    Attributes:
+        times: theirs.
+    """
+
+    def __init__(self) -> None:
+        self.times: dict[Duplex, int] = {}
+        self._heap: list[tuple[int, int, Duplex]] = []  # with those of before, until they are too many
+
+    def set(self, duplex: Duplex, time_ns: int) -> None:
+        """Give one a time; ``NEVER_NS``: none."""
+        if time_ns == NEVER_NS:
+            self.times.pop(duplex, None)
+        elif self.times.get(duplex) != time_ns:
+            self.times[duplex] = time_ns
+            heappush(self._heap, (time_ns, duplex.ordinal, duplex))
+            if len(self._heap) > _STALE + 4 * len(self.times):
+                self._heap = [(time_ns, duplex.ordinal, duplex) for duplex, time_ns in self.times.items()]
+                heapify(self._heap)
+
+    def earliest_ns(self) -> int | None:
+        """The earliest time, None where there is none."""
+        heap = self._heap
+        while heap and self.times.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def until(self, time_ns: int) -> Iterator[Duplex]:
+        """Take out those whose time has come, one by one: meanwhile others may be given one."""
+        while (earliest_ns := self.earliest_ns()) is not None and earliest_ns <= time_ns:
+            duplex = self._heap[0][2]
+            del self.times[duplex]
+            yield duplex
 
 
 _NOBODY = Stream()
@@ -120,18 +157,16 @@ class Connections:
         self.place = 0
         self._limits = limits
         self._share = share
-        self._theirs: set[bytes] = set()  # ends of connections that are not ours
+        self._foreign: set[bytes] = set()  # ends of connections that are not ours
         self._ways: dict[bytes, _Way] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
         self._held: dict[Duplex, int] = {}  # those that hold something, longest first
         self._held_in_all = 0
         self._ended = Ended(limits)
-        self._waits: list[tuple[int, int, Duplex]] = []  # a heap of since when they wait; some do no more
-        self._waits_since: dict[Duplex, int] = {}
-        self._deadlines: list[tuple[int, int, Duplex]] = []  # a heap; some have been changed
-        self._idle: list[tuple[int, int, Duplex]] = []  # a heap of when each is idle, at the earliest
+        self._waits = _Times()  # since when
+        self._deadlines = _Times()
+        self._idle = _Times()  # at the earliest
         self._ticked_ns = -NEVER_NS
-        self._places = count()
         self._gathering: dict[Stream, _Way] = {}
         self._turned_away = 0
 
@@ -146,9 +181,7 @@ class Connections:
         waits.
         """
         waits = self._waits
-        while waits and self._waits_since.get(waits[0][2]) != waits[0][0]:
-            heappop(waits)
-        return waits[0][0] if waits else None
+        return waits.earliest_ns() if waits.times else None
 
     def ordinal(self, ends: bytes) -> int:
         """Which connection (``Connection.ordinal``) segments with these ends belong to now; 0: none."""
@@ -160,134 +193,104 @@ class Connections:
     ) -> Iterator[list[Event]]:
         """Take the packets of a stretch one by one; get what those bring that bring something.
 
-        The usual packet goes the shortest way: what ``segment_of`` and ``feed`` do with it, in one go, and
-        nothing is made of it but what is passed on. All others go the long way.
+        This is where the usual packet is parsed, TCP over IPv4 without options, fragments and cut ends, and
+        where the usual segment is passed on, the next of its direction on a connection where nothing waits:
+        nothing is made of it but what is passed on. ``segment_of`` parses all others.
         """
         number, interface, data, places = stretch
-        shift = _SHIFTS.get(interface.link_type, 0)
-        least = USUAL_SIZE + shift if interface.link_type in _SHIFTS else NEVER_NS
-        internet, transport = shift + USUAL_INTERNET, shift + USUAL_TRANSPORT
-        ways, theirs, idle_ns = self._ways, self._theirs, self._limits.connection_idle_ns
+        shift = _SHIFTS.get(interface.link_type, len(data))  # no packet is longer than all of them
+        least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
+        ways, foreign, idle_ns = self._ways, self._foreign, self._limits.connection_idle_ns
         latest: Duplex | None = None
         known = b""  # as a rule many packets of one direction come one behind another
         duplex, side, stream, other = _NO_WAY
         packets = enumerate(places, number)
         for packet, (time_ns, begin, stop, on_wire) in packets:
+            is_usual = False
             if stop - begin >= least:
                 kind, total, carries, ends, sequence, acknowledgment, control = _unpack(data, begin + shift)
                 start, end = begin + transport + (control >> 10 & 0x3C), begin + internet + total
-                if (
+                is_usual = (
                     start <= end <= stop
-                    and kind & KIND_MASK == USUAL_KIND
-                    and carries & CARRIES_MASK == USUAL_CARRIES
-                    and control >= USUAL_CONTROL
-                ):
-                    if ends != known:
-                        known = ends
-                        duplex, side, stream, other = ways.get(ends, _NO_WAY)
-                    if (
-                        sequence == stream.next
-                        and duplex.plain
-                        and 0 <= time_ns - duplex.now_ns <= idle_ns
-                        and control & CONTROL == ACK
-                        and (acknowledgment == other.next or distance(acknowledgment, other.next) > 0)
-                    ):
-                        duplex.now_ns = time_ns
-                        if duplex is not latest:
-                            latest = duplex
-                            self._order.move_to_end(duplex)
-                        if start == end:
-                            continue
-                        payload, size = data[start:end], end - start
-                        stream.next = (sequence + size) & SEQUENCE_MASK
-                        connection = duplex.connection
-                        assert connection is not None
-                        wanted = connection.wanted[side]
-                        if wanted > 2 * size:
-                            first = packet + 1 - number
-                            last = first + min((wanted - 1) // size, _GATHERED_SEGMENTS) - 1
-                            like = kind, total, carries, ends, stream.next, acknowledgment, control
-                            spot = shift, start - begin, end - begin
-                            more = payloads(data, places[first:last], spot, like, time_ns, time_ns + idle_ns)
-                            if more:
-                                packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
-                                duplex.now_ns = time_ns
-                                payload += b"".join(more)
-                                stream.next = (sequence + len(payload)) & SEQUENCE_MASK
-                        # Half the price of calling the class: a named tuple's own __new__ is in Python.
-                        item = _new(Data, (packet, time_ns, interface, payload))
-                        self.place = packet + 1 - number
-                        if not wanted:
-                            yield [(connection, side, item)]
-                        elif events := self._gather(ways[ends], connection, item, size):
-                            yield events
-                        continue
-                    if ends in theirs:
-                        continue
-            segment = segment_of(Packet(packet, time_ns, interface, data[begin:stop], on_wire))
-            if segment is not None:
-                self.place = packet + 1 - number
-                yield self.feed(segment)
-                latest = None
-                known = b""
-
-    def feed(self, segment: Segment) -> list[Event]:
-        """Take a segment."""
-        packet, time_ns, interface, ends, sequence, acknowledgment, flags, payload, length = segment
-        way = self._ways.get(ends)
-        if way is None and self._share is not None and not self._share.owns(ends):
-            if len(self._theirs) >= _MOST_THEIRS:
-                self._theirs.clear()
-            self._theirs.add(ends)
-            return _NOTHING
-        if way is not None:
-            # The usual segment: the next of its direction, on a connection where nothing waits.
-            duplex, side, stream, other = way
+                    and kind & _KIND_MASK == _USUAL_KIND
+                    and carries & _CARRIES_MASK == _USUAL_CARRIES
+                    and control >= _USUAL_CONTROL
+                )
+            if is_usual:
+                size = end - start
+            else:
+                segment = segment_of(_new(Packet, (packet, time_ns, interface, data[begin:stop], on_wire)))
+                if segment is None:
+                    continue
+                _, _, _, ends, sequence, acknowledgment, control, payload, size = segment
+            if ends != known:
+                known = ends
+                duplex, side, stream, other = ways.get(ends, _NO_WAY)
             if (
                 sequence == stream.next
                 and duplex.plain
-                and 0 <= time_ns - duplex.now_ns <= self._limits.connection_idle_ns
-                and flags & CONTROL == ACK
-                and length == len(payload)
+                and 0 <= time_ns - duplex.now_ns <= idle_ns
+                and control & CONTROL == ACK
                 and (acknowledgment == other.next or distance(acknowledgment, other.next) > 0)
+                and (is_usual or size == len(payload))
             ):
                 duplex.now_ns = time_ns
-                self._order.move_to_end(duplex)
-                if not length:
-                    return _NOTHING
-                stream.next = (sequence + length) & SEQUENCE_MASK
+                if duplex is not latest:
+                    latest = duplex
+                    self._order.move_to_end(duplex)
+                if not size:
+                    continue
+                stream.next = (sequence + size) & SEQUENCE_MASK
+                if is_usual:
+                    payload = data[start:end]
+                    if stream.expected > 2 * size:
+                        first = packet + 1 - number
+                        last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
+                        like = kind, total, carries, ends, stream.next, acknowledgment, control
+                        spot = shift, start - begin, end - begin
+                        more = payloads(data, places[first:last], spot, like, time_ns, time_ns + idle_ns)
+                        if more:
+                            packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
+                            duplex.now_ns = time_ns
+                            payload += b"".join(more)
+                            stream.next = (sequence + len(payload)) & SEQUENCE_MASK
                 connection = duplex.connection
                 assert connection is not None
-                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
                 item = _new(Data, (packet, time_ns, interface, payload))
-                return (
-                    self._gather(way, connection, item, length)
-                    if connection.wanted[side]
-                    else [(connection, side, item)]
-                )
-        out: list[Event] = []
-        self._feed(segment, way, out)
-        return out
+                self.place = packet + 1 - number
+                if not stream.expected:
+                    yield [(connection, side, item)]
+                elif events := self._gather(ways[ends], connection, item, size):
+                    yield events
+                continue
+            if ends in foreign or not self._is_ours(ends):
+                continue
+            if is_usual:
+                sent = ends, sequence, acknowledgment, control & FLAGS, data[start:end], size
+                segment = _new(Segment, (packet, time_ns, interface, *sent))
+            assert segment is not None
+            self.place = packet + 1 - number
+            yield self._feed(segment)
+            latest = None
+            known = b""
+
+    def feed(self, segment: Segment) -> list[Event]:
+        """Take a segment."""
+        packet = Stretch(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
+        return next(self.along(packet, lambda _: segment), [])
 
     def tick(self, time_ns: int) -> list[Event]:
         """Every segment up to this time has been delivered: deadlines and idle connections need not wait for
         segments of their own.
         """
         out: list[Event] = []
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= time_ns:
-            due_ns, _, duplex = heappop(deadlines)
-            if duplex.due_ns == due_ns:
-                self._expire(duplex, out)
-        idle = self._idle
-        while idle and idle[0][0] < time_ns:
-            _, place, duplex = heappop(idle)
-            if duplex not in self._order:
-                continue
+        for duplex in self._deadlines.until(time_ns):
+            self._expire(duplex, out)
+        for duplex in self._idle.until(time_ns - 1):
             if self._is_idle(duplex, time_ns):
                 self._close_idle(duplex, out)
             else:
-                heappush(idle, (duplex.now_ns + self._limits.connection_idle_ns, place, duplex))
+                self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
         self._ended.tick(time_ns)
         self._ticked_ns = max(self._ticked_ns, time_ns)
         return out
@@ -302,41 +305,46 @@ class Connections:
                 self._close(duplex, "end", time_ns, out)
         return out
 
+    def _is_ours(self, ends: bytes) -> bool:
+        if self._share is None or ends in self._ways or self._share.owns(ends):
+            return True
+        if len(self._foreign) >= _MOST_FOREIGN:
+            self._foreign.clear()
+        self._foreign.add(ends)
+        return False
+
     def _gather(self, way: _Way, connection: Connection, item: Data, size: int) -> list[Event]:
-        """The next bytes in the middle of what is wanted as a whole, from packets that carry ``size`` each:
+        """The next bytes in the middle of what is expected as a whole, from packets that carry ``size`` each:
         keep them until enough has come.
         """
         _, side, stream, _ = way
-        wanted = connection.wanted
         if not stream.gathered:
-            too_large = wanted[side] < 2 * size  # joining them would cost more than it saves
-            if too_large or len(self._gathering) >= self._limits.gathering_streams:
-                wanted[side] = 0
+            too_large = stream.expected < 2 * size  # joining them would cost more than it saves
+            if too_large or len(self._gathering) >= _GATHERING_STREAMS:
+                stream.expected = 0
                 out: list[Event] = [(connection, side, item)]
                 self._turned_away += not too_large
                 if self._turned_away >= _TURNED_AWAY:
                     self._turned_away = 0
-                    for each in list(
-                        self._gathering.values()
-                    ):  # some may wait for nothing: it is others' turn
+                    for each in list(self._gathering.values()):  # some may wait for nothing: others' turn
                         self._pass_on(each, out)
                 return out
             self._gathering[stream] = way
         stream.gathered.append(item)
-        wanted[side] -= len(item.payload)
-        if wanted[side] > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
-            return _NOTHING
+        stream.expected -= len(item.payload)
+        if stream.expected > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
+            return []
         out = []
         self._pass_on(way, out)
         return out
 
     def _pass_on(self, way: _Way, out: list[Event]) -> None:
-        """Let go of what one direction has gathered, as if the last packet had carried all of it."""
+        """Pass on what one direction has gathered, as if the last packet had carried all of it."""
         duplex, side, stream, _ = way
         assert duplex.connection is not None
         payload = b"".join([item.payload for item in stream.gathered])
         out.append((duplex.connection, side, stream.gathered[-1]._replace(payload=payload)))
-        duplex.connection.wanted[side] = 0
+        stream.expected = 0
         stream.gathered = []
         del self._gathering[stream]
 
@@ -346,7 +354,9 @@ class Connections:
             if stream.gathered:
                 self._pass_on(self._gathering[stream], out)
 
-    def _feed(self, segment: Segment, way: _Way | None, out: list[Event]) -> None:
+    def _feed(self, segment: Segment) -> list[Event]:
+        out: list[Event] = []
+        way = self._ways.get(segment.ends)
         if segment.time_ns < self._ticked_ns:
             self.counts["late_segments"] += 1
         if way is not None:
@@ -355,25 +365,26 @@ class Connections:
         begins = segment.flags & (SYN | RST) == SYN
         if self._came_again(segment, way):
             self.counts["segments_after_close"] += 1
-            return
+            return out
         if begins and way is not None and way.duplex.is_new(way.side, segment):
             self._close(way.duplex, "reused", segment.time_ns, out)
             way = None
         if way is None:
             if not begins and (segment.flags & RST or not segment.length):
                 self.counts["segments_without_connection"] += 1
-                return
+                return out
             way = self._open(segment, out)
         duplex = way.duplex
         self._order.move_to_end(duplex)
         if duplex.over:
             self.counts["segments_after_close"] += 1
-            return
+            return out
         self._pass_on_both(duplex, out)
         duplex.feed(way.side, segment, out)
         self._settle(duplex, out)
         duplex.cause = None if duplex.plain or duplex.over else segment._replace(payload=b"")
         self._keep_bound(out)
+        return out
 
     def _advance(self, way: _Way, segment: Segment, out: list[Event]) -> None:
         """Bring a connection's own clock forward, past the deadlines that end before its next segment."""
@@ -409,10 +420,7 @@ class Connections:
         self._ways[reversed_ends(segment.ends)] = _Way(duplex, 1, two, one)
         way = self._ways[segment.ends] = _Way(duplex, 0, one, two)
         self._order[duplex] = None
-        heappush(self._idle, (duplex.now_ns + self._limits.connection_idle_ns, next(self._places), duplex))
-        if len(self._idle) > _STALE + 2 * len(self._order):
-            self._idle = [each for each in self._idle if each[2] in self._order]
-            heapify(self._idle)
+        self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
         return way
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
@@ -436,17 +444,16 @@ class Connections:
         self._ways.pop(reversed_ends(duplex.ends), None)
         del self._order[duplex]
         duplex.due_ns = NEVER_NS
+        self._deadlines.set(duplex, NEVER_NS)
+        self._idle.set(duplex, NEVER_NS)
         self._account(duplex)
 
     def _settle(self, duplex: Duplex, out: list[Event]) -> None:
         """See what became of a connection, and what it waits for now."""
         if duplex.over:
             self._tell_closed(duplex, "fin", duplex.now_ns, out)
-        if duplex.set_deadline():
-            heappush(self._deadlines, (duplex.due_ns, next(self._places), duplex))
-            if len(self._deadlines) > _STALE + 4 * len(self._order):
-                self._deadlines = [each for each in self._deadlines if each[2].due_ns == each[0]]
-                heapify(self._deadlines)
+        duplex.set_deadline()
+        self._deadlines.set(duplex, duplex.due_ns)
         self._account(duplex)
 
     def _tell_closed(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
@@ -475,15 +482,7 @@ class Connections:
             self._held[duplex] = held
         else:
             self._held.pop(duplex, None)
-        since_ns = duplex.waits_since_ns if is_known else NEVER_NS
-        if since_ns == NEVER_NS:
-            self._waits_since.pop(duplex, None)
-        elif self._waits_since.get(duplex) != since_ns:
-            self._waits_since[duplex] = since_ns
-            heappush(self._waits, (since_ns, next(self._places), duplex))
-            if len(self._waits) > _STALE + 4 * len(self._waits_since):
-                self._waits = [each for each in self._waits if self._waits_since.get(each[2]) == each[0]]
-                heapify(self._waits)
+        self._waits.set(duplex, duplex.waits_since_ns if is_known else NEVER_NS)
 
     def _keep_bound(self, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:

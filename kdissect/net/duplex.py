@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 
 NEVER_NS = 1 << 70
 
+_GATHERED_BYTES = 64 * 1024
+"""Bytes in the middle of a large frame that are passed on at once rather than packet by packet: more would
+save little, and leave the processor's caches meanwhile.
+"""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
@@ -51,8 +56,6 @@ class Connection:
         from_start: by side, whether a SYN or its acknowledgment tells where the stream begins.
         first_packet, first_time_ns, interface: of the earliest packet.
         ordinal: place among the connections of the run, from 1, in the order in which they were met.
-        wanted: by side, how many bytes whoever takes them has no use for one by one: it may set that at any
-            time, and gets up to so many bytes at once.
         streams: by side; they count what was odd about them.
     """
 
@@ -64,8 +67,13 @@ class Connection:
     first_time_ns: int
     interface: Interface
     ordinal: int = 0
-    wanted: list[int] = field(default_factory=lambda: [0, 0])
     streams: tuple[Stream, ...] = field(default=(), repr=False)
+
+    def expect(self, side: int, size: int) -> None:
+        """The next ``size`` bytes of a side are of no use one by one: many may come at once. 0: as they
+        come.
+        """
+        self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
 Event = tuple[Connection, int, "Data | Gap | Closed"]
@@ -203,23 +211,22 @@ class Duplex:
             self._flow(out)
             self._keep_bounds(side, out)
 
-    def set_deadline(self) -> bool:
-        """Set a deadline for all that is waited for now, unless one is set that is still needed; whether this
-        is a new one. To be called when something has changed.
+    def set_deadline(self) -> None:
+        """Set a deadline for all that is waited for now, unless one is set that is still needed. To be called
+        when something has changed.
         """
         one, two = self.streams
         if self.due_ns != NEVER_NS and (
             self._due_end or (self._due_begin and self._early is not None) or one.late or two.late
         ):
             self.plain = False
-            return False
+            return
         self._due_begin = self._early is not None
         self._due_end = self.over or self.reset_ns is not None
         waits = self._due_begin or self._due_end
         for stream in self.streams:
             stream.overdue = stream.acked if stream.missing else None
             waits = waits or stream.missing
-        before_ns = self.due_ns
         if waits:
             self.due_ns = self.now_ns + self._limits.patience_ns
         else:
@@ -227,7 +234,6 @@ class Duplex:
                 (self._too_old_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
             )
         self.plain = self.due_ns == NEVER_NS and one.calm and two.calm
-        return self.due_ns not in (NEVER_NS, before_ns)
 
     def _too_old_ns(self, stream: Stream) -> int:
         """When the hole before a stream's head is given up, whoever has acknowledged it."""

@@ -72,6 +72,7 @@ class Stream:
         exact: whether ``first`` comes from a SYN or its acknowledgment, rather than from what was captured
             first.
         seen: whether any segment of this direction was captured.
+        expected: bytes that are of no use one by one, see ``Connection.expect``.
         fin: sequence number of the FIN; None while none was seen.
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side.
@@ -89,7 +90,7 @@ class Stream:
     """
 
     __slots__ = (
-        "acked", "ended", "exact", "fin", "first", "gathered", "held", "next",
+        "acked", "ended", "exact", "expected", "fin", "first", "gathered", "held", "next",
         "out_of_order", "overdue", "pieces", "repeated_bytes", "runs", "seen", "stray", "syn",
     )  # fmt: skip
 
@@ -108,6 +109,7 @@ class Stream:
         self.stray: int | None = None
         self.syn = False
         self.gathered: list[Data] = []
+        self.expected = 0
         self.repeated_bytes = self.out_of_order = 0
 
     @property

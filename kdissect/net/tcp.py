@@ -3,10 +3,9 @@
      0      2      4          8               12     13      14
      | from |  to  | sequence | acknowledgment | size | flags | window, checksum, urgent | options | payload
 
-The usual packet, TCP over IPv4 over Ethernet without options, tags, fragments and cut ends, is read by one
-``unpack``; every other one by link.py and ip.py, and as often as it is in a tunnel, by tunnel.py in between.
-What carries no TCP is counted by what it is, never dropped in silence. Holds fragments of IP datagrams
-(ip.py).
+Any packet is parsed here, step by step: by link.py and ip.py, and as often as it is in a tunnel, by
+tunnel.py in between. The usual one of a capture does not come here: connection.py parses it at once. What
+carries no TCP is counted by what it is, never dropped in silence. Holds fragments of IP datagrams (ip.py).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from zlib import crc32
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Endpoint, Packet, Segment
 from kdissect.net.ip import TCP, Datagram, Fragment, Fragments, internet_layer, not_tcp
-from kdissect.net.link import ETHERNET, IPV4, IPV6, Place, network_layer, not_ip
+from kdissect.net.link import IPV4, IPV6, Place, network_layer, not_ip
 from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_tunnel
 
 if TYPE_CHECKING:
@@ -32,22 +31,6 @@ if TYPE_CHECKING:
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
 FLAGS = 0xFF
-
-# The usual packet, TCP over IPv4 over Ethernet. Its fields are taken out by the word: fewer cost less.
-#
-#     kind      ethertype, IP version and header length, type of service
-#     total     bytes from the IP header on
-#     carries   flags and fragment offset, time to live, protocol
-#     ends      addresses and ports, which are neighbours
-#     sequence, acknowledgment
-#     control   length of the TCP header in words, flags
-USUAL = Struct(">12xIHxxIxx12sIIH")
-USUAL_SIZE = 54  # up to the end of a TCP header without options
-USUAL_INTERNET = 14  # where the IP header begins,
-USUAL_TRANSPORT = 34  # ... and the TCP header
-KIND_MASK, USUAL_KIND = 0xFFFFFF00, 0x08004500  # IPv4 without options, of any type of service
-CARRIES_MASK, USUAL_CARRIES = 0x3FFF00FF, TCP  # no more fragments, no fragment offset; the protocol
-USUAL_CONTROL = 0x5000  # at least: no TCP header is shorter than five words
 
 _new = tuple.__new__
 
@@ -71,31 +54,7 @@ class Segments:
 
     def feed(self, packet: Packet) -> Segment | None:
         """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
-        number, time_ns, interface, data, _ = packet
-        if len(data) >= USUAL_SIZE and interface.link_type == ETHERNET:
-            kind, total, carries, ends, sequence, acknowledgment, control = USUAL.unpack_from(data)
-            start, end = USUAL_TRANSPORT + (control >> 10 & 0x3C), USUAL_INTERNET + total
-            if (
-                start <= end <= len(data)
-                and kind & KIND_MASK == USUAL_KIND
-                and carries & CARRIES_MASK == USUAL_CARRIES
-                and control >= USUAL_CONTROL
-            ):
-                payload = data[start:end]
-                values = (
-                    number,
-                    time_ns,
-                    interface,
-                    ends,
-                    sequence,
-                    acknowledgment,
-                    control & FLAGS,
-                    payload,
-                    end - start,
-                )
-                # Half the price of calling the class: a named tuple's own __new__ is a Python function.
-                return _new(Segment, values)
-        found = self._find(network_layer(interface.link_type, data), packet, 0)
+        found = self._find(network_layer(packet.interface.link_type, packet.data), packet, 0)
         if not isinstance(found, Segment):
             self._fragments.joined = []
         if isinstance(found, str):
@@ -159,17 +118,10 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
     header = (size >> 4) * 4
     if not _HEADER_SIZE <= header <= length:
         return "malformed TCP header"
-    return Segment(
-        packet.number,
-        packet.time_ns,
-        packet.interface,
-        addresses + ports,
-        sequence,
-        acknowledgment,
-        flags,
-        payload[header:],
-        length - header,
-    )
+    number, time_ns, interface, _, _ = packet
+    ends, data = addresses + ports, payload[header:]
+    values = number, time_ns, interface, ends, sequence, acknowledgment, flags, data, length - header
+    return _new(Segment, values)  # half the price of calling the class
 
 
 def reversed_ends(ends: bytes) -> bytes:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.net.connection import Connections, payloads
-from kdissect.net.tcp import USUAL, Segments
+from kdissect.net.connection import USUAL, Connections, payloads
+from kdissect.net.tcp import Segments
 from tests.connections import in_one_piece
 from tests.segments import ACK, COOKED, ETHERNET, MILLISECOND, PSH, START_NS, Talk
 
@@ -93,7 +93,7 @@ def told(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Even
     for stretch in [packets] if at_once else [[packet] for packet in packets]:
         for events in connections.along(in_one_piece(stretch), segments.feed):
             for connection, side, item in events:
-                connection.wanted[side] = count
+                connection.expect(side, count)
                 out.append((connection, side, item))
     return out + connections.close(packets[-1].time_ns), connections
 
