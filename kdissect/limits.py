@@ -1,6 +1,7 @@
-"""Every bound of the program in one place, each with its reason.
+"""Every limit that can change a result, each with its reason; sizes of blocks and caches are constants of
+their modules.
 
-kdissect promises that memory does not grow with the length of a capture. What is dropped past a bound is
+kdissect promises that memory does not grow with the length of a capture. What is dropped past a limit is
 counted, and reported as an anomaly of the exchange or connection that it cost. ``--limits`` prints this table
 and sets its numbers.
 """
@@ -41,12 +42,6 @@ class Limits:
         4096,
         "capture",
         "Interfaces of one pcapng section, and interfaces whose drop counters are kept.",
-    )
-    open_files: int = _bound(
-        128,
-        "capture",
-        "Files merged with more others than this are open only while a block of theirs is read: a process "
-        "may usually have 1024 files open, and others need some.",
     )
 
     live_bytes: int = _bound(

@@ -34,6 +34,9 @@ _MAGIC_BYTES = 4
 _APPEARANCE_BYTES = 64
 # What is read of a file at a time to find its first packet.
 _GLANCE_BYTES = 4096
+# Files merged with more others than this are open only while a block of theirs is read: a process may usually
+# have 1024 files open, and others need some.
+_OPEN_FILES = 128
 
 
 def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
@@ -76,7 +79,7 @@ class Capture:
                 if isinstance(error, UnexpectedError):
                     self._opened[-1].failed = True
                 continue
-            source.reopened = self._named > limits.open_files
+            source.reopened = self._named > _OPEN_FILES
             self._sources.append(source)
         if not self._sources:
             raise self._nothing_read()

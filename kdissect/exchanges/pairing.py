@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kdissect.errors import Malformed, Truncated
 from kdissect.kafka import apis
 from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response
+from kdissect.kafka.framing import SHED_BYTES
 from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_correlation_id, read_request_header
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
 
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 PRODUCE = 0
 _UNACKNOWLEDGED_KEPT = 16  # a broker that answers acks=0 all the same does so at once
-SHORT_BYTES = 512
-"""Of a request that must be let go: enough for its header, and for what it is about as a rule."""
-
 _STEADY = 2
 _EXCHANGE_COST = 1024  # bytes that a waiting request costs besides its frame, about
 
@@ -238,9 +236,9 @@ class Pairing:
         exchange = self._waiting[self._short]
         self._short += 1
         frame = exchange.request_frame
-        if frame is not None and len(frame.data) > SHORT_BYTES:
-            self._bytes -= len(frame.data) - SHORT_BYTES
-            exchange.request_frame = frame._replace(data=frame.data[:SHORT_BYTES])
+        if frame is not None and len(frame.data) > SHED_BYTES:
+            self._bytes -= len(frame.data) - SHED_BYTES
+            exchange.request_frame = frame._replace(data=frame.data[:SHED_BYTES])
             exchange.request = None  # as it was decoded
 
     def _place_of(self, correlation_id: int | None) -> int | None:

@@ -34,7 +34,7 @@ SIZE_BYTES = _SIZE.size
 _LARGE_PIECE_BYTES = 256  # smaller ones would cost more than they are: they are put together
 
 SHED_BYTES = 512
-"""Of a frame that must be let go: enough for its header."""
+"""What is kept of a frame that is dropped: enough for its header, and as a rule for what it is about."""
 
 
 class Framing:

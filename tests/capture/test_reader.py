@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from kdissect.capture.reader import is_capture, open_capture
 from kdissect.errors import CaptureError, UnexpectedError
-from kdissect.limits import Limits
 from tests.capture.reading import read
 from tests.captures import (
     COMPRESSIONS,
@@ -169,9 +168,12 @@ def test_one_file_of_a_long_ring_buffer_is_open_at_a_time(tmp_path: Path) -> Non
     assert capture.packets == 450
 
 
-def test_many_files_of_the_same_time_do_not_hold_file_descriptors(tmp_path: Path) -> None:
+def test_many_files_of_the_same_time_do_not_hold_file_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [write(tmp_path / f"{index}.pcap", pcap([(index, b"a"), (10**9, b"b")])) for index in range(40)]
-    with open_capture(*files, limits=Limits(open_files=30)) as capture:
+    monkeypatch.setattr("kdissect.capture.reader._OPEN_FILES", 30)
+    with open_capture(*files) as capture:
         most = max(open_in(tmp_path) for _ in capture)
     assert most <= 2
     assert capture.packets == 80

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kdissect.errors import DecodeError
-from kdissect.exchanges.pairing import SHORT_BYTES, Pairing
+from kdissect.exchanges.pairing import Pairing
+from kdissect.kafka.framing import SHED_BYTES
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import ConnectionInfo, Endpoint, Exchange
 from tests.frames import HEARTBEAT, PRODUCE, frame, request_payload, response_payload
@@ -122,7 +123,7 @@ def test_bodies_are_let_go_before_requests_are() -> None:
         assert stage.held < 200_000
     assert told == []
     kept = [len(one.first_frame.data) for one in stage.waiting]
-    assert kept[:45] == [SHORT_BYTES] * 45
+    assert kept[:45] == [SHED_BYTES] * 45
     assert kept[-3:] == [len(large)] * 3
     assert all(answer(stage, number) == [f"{number + 1}: {number} answered"] for number in range(50))
     assert stage.held == 0
