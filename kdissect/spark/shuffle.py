@@ -42,6 +42,7 @@ from kdissect.net.link import ETHERNET
 from kdissect.net.tcp import Segments, connection_key, reversed_ends
 from kdissect.spark.ranges import open_range
 from kdissect.stats.survey import Census, FileCount
+from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

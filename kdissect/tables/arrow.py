@@ -6,6 +6,7 @@ UTC, bodies as strings of JSON, every column nullable. Needs pyarrow.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from itertools import accumulate, repeat
@@ -35,6 +36,24 @@ if TYPE_CHECKING:
 
     from kdissect.exchanges.partition_records import OpenBatch
     from kdissect.tables.columns import Column, Type
+
+
+class _NoPandas:
+    """Finds no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> None:
+        """Fail for pandas, leave others to other finders."""
+        if name == "pandas":
+            raise ImportError(name, name=name)
+
+
+# Before its first array pyarrow imports pandas, to tell a list from a series: 50 MB and a third of a second
+# for what nothing here needs. Who wants a data frame later still gets one: pyarrow tries again.
+if "pandas" not in sys.modules:
+    sys.meta_path.insert(0, _NoPandas)
+    pa.array([])
+    sys.meta_path.remove(_NoPandas)
 
 _SCALARS = {
     STRING: pa.string(),

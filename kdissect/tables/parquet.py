@@ -4,7 +4,6 @@ caller lets it hold. Needs pyarrow.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kdissect.errors import UsageError
@@ -12,7 +11,6 @@ from kdissect.tables.columns import OBJECT, Array, Struct
 from kdissect.tables.table_files import GZ, NONE, ZST
 
 try:
-    import pyarrow as pa
     from pyarrow import parquet
 
     from kdissect.tables.arrow import RowBatch
@@ -29,23 +27,6 @@ if TYPE_CHECKING:
     from kdissect.tables.form import Table
     from kdissect.tables.table_files import RowFile
 
-
-class _NoPandas:
-    """Finds no pandas."""
-
-    @staticmethod
-    def find_spec(name: str, *_: Any) -> None:
-        """Fail for pandas, leave others to other finders."""
-        if name == "pandas":
-            raise ImportError(name, name=name)
-
-
-# Before its first array pyarrow imports pandas, to tell a list from a series: 50 MB and a third of a second
-# for what nothing here needs. Who wants a data frame later still gets one: pyarrow tries again.
-if "pandas" not in sys.modules:
-    sys.meta_path.insert(0, _NoPandas)
-    pa.array([])
-    sys.meta_path.remove(_NoPandas)
 
 _CODECS = {NONE: "none", GZ: "gzip", ZST: "zstd"}
 

@@ -120,12 +120,13 @@ def test_readers_find_the_least_and_the_greatest_of_all_but_bodies() -> None:
     assert len(leaves) == 4
 
 
-def test_pandas_is_not_loaded_until_somebody_wants_a_data_frame() -> None:
-    code = """
+@pytest.mark.parametrize("module", ["tables.parquet", "tables.arrow", "spark.shuffle"])
+def test_pandas_is_not_loaded_until_somebody_wants_a_data_frame(module: str) -> None:
+    code = f"""
 import sys
-import kdissect.tables.parquet
+import kdissect.{module}
 import pyarrow as pa
-table = pa.table({"a": pa.array([1, None])})
+table = pa.table({{"a": pa.array([1, None])}})
 assert "pandas" not in sys.modules
 assert list(table.to_pandas()["a"].isna()) == [False, True]
 """
