@@ -52,6 +52,10 @@ class CaptureObserver(Protocol):
 Item: TypeAlias = Exchange | Over
 """What has a place in the order of the output."""
 
+Step: TypeAlias = "tuple[list[Event], list[Item], int | None]"
+"""What happens on connections with a packet; what that completes, of each connection in its order; and since
+when any connection waits, None while none does."""
+
 Source: TypeAlias = Stretch | Packet | Segment | Lull
 """What a dissection is made of."""
 
@@ -125,15 +129,18 @@ class Dissection:
 
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""
+        return self.in_order(self.steps())
+
+    def in_order(self, steps: Iterable[Step]) -> Iterator[Exchange]:
+        """Exchanges of ``steps()``, which the caller may look at on their way, in order of completion."""
         ordering = self._ordering
-        for items, waiting_since_ns in self.steps():
+        for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
         yield from self._told(self._naming.close())
 
-    def steps(self) -> Iterator[tuple[list[Item], int | None]]:
-        """What each packet completes, of each connection in its order; and since when any connection waits,
-        None while none does. Packets that change neither are passed over. For whoever sees to order and names
-        himself.
+    def steps(self) -> Iterator[Step]:
+        """What packets complete, before it is put in order and named. Those that complete nothing and make no
+        connection wait are passed over.
         """
         connections = self._connections
         waiting: int | None = None
@@ -143,10 +150,11 @@ class Dissection:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
-                yield items, self._since(waiting)
+                yield events, items, self._since(waiting)
         self._segments.close()
         self.place += 2
-        yield [item for event in connections.close(self.now_ns) for item in self._dissect(*event)], None
+        events = connections.close(self.now_ns)
+        yield events, [item for event in events for item in self._dissect(*event)], None
         self.counts.update(connections.counts)
 
     def _events(self) -> Iterator[list[Event]]:

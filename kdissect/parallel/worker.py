@@ -105,7 +105,7 @@ class Worker:
         """
         self._dissection = dissection
         waiting: int | None = None
-        for items, waiting_since_ns in dissection.steps():
+        for _, items, waiting_since_ns in dissection.steps():
             place = dissection.place
             if waiting_since_ns != waiting:
                 waiting = waiting_since_ns

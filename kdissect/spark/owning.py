@@ -1,27 +1,28 @@
 """Files that follow each other -> what belongs to the task that owns some of them, and reads others to know
-what these are about. Holds which of the exchanges on their way are its own, and of each connection whether it
-is known, which file its latest bytes are from, and whether they came late.
+what these are about. Holds which of the exchanges on their way are its own, and of which connections it has
+seen any.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.exchanges.ordering import Over
-from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Lull
-from kdissect.pipeline import Dissection
+from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Endpoint, Exchange, Lull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from kdissect.exchanges.dialogue import Dialogue
     from kdissect.limits import Limits
-    from kdissect.model import Frame, Gap, Packet, Stretch
-    from kdissect.net.connection import Connection
-    from kdissect.pipeline import Item
+    from kdissect.model import Frame, Packet, Stretch
+    from kdissect.net.connection import Connection, Event
+    from kdissect.pipeline import Item, Step
     from kdissect.spark.planning import Part
+    from kdissect.stats.connection_log import ConnectionLog
 
 
 class _Late(NamedTuple):
@@ -44,16 +45,19 @@ class Own:
 
     What is incomplete, and what nobody answers, is of the file that is read when that is known; and so is
     everything where all tasks read the captures from their beginning, and thus know the same at each packet.
+
+    Args:
+        part: what the task reads.
+        log: of the connections; it gets anomalies behind the last exchange only where the end is the task's.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, log: ConnectionLog) -> None:
         self._part = part
+        self._log = log
         self._capture: str | None = None
-        self._items: set[Item] = set()
+        self._items: set[Exchange | Connection] = set()
         self._understood: set[str] = set()  # connections
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
-        self._latest: dict[tuple[Connection, int], str] = {}  # the file of the latest bytes of a stream
-        self._late: dict[tuple[Connection, int], _Late] = {}
 
     def packets(self, limits: Limits) -> Iterator[Stretch | Packet | Lull]:
         """Read the files one behind another, and know which it is. What is damaged of one costs no other."""
@@ -68,46 +72,71 @@ class Own:
         if not self._part.is_last:
             self._capture = None
 
-    def come(self, connection: Connection, side: int, data: Data) -> None:
-        """These bytes of a stream are next."""
-        stream, capture = (connection, side), data.interface.capture
-        before = self._latest.get(stream, capture)
-        self._latest[stream] = capture
-        if before == capture:
-            if stream in self._late:
-                self._late[stream].later_ns.add(data.time_ns)
-        elif self._ranks[before] > self._ranks[capture]:
-            self._late[stream] = _Late(before, {data.time_ns})
-        else:
-            self._late.pop(stream, None)
+    def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Look at what becomes of the packets, while they are read."""
+        for step in steps:
+            events, items, _ = step
+            if items:
+                self._note(events, items)
+            yield step
 
-    def note(self, connection: Connection, side: int, items: Sequence[Item]) -> None:
-        """These are made now, of bytes of this side."""
-        late = self._late.get((connection, side))
+    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+        """Take a connection that is over, as a survey does."""
+        is_own = connection in self._items
+        self._items.discard(connection)
+        self._log.connection(connection, dialogue, end, is_wanted=is_own)
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether this is the task's; it is forgotten then."""
+        is_own = exchange in self._items
+        self._items.discard(exchange)
+        return is_own
+
+    def _note(self, events: Sequence[Event], items: Sequence[Item]) -> None:
+        """These are made now."""
+        late = self._late(events) if len(events) > 1 else {}
         for item, frame in zip(items, _answers(items), strict=True):
             capture = self._capture
-            if frame is not None and self._is_of_its_bytes(connection, frame):
+            if isinstance(item, Over):
+                if capture in self._part.own:
+                    self._items.add(item.connection)
+                continue
+            if frame is not None and self._is_of_its_bytes(item, frame):
                 capture = frame.interface.capture
-                if late is not None and frame.start_ns not in late.later_ns:  # it is theirs too
-                    capture = late.capture
+                info = item.connection
+                sender = info.client if frame is item.request_frame else info.broker
+                run = late.get((info.id, sender, frame.end_ns))
+                if run is not None and frame.start_ns not in run.later_ns:  # else it is whole there
+                    capture = run.capture
             if capture in self._part.own or (self._capture is None and self._is_given_up(item)):
                 self._items.add(item)
         for item in items:
             if isinstance(item, Over):
-                self._understood.discard(connection.id)
-                for each in (0, 1):
-                    self._latest.pop((connection, each), None)
-                    self._late.pop((connection, each), None)
+                self._understood.discard(item.connection_id)
             else:
-                self._understood.add(connection.id)
+                self._understood.add(item.connection_id)
 
-    def has(self, item: Item) -> bool:
-        """Whether this is the task's; to be asked once."""
-        is_own = item in self._items
-        self._items.discard(item)
-        return is_own
+    def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _Late]:
+        """What fills holes of a file before, by connection, sender and times of the later bytes."""
+        latest: dict[tuple[str, Endpoint], str] = {}
+        runs: dict[tuple[str, Endpoint], _Late] = {}
+        late: dict[tuple[str, Endpoint, int], _Late] = {}
+        for connection, side, item in events:
+            if not isinstance(item, Data):
+                continue
+            stream, capture = (connection.id, connection.ends[side]), item.interface.capture
+            before = latest.get(stream, capture)
+            latest[stream] = capture
+            if self._ranks[before] > self._ranks[capture]:
+                runs[stream] = _Late(before, set())
+            elif before != capture:
+                runs.pop(stream, None)
+            if stream in runs:
+                runs[stream].later_ns.add(item.time_ns)
+                late[*stream, item.time_ns] = runs[stream]
+        return late
 
-    def _is_of_its_bytes(self, connection: Connection, frame: Frame) -> bool:
+    def _is_of_its_bytes(self, exchange: Exchange, frame: Frame) -> bool:
         """Whether the file counts that has the last byte, whenever this is known."""
         if self._part.all_begin:
             return False
@@ -115,16 +144,16 @@ class Own:
             return True
         # a task that has read more may have understood the connection sooner
         is_told_now = self._capture is not None and not self._part.begins
-        return is_told_now and connection.id not in self._understood
+        return is_told_now and exchange.connection_id not in self._understood
 
-    def _is_given_up(self, item: Item) -> bool:
+    def _is_given_up(self, exchange: Exchange) -> bool:
         """Whether it is a request that waits, and that no task behind this one will know."""
-        if isinstance(item, Over) or item.kind != UNANSWERED or item.request_frame is None:
+        if exchange.kind != UNANSWERED or exchange.request_frame is None:
             return False
-        if item.request_frame.interface.capture not in self._part.lost:
+        if exchange.request_frame.interface.capture not in self._part.lost:
             return False
         detail = "the files that a task reads together end here"
-        item.anomalies.append(Anomaly("given_up", "request", detail))
+        exchange.anomalies.append(Anomaly("given_up", "request", detail))
         return True
 
 
@@ -143,24 +172,3 @@ def _answers(items: Sequence[Item]) -> list[Frame | None]:
         else item.response_frame or answers.get((item.connection_id, item.completed_ns))
         for item in items
     ]
-
-
-class OwnDissection(Dissection):
-    """A dissection that tells what packets complete, and whose log knows what is odd at ends of connections
-    only where the end is its own.
-    """
-
-    def __init__(self, own: Own, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._own = own
-
-    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Item]:
-        if isinstance(item, Data):
-            self._own.come(connection, side, item)
-        items = super()._dissect(connection, side, item)
-        if items:
-            self._own.note(connection, side, items)
-        for each in items:
-            if isinstance(each, Over) and not self._own.has(each):
-                each.dialogue.unattached.clear()
-        return items

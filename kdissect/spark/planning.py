@@ -223,7 +223,7 @@ def learned_from(paths: Sequence[str], **options: Any) -> LearnedFacts:
 
 def learn_all(dissection: Dissection, facts: LearnedFacts) -> None:
     """Take what the exchanges of a dissection say. Only those are decoded that may say anything."""
-    for items, _ in dissection.steps():
+    for _, items, _ in dissection.steps():
         for item in items:
             if isinstance(item, Exchange):
                 learn(item, facts)

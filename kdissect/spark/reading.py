@@ -12,7 +12,7 @@ from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection
 from kdissect.spark.batches import TableBatches
-from kdissect.spark.owning import Own, OwnDissection
+from kdissect.spark.owning import Own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,9 +77,9 @@ def _of_capture(
 
 def _of_own(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of the part's own files, one behind another."""
-    own = Own(part)
-    dissection = OwnDissection(own, own.packets(asked.limits), **_settings(part, asked, batches))
-    yield from _selected(dissection, part, asked, batches, own)
+    own = Own(part, batches.log)
+    dissection = Dissection(own.packets(asked.limits), **{**_settings(part, asked, batches), "survey": own})
+    yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, asked, batches, own)
     yield from batches.close()
 
 

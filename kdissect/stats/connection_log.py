@@ -112,8 +112,10 @@ class ConnectionLog(Survey):
         self._rows: dict[str, ConnectionRow] = {}
         self._finished: list[ConnectionRow] = []
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
-        """Take a connection that is over."""
+    def connection(
+        self, connection: Connection, dialogue: Dialogue, end: Closed, *, is_wanted: bool = True
+    ) -> None:
+        """Take a connection that is over; what is odd behind its last exchange only if that is wanted."""
         super().connection(connection, dialogue, end)
         row = self._rows.get(connection.id)
         if row is None:
@@ -132,7 +134,7 @@ class ConnectionLog(Survey):
         row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
         row.resyncs, row.skipped_bytes = dialogue.resyncs, dialogue.skipped_bytes
         row.unread_bytes = dialogue.unread_bytes
-        row.unattached = list(dialogue.unattached)
+        row.unattached = list(dialogue.unattached) if is_wanted else []
         row.anomalies += len(row.unattached)
         self._finish(row)
 
