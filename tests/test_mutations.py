@@ -18,7 +18,7 @@ from kdissect.kafka.headers import read_request_header, response_header_version
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.style import Times
-from kdissect.text.table import Table
+from kdissect.text.table import ExchangeTable
 from kdissect.text.tree import Tree
 from tests.captures import pcap
 from tests.frames import frame, request_payload
@@ -41,7 +41,7 @@ class EverySink:
         self.text = io.StringIO()
         self.binary = io.BytesIO()
         self.sinks = [
-            Table(self.text, Times("e"), width=80, colour=True),
+            ExchangeTable(self.text, Times("e"), width=80, colour=True),
             Tree(self.text, Times("e")),
             Tree(self.text, Times("e"), show_bytes=True),
             JsonLines(self.binary.write),

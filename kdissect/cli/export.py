@@ -193,7 +193,7 @@ def _share(
     def work(index: int) -> Rows:
         return Rows(Selection(asked), made.tables, makers, records, census=not index)
 
-    run.gather(jobs, work, made, made.take, surveys=lambda _: log)
+    run.gather(jobs, work, made.take, surveys=lambda _: log)
     for rest, found, census in run.made:
         made.put(rest)
         records.add(found)

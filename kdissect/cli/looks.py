@@ -10,7 +10,7 @@ from kdissect.cli.options import colour_option, csv_option, together
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
-from kdissect.text.table import Table, is_narrow
+from kdissect.text.table import ExchangeTable, is_narrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,19 +103,13 @@ class Look(NamedTuple):
         return Times(self.times or usual, first_ns=first_ns, digits=digits)
 
     def can_be_shared(self, out: TextIO) -> bool:
-        """Whether several processes can show them: none needs to know what another one shows, but for the
-        widths of columns.
-        """
+        """Whether several processes can show them: none needs to know what another one shows."""
         is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
-        return (
-            self.times not in ("d", "dd")
-            and not self.quiet
-            and not (is_table and (out.isatty() or wants_colour(out, self.colour)))
-        )
+        return self.times not in ("d", "dd") and not self.quiet and not (is_table and out.isatty())
 
-    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool, gap: str | None = None) -> Sink:
-        """What shows them; ``flush`` each at once; ``gap`` as of ``Table``. Lines begin at once: what shows
-        other things is imported when it is chosen.
+    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool) -> Sink:
+        """What shows them; ``flush`` each at once. Lines begin at once: what shows other things is imported
+        when it is chosen.
         """
         if self.quiet:
             from kdissect.text.table import Tally
@@ -144,7 +138,7 @@ class Look(NamedTuple):
                 show_secrets=asked.show_secrets,
                 opener=opener,
             )
-        return Table(out, times, width=width(out), colour=colour, gap=gap)
+        return ExchangeTable(out, times, width=width(out), colour=colour)
 
     def _check(self, others: Mapping[str, bool]) -> None:
         detail = self.tree or self.show_bytes

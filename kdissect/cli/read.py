@@ -12,7 +12,6 @@ from kdissect.cli.options import exchange_option, filter_options, input_options,
 from kdissect.cli.running import Asked, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
 from kdissect.files import PRIVATE
-from kdissect.text.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,15 +108,13 @@ def read(
 def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
     """The same by several processes."""
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.aligning import SEAM, Aligned, Texts
-    from kdissect.parallel.worker import Page, Text
+    from kdissect.parallel.worker import Page, Text, Texts
     from kdissect.text.tree import Tree
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink = look.sink(page, look.clock(run.out, run.first_ns), asked, flush=False, gap=SEAM)
+        sink = look.sink(page, look.clock(run.out, run.first_ns), asked, flush=False)
         page.flush = sink.close
-        grows = sink if isinstance(sink, Table) else None
         write = run.out.buffer.write
         write(page.take())  # a heading
 
@@ -128,9 +125,8 @@ def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs
         skip = 0
         if isinstance(sink, Tree):
             sink.is_first, skip = False, 1
-        form = Texts(write, skip) if grows is None else Aligned(write, grows.widths)
-        work = Text(Selection(asked), page, feed if check_crcs else sink.feed, grows)
-        run.gather(jobs, lambda _: work, form, form.take, count)
+        work = Text(Selection(asked), page, feed if check_crcs else sink.feed)
+        run.gather(jobs, lambda _: work, Texts(write, skip).take, count)
     run.tell(run.shown)
     run.end("exchange")
 

@@ -202,14 +202,12 @@ def _share(
 ) -> SharedRun:
     """Several processes show them; ``found`` is told what they found."""
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.aligning import SEAM, Aligned, Texts
-    from kdissect.parallel.worker import Page, Text
+    from kdissect.parallel.worker import Page, Text, Texts
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink: Any = _sink(look, page, _times(look, run.out, run.first_ns), gap=SEAM)
+        sink: Any = _sink(look, page, _times(look, run.out, run.first_ns))
         page.flush = sink.close
-        grows = sink if isinstance(sink, RecordTable) else None
         is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
         write = run.out.buffer.write
         write(page.take())  # a heading
@@ -221,10 +219,10 @@ def _share(
 
         if look.tree:
             sink.is_first = False
-        form = Texts(write, int(look.tree)) if grows is None else Aligned(write, grows.widths)
+        texts = Texts(write, int(look.tree))
         feed = sink.feed_batch if is_whole else sink.feed
-        work = Text(Selection(asked), page, feed, grows, rows, cuts=bool(count), end=found.told)
-        run.gather(jobs, lambda _: work, form, form.take, count)
+        work = Text(Selection(asked), page, feed, rows, cuts=bool(count), end=found.told)
+        run.gather(jobs, lambda _: work, texts.take, count)
     for told in run.made:
         found.add(told)
     run.tell(found.exchanges)
@@ -262,17 +260,10 @@ class Look(NamedTuple):
 
     @property
     def can_be_shared(self) -> bool:
-        """Whether several processes can show them: none needs to know what another one shows, but for the
-        widths of columns.
-        """
+        """Whether several processes can show them: none needs to know what another one shows."""
         is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv)
         out = sys.stdout
-        return not (
-            out is None
-            or self.is_silent
-            or self.times in ("d", "dd")
-            or (is_table and (out.isatty() or wants_colour(out, self.colour)))
-        )
+        return not (out is None or self.is_silent or self.times in ("d", "dd") or (is_table and out.isatty()))
 
     def check(self) -> None:
         """Refuse two ways at once."""
@@ -297,7 +288,7 @@ def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
     return Times(look.times or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
 
 
-def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink:
+def _sink(look: Look, out: TextIO, times: Times) -> Sink:
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:
@@ -312,7 +303,7 @@ def _sink(look: Look, out: TextIO, times: Times, gap: str | None = None) -> Sink
         from kdissect.text.tree import RecordTree
 
         return RecordTree(out, times, colour=colour, whole=look.full)
-    return RecordTable(out, times, width=width(out), colour=colour, gap=gap)
+    return RecordTable(out, times, width=width(out), colour=colour)
 
 
 def _tell(found: Records, shown: int, *, complete: bool) -> None:

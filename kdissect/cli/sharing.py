@@ -1,7 +1,7 @@
 """A capture that is worth it -> its rows, made by several processes. Holds what parallel/ does.
 
     with sharing(asked, bar=...) as run:
-        run.gather(jobs, maker, form, form.take, count)
+        run.gather(jobs, maker, take, count)
     run.tell(run.shown)
 
 Between the first two lines the captures are opened once, to see that they can be read; each worker opens them
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from kdissect.capture.reader import Capture
     from kdissect.cli.running import Asked
-    from kdissect.parallel.assembling import Form
     from kdissect.parallel.worker import Work
     from kdissect.stats.survey import Survey
 
@@ -134,7 +133,6 @@ class SharedRun(Run):
         self,
         jobs: int,
         maker: Callable[[int], Work],
-        form: Form,
         take: Callable[[list[Any]], object],
         most: int | None = None,
         surveys: Callable[[int], Survey | None] = _none,
@@ -144,13 +142,12 @@ class SharedRun(Run):
         Args:
             jobs: how many processes make them.
             maker: makes in a worker, given its index, what makes them.
-            form: what they agree on.
             take: takes what was made of the next rows; of those that were asked for, in order.
             most: after how many rows to stop, None: never.
             surveys: gives a worker, by its index, what watches its packets; if anything, the ends of
                 connections are rows, too.
         """
-        assembly = Assembly(jobs, self._asked.limits, form)
+        assembly = Assembly(jobs, self._asked.limits)
 
         def job(index: int, send: Callable[[Any], object], ear: Ear) -> None:
             work(self._asked, Share(index, jobs), maker(index), send, ear, surveys(index))

@@ -151,10 +151,10 @@ def _counting(asked: Asked, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
             yield run
         return
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.worker import Sum, Sums
+    from kdissect.parallel.worker import Sums
 
     with sharing(asked, bar=lambda _: True) as shared:
-        shared.gather(jobs, lambda _: Sums(Selection(asked), summarizer), Sum(), lambda _: None)
+        shared.gather(jobs, lambda _: Sums(Selection(asked), summarizer), lambda _: None)
         for told in shared.made:
             summarizer.merge(told)
         yield shared

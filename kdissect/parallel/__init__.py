@@ -33,7 +33,6 @@ dies closes its pipe: workers end without a parent, and the parent says which wo
     tables.py       rows of an export
     assembling.py   what they say to one another; the parent's side: rows of all workers -> their order
     crew.py         processes and pipes
-    aligning.py     lines with columns that grow: what a worker could not know of the others' widths
 
 cli/sharing.py brings them together, and says when.
 """

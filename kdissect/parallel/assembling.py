@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.topic_names import NONE, Mentions, Naming
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from kdissect.errors import KdissectError
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
-
-
-class Form(Protocol):
-    """What the makers of rows must agree on (aligning.py); for most rows nothing."""
-
-    form: Any
-
-    def dated(self, made: Any, form: Any) -> Any:
-        """What was made when this form was agreed on, such that it can still be told later."""
 
 
 class Row:
@@ -48,7 +39,7 @@ class Row:
         "mentions", "number", "order", "topic_names", "worker",
     )  # fmt: skip
 
-    def __init__(self, worker: int, rows: Columns, index: int, made: Any) -> None:
+    def __init__(self, worker: int, rows: Columns, index: int) -> None:
         self.worker = worker
         self.completed_ns = rows.completed_ns[index]
         self.order = self.completed_ns, rows.packets[index]
@@ -56,7 +47,7 @@ class Row:
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
         self.number, self.mentions = rows.open.get(index, (0, NONE))
-        self.made = made
+        self.made = rows.made[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
         self.topic_names: dict[str, str] = {}
@@ -100,16 +91,14 @@ class Assembly:
     Args:
         workers: how many there are.
         limits: bounds of order and names.
-        form: what rows agree on.
 
     Attributes:
         until: the place up to which all rows are together.
     """
 
-    def __init__(self, workers: int, limits: Limits, form: Form) -> None:
+    def __init__(self, workers: int, limits: Limits) -> None:
         self.until = 0
         self._parts = [_Part() for _ in range(workers)]
-        self._form = form
         self._ordering: Ordering[Row] = Ordering(limits)
         self._naming: Naming[Row] = Naming(limits, _mentions)
         self._names: dict[str, str] = {}  # learnt since the workers were told last
@@ -140,7 +129,7 @@ class Assembly:
         part = self._parts[worker]
         for number, made in late.made:
             row = part.open.pop(number)
-            row.made = self._form.dated(made, late.form)
+            row.made = made
             row.is_ready = True
         return self._ready()
 
@@ -149,7 +138,7 @@ class Assembly:
         out = []
         for worker, part in enumerate(self._parts):
             if part.told < self.until or part.verdicts or self._names:
-                out.append((worker, Told(self.until, self._names, part.verdicts, self._form.form)))
+                out.append((worker, Told(self.until, self._names, part.verdicts)))
                 part.told = self.until
                 part.verdicts = []
         self._names = {}
@@ -167,16 +156,12 @@ class Assembly:
         """Rows by their places; and whether no two workers have the same place."""
         places: list[int] = []
         made: list[Any] = []
-        form = self._form
         distinct = 0
         for cut in cuts:
             before = len(places)
             for batch, begin, end in cut:
                 places += batch.rows.places[begin:end]
-                if batch.form == form.form:
-                    made += batch.rows.made[begin:end]
-                else:
-                    made += [form.dated(each, batch.form) for each in batch.rows.made[begin:end]]
+                made += batch.rows.made[begin:end]
             distinct += len(set(places[before:]))
         if len(set(places)) < distinct:
             return [], False
@@ -190,8 +175,7 @@ class Assembly:
             for batch, begin, end in cut:
                 columns = batch.rows
                 for index in range(begin, end):
-                    made = self._form.dated(columns.made[index], batch.form)
-                    rows.setdefault(columns.places[index], []).append(Row(worker, columns, index, made))
+                    rows.setdefault(columns.places[index], []).append(Row(worker, columns, index))
                 while columns.waits and columns.waits[0][0] <= until:
                     place, since_ns = columns.waits.pop(0)
                     waits.setdefault(place, []).append((worker, since_ns))
@@ -262,14 +246,12 @@ class Batch(NamedTuple):
     """Rows up to and at a place, all of them.
 
     Attributes:
-        form: what the sink held for agreed when it made them (aligning.py); None for most sinks.
         packets, bytes_read: of the files.
         is_last: whether none follows.
     """
 
     until: int
     rows: Columns
-    form: Any
     packets: int
     bytes_read: int
     is_last: bool = False
@@ -289,14 +271,12 @@ class Told(NamedTuple):
     until: int
     names: dict[str, str]
     verdicts: list[Verdict]
-    form: Any
 
 
 class Late(NamedTuple):
     """What the sink made of open rows, by their number."""
 
     made: list[tuple[int, Any]]
-    form: Any
 
 
 class Stop(NamedTuple):

@@ -194,8 +194,6 @@ class Rows(Selected):
 class SharedExport(Export):
     """The parent's: writes rows that workers made ready."""
 
-    form: Any = None
-
     def begin(self, form: Format, limits: Limits) -> Mapping[str, Maker]:
         """Say what format the files have in the end; get what makes rows of each table ready."""
         self._makers = {
@@ -204,10 +202,6 @@ class SharedExport(Export):
         self._topic_ids = TopicIds(limits)
         self._behind: list[Any] = []  # rows of connections; they stand behind those of the next exchange
         return self._makers
-
-    def dated(self, made: Any, _form: Any) -> Any:
-        """The same: no row depends on what others made."""
-        return made
 
     def take(self, made: Sequence[Any]) -> None:
         """Write what workers made."""

@@ -14,12 +14,11 @@ from kdissect.exchanges.topic_names import NONE, RESERVED, Mentions, mentions
 from kdissect.parallel.assembling import AHEAD, Batch, Columns, Late, Stop, Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from kdissect.limits import Limits
     from kdissect.model import Exchange, Lull, Packet, Stretch
-    from kdissect.parallel.aligning import Grows, Made
     from kdissect.pipeline import Dissection, Item
     from kdissect.stats.summarizer import Summarizer
 
@@ -33,9 +32,6 @@ _PLACES = 100_000  # without a row: others wait to hear that there is none
 
 class Work(Protocol):
     """What a worker does with exchanges that are in order, each connection for itself, and named."""
-
-    form: Any
-    """What it holds for agreed with all other workers (aligning.py); None: there is nothing to agree on."""
 
     def feed(self, exchange: Exchange) -> Any:
         """What becomes of it in the output, to be sent; None: nothing."""
@@ -172,7 +168,7 @@ class Worker:
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send what there is up to a place; wait until the others are not too far behind."""
         packets = self._dissection.counts["packets"]
-        self._send(Batch(until, self._rows, self._work.form, packets, self._bytes_read(), is_last))
+        self._send(Batch(until, self._rows, packets, self._bytes_read(), is_last))
         self._ahead.append((until, self._decoded))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         while self._heard() or self._is_far_ahead():
@@ -201,8 +197,7 @@ class Worker:
             item.anomalies += anomalies
             made.append((number, self._make(item)))
         if made:
-            self._send(Late(made, self._work.form))
-        self._work.form = told.form
+            self._send(Late(made))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -246,14 +241,36 @@ class _Buffer:
         self.write = write
 
 
+Made = tuple[int, "bytes | list[bytes]"]
+"""Rows, and their text; where the output may be cut behind any of them, that of each."""
+
+
+class Texts:
+    """Writes texts of all workers, in the parent.
+
+    Args:
+        write: takes bytes.
+        skip: bytes that all of them have in front, and the first has not.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], skip: int = 0) -> None:
+        self._write = write
+        self._skip = skip
+
+    def take(self, made: Sequence[Made]) -> None:
+        """Write them."""
+        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in made])
+        if self._skip and text:
+            text, self._skip = text[self._skip :], 0
+        self._write(text)
+
+
 class Selected:
     """Work on those exchanges that were asked for.
 
     Args:
         takes: whether an exchange was; told of all.
     """
-
-    form: Any = None
 
     def __init__(self, takes: Callable[[Exchange], bool]) -> None:
         self._takes = takes
@@ -280,7 +297,6 @@ class Text(Selected):
         takes: whether an exchange was asked for.
         page: what the sink writes to.
         feed: the sink's.
-        grows: the sink, where its columns grow.
         rows: makes the rows of an exchange: each with how many it counts for; None: the exchange is one.
         cuts: whether the output may be cut behind any row.
         end: tells what else there is to tell at the end.
@@ -291,7 +307,6 @@ class Text(Selected):
         takes: Callable[[Exchange], bool],
         page: Page,
         feed: Callable[[Any], object],
-        grows: Grows | None = None,
         rows: Callable[[Exchange], Iterable[tuple[int, Any]]] | None = None,
         *,
         cuts: bool = False,
@@ -301,43 +316,24 @@ class Text(Selected):
         self._end = end
         self._page = page
         self._feed = feed
-        self._grows = grows
         self._rows = rows
         self._cuts = cuts
-        self._agreed: list[int] = [] if grows is None else list(grows.widths)
-
-    @property
-    def form(self) -> Any:
-        """The widths agreed on."""
-        return None if self._grows is None else tuple(self._agreed)
-
-    @form.setter
-    def form(self, widths: Any) -> None:
-        if self._grows is not None and widths != tuple(self._agreed):
-            self._agreed = list(widths)
-            self._grows.widen(widths)
 
     def make(self, exchange: Exchange) -> Made | None:
         """The text of its rows; None where it has none."""
-        grows = self._grows
         if self._rows is None:
             self._feed(exchange)
-            text = self._page.take()
-            if grows is None or grows.widths == self._agreed:
-                return 1, text
-            return 1, [(text, tuple(grows.widths))]
+            return 1, self._page.take()
         count = 0
-        pieces: list[tuple[bytes, Any]] = []
+        pieces: list[bytes] = []
         for stands_for, row in self._rows(exchange):
             count += stands_for
             self._feed(row)
-            if self._cuts or grows is not None:
-                pieces.append((self._page.take(), grows and tuple(grows.widths)))
+            if self._cuts:
+                pieces.append(self._page.take())
         if not count:
             return None
-        if self._cuts or (grows is not None and grows.widths != self._agreed):
-            return count, pieces
-        return count, self._page.take() + b"".join([piece for piece, _ in pieces])
+        return count, pieces if self._cuts else self._page.take()
 
     def end(self) -> Any:
         """What else there is to tell."""
@@ -367,13 +363,3 @@ class Sums(Selected):
     def end(self) -> Summarizer:
         """What was counted."""
         return self._summarizer
-
-
-class Sum:
-    """The parent's: rows are for counting only."""
-
-    form = None
-
-    def dated(self, made: Any, _form: Any) -> Any:
-        """The same."""
-        return made

@@ -1,16 +1,16 @@
-"""``Exchange`` -> one line: when, who, what, how long, what about, what went wrong. Holds column widths and
-the cells that many lines have in common.
+"""``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what about, what went wrong. Holds the
+cells that many exchanges have in common.
 
-Columns grow with what they show, up to a bound each. On a terminal every line is cut to its width, errors and
-marks last; elsewhere nothing is cut, ``-`` stands for what is absent, and two blanks or more end a
-column: for grep and awk.
+Columns have fixed widths. On a terminal cells are cut to them, and a line to the terminal's width, what went
+wrong last; elsewhere nothing is cut, a longer cell pushes what follows, and two blanks or more end a column:
+for grep and awk. ``-`` stands for what is absent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.kafka import apis
@@ -21,7 +21,7 @@ from kdissect.text.about import about
 from kdissect.text.style import BOLD, CYAN, FAINT, RED, YELLOW, of_anomaly, paint, severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord
@@ -33,30 +33,143 @@ if TYPE_CHECKING:
 ABSENT = "-"
 UNANSWERED_KINDS = {UNANSWERED: "no answer", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
 
-_BEGINNINGS = 4096  # lines whose first cells are kept
-_LEAST_ABOUT = 4  # columns: in fewer nobody could tell what an exchange was about,
-_LEAST_WORD = 6  # ... or what went wrong with it
-_WIDE = 160  # a terminal this wide shows both ends
-_MIDDLE = 120  # ... shows the client's address and its id; a narrower one has room for one of them
+_LEAST_TEXT = 4  # columns: in fewer nobody could tell what a line was about,
+_LEAST_WORD = 6  # ... or what went wrong
+_MIDDLE = 120  # a narrower terminal has room for few columns
+_WIDE = 160  # a terminal this wide shows both ends of a connection
 
+Row = TypeVar("Row")
 
 Word = tuple[str, str]
-"""A word about what went wrong, and its colour."""
+"""A word behind the text, and its colour."""
 
 
 class Column(NamedTuple):
     """One column.
 
     Attributes:
-        least, most: bounds of its width on a terminal.
+        width: what its cells usually take.
+        text: what stands there, of an exchange or a record.
         cut: shortens a text to a number of terminal columns.
     """
 
     heading: str
-    least: int
-    most: int
-    text: Callable[[Exchange], str]
+    width: int
+    text: Callable[[Any], str]
     cut: Callable[[str, int], str] = cut
+
+
+def is_narrow(width: int | None) -> bool:
+    """Whether a terminal of that width has room for one word about the client, and for milliseconds only."""
+    return width is not None and width < _MIDDLE
+
+
+class LineTable(Generic[Row]):
+    """Writes the lines.
+
+    Args:
+        out: where to; the caller owns and flushes it.
+        times: writes the first column.
+        width: columns of the terminal, None where it is no terminal.
+        colour: whether to colour.
+    """
+
+    _text_heading: str
+
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+        self._write = out.write
+        self._times = times
+        self._width = width
+        self._colour = colour
+        self._columns = self._shown(width)
+        self._gap = " " if is_narrow(width) else "  "
+        self._headed = width is None
+
+    def feed(self, row: Row) -> None:
+        """Write one line."""
+        time = self._times.text(self._time_ns(row))
+        if not self._headed:
+            self._headed = True
+            self._head(len(time))
+        cells = self._cells(row)
+        text, words = self._text(row), self._words(row)
+        if self._width is not None:
+            room = self._width - sum(columns_of(cell) + len(self._gap) for cell in (time, *cells))
+            if room < 0:
+                self._write(cut(self._gap.join((time, *cells)), self._width) + "\n")
+                return
+            text, words = self._fitted(text, words, room)
+        if self._colour:
+            cells = self._painted(row, cells)
+            words = [(paint(word, colour), colour) for word, colour in words]
+        behind = [text] if text else []
+        behind += [word for word, _ in words]
+        self._write(f"{self._gap.join((time, *cells, *behind)).rstrip()}\n")
+
+    def close(self) -> None:
+        """Nothing is left to write: every line was complete."""
+
+    def _head(self, time_width: int) -> None:
+        cells = [column.heading.ljust(column.width) for column in self._columns]
+        line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
+        self._write((paint(line, FAINT) if self._colour else line) + "\n")
+
+    def _filled(self, columns: Iterable[Column], row: Row) -> list[str]:
+        """The cells of some columns, each as wide as its column at least."""
+        cells = []
+        for _, width, text_of, cut_to in columns:
+            text = text_of(row)
+            if self._width is not None:
+                text = cut_to(text, width)
+            cells.append(text + " " * (width - columns_of(text)))
+        return cells
+
+    def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
+        """Cut to ``room`` columns: first the text, then the last words."""
+        gap = len(self._gap)
+        left = room - sum(columns_of(word) + gap for word, _ in words)
+        if left + gap >= 0:
+            return (cut(text, left) if left >= min(_LEAST_TEXT, columns_of(text)) else ""), words
+        shown: list[Word] = []
+        left = room
+        for number, (word, colour) in enumerate(words, 1):
+            behind = _LEAST_WORD + gap if number < len(words) else 0  # that more went wrong should be seen
+            most = left - behind if left - behind >= _LEAST_WORD else left
+            if most < _LEAST_WORD:
+                break
+            shown.append((cut(word, most), colour))
+            left -= columns_of(shown[-1][0]) + gap
+        return "", shown
+
+    def _shown(self, width: int | None) -> Sequence[Column]:
+        """The columns that there is room for."""
+        raise NotImplementedError
+
+    def _time_ns(self, row: Row) -> int:
+        raise NotImplementedError
+
+    def _cells(self, row: Row) -> Sequence[str]:
+        """What stands between time and text; several cells can be one string."""
+        return self._filled(self._columns, row)
+
+    def _painted(self, row: Row, cells: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
+        return cells
+
+    def _text(self, row: Row) -> str:
+        """What stands behind the cells, as long as it likes."""
+        raise NotImplementedError
+
+    def _words(self, row: Row) -> Sequence[Word]:
+        """What stands behind the text."""
+        raise NotImplementedError
+
+
+# ------------------------------------------------------------------------------------------------------------
+# ``Exchange`` -> one line.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_BEGINNINGS = 4096  # lines whose first cells are kept
 
 
 @lru_cache(4096)
@@ -88,9 +201,13 @@ def api(exchange: Exchange) -> str:
     return _api(exchange.api_key, exchange.api_version)
 
 
-def _cut_api(text: str, most: int) -> str:
-    name, _, version = text.rpartition(" ")
-    return f"{cut(name, most - len(version) - 1)} {version}"
+def _cut_before(separator: str, text: str, most: int) -> str:
+    """Shorten a name, but not the number behind its last ``separator``."""
+    name, _, number = text.rpartition(separator)
+    room = most - len(separator) - len(number)
+    if columns_of(text) <= most or room < most // 2:
+        return cut(text, most)
+    return f"{cut(name, room)}{separator}{number}"
 
 
 def outcome(exchange: Exchange) -> str:
@@ -101,261 +218,113 @@ def outcome(exchange: Exchange) -> str:
     return UNANSWERED_KINDS.get(kind, ABSENT)
 
 
-_CLIENT = Column("CLIENT", 14, 24, lambda exchange: _end(exchange.connection.client), cut_start)
-_BROKER = Column("BROKER", 14, 24, lambda exchange: _end(exchange.connection.broker), cut_start)
-_CLIENT_ID = Column("CLIENT ID", 9, 20, _client_id)
-_WHO = Column("CLIENT", 8, 13, _who)
-_API = Column("API", 14, 24, api, _cut_api)
-_OUTCOME = Column("LATENCY", 8, 9, outcome)
+_IPV4 = len("192.168.100.200:41234")
+_CLIENT = Column("CLIENT", _IPV4, lambda exchange: _end(exchange.connection.client), cut_start)
+_BROKER = Column("BROKER", _IPV4, lambda exchange: _end(exchange.connection.broker), cut_start)
+_CLIENT_ID = Column("CLIENT ID", 20, _client_id)
+_WHO = Column("CLIENT", 13, _who)
+_API = Column("API", len("FindCoordinator v4"), api, partial(_cut_before, " "))
+_OUTCOME = Column("LATENCY", len("no answer"), outcome)
 
 # The outcome stands last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
-_SOME = (_CLIENT, _CLIENT_ID, _API, _OUTCOME)
-_FEW = (_WHO, _API._replace(most=18), _OUTCOME._replace(least=7))
+_SOME = (_CLIENT._replace(width=18), _CLIENT_ID._replace(width=14), _API._replace(width=16), _OUTCOME)
+_FEW = (_WHO, _API._replace(width=16), _OUTCOME._replace(width=len("123.4ms")))
+
+_Key = tuple[str, "str | None", "int | None", "int | None", bool]
+"""What the cells before the outcome depend on."""
 
 
-def is_narrow(width: int | None) -> bool:
-    """Whether a terminal of that width has room for one word about the client, and for milliseconds only."""
-    return width is not None and width < _MIDDLE
+class ExchangeTable(LineTable["Exchange"]):
+    """Writes exchanges."""
 
+    _text_heading = "ABOUT"
 
-class Table:
-    """Writes the lines.
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+        super().__init__(out, times, width=width, colour=colour)
+        self._beginnings: dict[_Key, str] = {}
 
-    Args:
-        out: where to; the caller owns and flushes it.
-        times: writes the first column.
-        width: columns of the terminal, None where it is no terminal.
-        colour: whether to colour.
-        gap: stands between columns, for who replaces it; None: blanks.
-    """
+    def _shown(self, width: int | None) -> Sequence[Column]:
+        return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
 
-    def __init__(
-        self,
-        out: TextIO,
-        times: Times,
-        *,
-        width: int | None = None,
-        colour: bool = False,
-        gap: str | None = None,
-    ) -> None:
-        self._write = out.write
-        self._times = times
-        self._width = width
-        self._colour = colour
-        self._columns = _ALL if width is None or width >= _WIDE else _SOME if width >= _MIDDLE else _FEW
-        self._gap = gap or (" " if self._columns is _FEW else "  ")
-        self._widths = [column.least for column in self._columns]
-        self._beginnings: dict[tuple[str, str | None, int | None, int | None, bool], str] = {}
-        self._headed = width is None
+    def _time_ns(self, row: Exchange) -> int:
+        return row.time_ns
 
-    def feed(self, exchange: Exchange) -> None:
-        """Write one line."""
-        time = self._times.text(exchange.time_ns)
-        if not self._headed:
-            self._headed = True
-            self._head(len(time))
-        kind = exchange.kind
-        key = (
-            exchange.connection.id,
-            exchange.client_id,
-            exchange.api_key,
-            exchange.api_version,
-            kind == ORPHAN,
-        )
-        beginning = self._beginnings.get(key) or self._begin(exchange, key)
-        text = outcome(exchange)
-        width = self._widths[-1]
-        end = text.ljust(width) if len(text) <= width else self._cell(-1, self._columns[-1], text)
-        if self._colour and kind != ANSWERED:
-            end = paint(end, YELLOW)
-        rest = self._rest(exchange, len(time))
-        self._write(f"{self._gap.join((time, beginning, end, *rest)).rstrip()}\n")
+    def _cells(self, row: Exchange) -> tuple[str, str]:
+        key = row.connection.id, row.client_id, row.api_key, row.api_version, row.kind == ORPHAN
+        beginning = self._beginnings.get(key) or self._begin(row, key)
+        return beginning, outcome(row).ljust(self._columns[-1].width)
 
-    def close(self) -> None:
-        """Nothing is left to write: every line was complete."""
-
-    @property
-    def widths(self) -> list[int]:
-        """Of the columns behind the time, as far as they have grown."""
-        return self._widths
-
-    def widen(self, widths: Sequence[int]) -> None:
-        """Let the columns be at least as wide."""
-        self._widths = [max(pair) for pair in zip(self._widths, widths, strict=True)]
-        self._beginnings.clear()
-
-    def _head(self, time_width: int) -> None:
-        cells = ["TIME".ljust(time_width)]
-        cells += (
-            column.heading.ljust(width) for column, width in zip(self._columns, self._widths, strict=True)
-        )
-        line = self._gap.join((*cells, "ABOUT"))
-        self._write((paint(line, FAINT) if self._colour else line) + "\n")
-
-    def _begin(self, exchange: Exchange, key: tuple[str, str | None, int | None, int | None, bool]) -> str:
+    def _begin(self, exchange: Exchange, key: _Key) -> str:
         """The cells between time and outcome, kept for the next exchange that has the same."""
-        before = self._widths.copy()
-        columns = enumerate(self._columns[:-1])
-        cells = [self._cell(index, column, column.text(exchange)) for index, column in columns]
-        if self._widths != before or len(self._beginnings) >= _BEGINNINGS:
-            self._beginnings.clear()  # they are narrower, or too many
-        beginning = self._beginnings[key] = self._gap.join(cells)
+        if len(self._beginnings) >= _BEGINNINGS:
+            self._beginnings.clear()
+        beginning = self._beginnings[key] = self._gap.join(self._filled(self._columns[:-1], exchange))
         return beginning
 
-    def _cell(self, index: int, column: Column, text: str) -> str:
-        """A text that does not fit its column: the column grows, or the text is cut."""
-        taken = columns_of(text)
-        if taken > self._widths[index]:
-            self._widths[index] = min(taken, column.most)
-            if self._width is not None and taken > column.most:
-                text = column.cut(text, column.most)
-                taken = columns_of(text)
-        return text + " " * (self._widths[index] - taken)
+    def _painted(self, row: Exchange, cells: Sequence[str]) -> Sequence[str]:
+        return cells if row.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
 
-    def _rest(self, exchange: Exchange, time_width: int) -> list[str]:
-        """What it was about and what went wrong; on a terminal cut to the room that is left."""
-        text = printable(about(exchange))
-        wrong: Sequence[Word] = [(name, RED) for name in content.errors(exchange)]
-        if exchange.anomalies:
-            wrong = [*wrong, *((f"! {kind}", of_anomaly(kind)) for kind in self._marks(exchange))]
-        if self._width is not None:
-            room = self._width - time_width - sum(self._widths) - len(self._gap) * (len(self._widths) + 1)
-            text, wrong = _fitted(text, wrong, room, len(self._gap))
-        words = [text] if text else []
-        for word, colour in wrong:
-            words.append(paint(word, f"{BOLD};{colour}") if self._colour else word)
+    def _text(self, row: Exchange) -> str:
+        return printable(about(row))
+
+    def _words(self, row: Exchange) -> Sequence[Word]:
+        words = [(name, f"{BOLD};{RED}") for name in content.errors(row)]
+        if row.anomalies:
+            kinds = list(dict.fromkeys(anomaly.kind for anomaly in row.anomalies))
+            if is_narrow(self._width):
+                kinds = sorted(kinds, key=severity)[:1]
+            words += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
         return words
 
-    def _marks(self, exchange: Exchange) -> list[str]:
-        """The kinds of its anomalies; where there is little room the worst of them."""
-        kinds = list(dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies))
-        return sorted(kinds, key=severity)[:1] if is_narrow(self._width) else kinds
-
-
-def _fitted(text: str, wrong: Sequence[Word], room: int, gap: int) -> tuple[str, Sequence[Word]]:
-    """Cut to ``room`` columns: first what it was about, then the last of what went wrong."""
-    left = room - sum(len(word) + gap for word, _ in wrong)
-    if left + gap >= 0:
-        return (cut(text, left) if left >= _LEAST_ABOUT else ""), wrong
-    shown: list[Word] = []
-    left = room
-    for number, (word, colour) in enumerate(wrong, 1):
-        behind = _LEAST_WORD + gap if number < len(wrong) else 0  # that more went wrong should be seen
-        most = left - behind if left - behind >= _LEAST_WORD else left
-        if most < _LEAST_WORD:
-            break
-        shown.append((cut(word, most), colour))
-        left -= len(shown[-1][0]) + gap
-    return "", shown
-
 
 # ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> one line: when, in which api, where in the log, key, value, marks. Holds widths.
+# ``CarriedRecord`` -> one line: when, in which api, where in the log, key, value, marks.
 #
-# On a terminal a line is cut to its width, the value first; elsewhere nothing is cut. ``-`` stands for what
-# is absent or null, two blanks end a column. Bytes that are no text are shown by backslash escapes. Marks
-# are the schema and the trace that the record names, ``aborted``, and ``!`` before what was wrong with its
-# batch.
+# Bytes that are no text are shown by backslash escapes. Marks are the schema and the trace that the record
+# names, ``aborted``, and ``!`` before what was wrong with its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_GAP = "  "
-_HEADINGS = ("API", "PARTITION", "OFFSET", "KEY")
-_LEAST = (7, 10, 6, 4)
-_MOST = (13, 30, 20, 24)
 _LEAST_VALUE = 8
-_LEAST_MARK = 4
-_RECORD_WIDE = 120  # a terminal this wide shows a trace's id whole
 _TRACE_CHARACTERS = 8
-
-Mark = tuple[str, str]
-"""A word behind the value, and its colour."""
-
 _NAME = CYAN  # of marks that do not warn
 _BYTES_PER_COLUMN = 4  # a character has no more in UTF-8: what is behind would be cut
 
 
-class RecordTable:
-    """Writes the lines.
+class RecordTable(LineTable["CarriedRecord"]):
+    """Writes records."""
 
-    Args:
-        out: where to; the caller owns and flushes it.
-        times: writes the first column: the exchange's time.
-        width: columns of the terminal, None where it is no terminal.
-        colour: whether to colour.
-        gap: stands between columns, for who replaces it; None: blanks.
-    """
+    _text_heading = "VALUE"
 
-    def __init__(
-        self,
-        out: TextIO,
-        times: Times,
-        *,
-        width: int | None = None,
-        colour: bool = False,
-        gap: str | None = None,
-    ) -> None:
-        self._write = out.write
-        self._times = times
-        self._width = width
-        self._colour = colour
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+        super().__init__(out, times, width=width, colour=colour)
         self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
-        self._widths = list(_LEAST)
-        self._gap = gap or _GAP
-        self._headed = width is None
 
-    def feed(self, record: CarriedRecord) -> None:
-        """Write one line."""
-        carried = record.carried
-        cells = [
-            carried.exchange.api or ABSENT,
-            carried.place or ABSENT,
-            ABSENT if record.offset is None else str(record.offset),
-            ABSENT if record.control else self._text(record.key),
-        ]
-        time = self._times.text(carried.exchange.time_ns)
-        if not self._headed:
-            self._headed = True
-            head = self._line("TIME".ljust(len(time)), list(_HEADINGS), "VALUE", ())
-            self._write((paint(head, FAINT) if self._colour else head) + "\n")
-        value = f"control {record.control}" if record.control else self._text(record.value)
-        self._write(self._line(time, cells, value, self._marks(record)) + "\n")
+    def _shown(self, width: int | None) -> Sequence[Column]:
+        partition, key = (14, 10) if is_narrow(width) else (20, 16)
+        return (
+            Column("API", len("Produce"), lambda record: record.carried.exchange.api or ABSENT),
+            Column("PARTITION", partition, _partition, partial(_cut_before, "-")),
+            Column("OFFSET", 10, _offset, cut_start),
+            Column("KEY", key, lambda record: ABSENT if record.control else self._payload(record.key)),
+        )
 
-    def close(self) -> None:
-        """Nothing is left to write: every line was complete."""
+    def _time_ns(self, row: CarriedRecord) -> int:
+        return row.carried.exchange.time_ns
 
-    @property
-    def widths(self) -> list[int]:
-        """Of the columns behind the time, as far as they have grown."""
-        return self._widths
+    def _text(self, row: CarriedRecord) -> str:
+        return f"control {row.control}" if row.control else self._payload(row.value)
 
-    def widen(self, widths: Sequence[int]) -> None:
-        """Let the columns be at least as wide."""
-        self._widths = [max(pair) for pair in zip(self._widths, widths, strict=True)]
-
-    def _line(self, time: str, cells: list[str], value: str, marks: Sequence[Mark]) -> str:
-        shown = [time, *(self._cell(index, printable(text)) for index, text in enumerate(cells))]
-        value = printable(value)
-        if self._width is not None:
-            room = self._width - sum(map(columns_of, shown)) - len(_GAP) * len(shown)
-            marks = _record_fitted(marks, room, min(_LEAST_VALUE, columns_of(value)))
-            room -= sum(columns_of(mark) + len(_GAP) for mark, _ in marks)
-            value = cut(value, room) if room >= min(_LEAST_VALUE, columns_of(value)) else ""
-        if not (self._colour and marks):
-            line = self._gap.join([*shown, *filter(None, (value, *(mark for mark, _ in marks)))]).rstrip()
-            return line if self._width is None else cut(line, self._width)
-        return self._gap.join([*shown, *filter(None, (value, *(paint(*mark) for mark in marks)))])
-
-    def _marks(self, record: CarriedRecord) -> list[Mark]:
-        marks: list[Mark] = []
-        if (schema := record.key_schema) is not None:
+    def _words(self, row: CarriedRecord) -> Sequence[Word]:
+        marks: list[Word] = []
+        if (schema := row.key_schema) is not None:
             marks.append((f"key schema {schema}", _NAME))
-        if (schema := record.schema) is not None:
+        if (schema := row.schema) is not None:
             marks.append((f"schema {schema}", _NAME))
-        if (trace := record.trace) is not None:
+        if (trace := row.trace) is not None:
             marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
-        batch = record.batch
+        batch = row.batch
         if batch.aborted:
             marks.append(("aborted", YELLOW))
         if batch.anomalies:
@@ -363,39 +332,36 @@ class RecordTable:
             marks += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
         return marks
 
+    def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
+        """The same, without the first words, which say the least, where they leave no room for some of the
+        value; the last stays if it warns.
+        """
+        room_for_words = room - min(_LEAST_VALUE, columns_of(text))
+        while len(words) > 1 or (words and words[0][1] == _NAME):
+            if sum(columns_of(word) + len(self._gap) for word, _ in words) <= room_for_words:
+                break
+            words = words[1:]
+        return super()._fitted(text, words, room)
+
     def _trace(self, trace_id: str) -> str:
-        if self._width is None or self._width >= _RECORD_WIDE or len(trace_id) <= _TRACE_CHARACTERS:
+        if not is_narrow(self._width) or len(trace_id) <= _TRACE_CHARACTERS:
             return trace_id
         return trace_id[:_TRACE_CHARACTERS] + ELLIPSIS
 
-    def _cell(self, index: int, text: str) -> str:
-        """A text in its column, which grows up to its bound."""
-        taken = columns_of(text)
-        if taken > self._widths[index]:
-            self._widths[index] = min(taken, _MOST[index])
-            if self._width is not None and taken > _MOST[index]:
-                text = cut(text, _MOST[index])
-                taken = columns_of(text)
-        return text + " " * (self._widths[index] - taken)
-
-    def _text(self, payload: Payload) -> str:
+    def _payload(self, payload: Payload) -> str:
         if isinstance(payload, bytes):
-            return payload[: self._most_bytes].decode("utf-8", "backslashreplace") or '""'
+            return printable(payload[: self._most_bytes].decode("utf-8", "backslashreplace")) or '""'
         if isinstance(payload, Embedded):
-            return json_bytes(payload.decoded).decode()
+            return printable(json_bytes(payload.decoded).decode())
         return f"withheld ({payload.length} bytes)" if isinstance(payload, Withheld) else ABSENT
 
 
-def _record_fitted(marks: Sequence[Mark], room: int, value: int) -> Sequence[Mark]:
-    """Leave out the first ones, which say the least, until so much of the value fits, too; one that warns
-    stays, if need be cut.
-    """
-    kept = list(marks)
-    while kept and sum(columns_of(mark) + len(_GAP) for mark, _ in kept) > room - value:
-        text, colour = kept.pop(0)
-        if not kept and colour != _NAME:
-            return [(cut(text, room), colour)] if room >= _LEAST_MARK else []
-    return kept
+def _partition(record: CarriedRecord) -> str:
+    return printable(record.carried.place) or ABSENT
+
+
+def _offset(record: CarriedRecord) -> str:
+    return ABSENT if record.offset is None else str(record.offset)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -20,14 +20,15 @@ from tests.segments import Talk
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINES = """\
-22:13:20.003000  10.0.0.1:40000  10.0.0.2:9092   test-client  Metadata v12    1.00ms    \
+ENDS = f"{'10.0.0.1:40000':21}  {'10.0.0.2:9092':21}  {'test-client':20}"
+LINES = f"""\
+22:13:20.003000  {ENDS}  Metadata v12        1.00ms     \
 orders -> 0 brokers, 1 topic, 0 partitions  LEADER_NOT_AVAILABLE
-22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    1.00ms    \
+22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms     \
 group group, generation 7, member member-1
-22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    1.00ms    \
+22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms     \
 group group, generation 7, member member-1
-22:13:20.005000  10.0.0.1:40000  10.0.0.2:9092   test-client  Heartbeat v4    no answer  \
+22:13:20.005000  {ENDS}  Heartbeat v4        no answer  \
 group group, generation 7, member member-1
 """
 

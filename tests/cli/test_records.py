@@ -118,7 +118,7 @@ def test_lines(records: Records) -> None:
     done = records("--topic", "orders", "--offset", "0", "--produced", QUICKSTART)
     assert (done.status, done.err) == (OK, "")
     assert done.lines[0] == (
-        "2026-11-21T09:25:31.744257Z  Produce  orders-1    0       customer-0  "
+        "2026-11-21T09:25:31.744257Z  Produce  orders-1              0           customer-0        "
         '{"order": 0, "item": "apple", "count": 1}'
     )
     assert len(done.lines) == 3
@@ -350,7 +350,7 @@ def test_slices_of_a_snapshot_are_joined(tmp_path: Path, records: Records) -> No
 
 def test_no_escape_sequence_reaches_a_terminal(tmp_path: Path, records: Records) -> None:
     done = records(write(tmp_path / "x.pcap", talk(batch([Item(b"\x1b[31m", b"a\nb\xff\x9b")]))))
-    assert done.lines[0].endswith("\\x1b[31m  a\\nb\\xff\\x9b")
+    assert done.lines[0].endswith("  \\x1b[31m          a\\nb\\xff\\x9b")
 
 
 @pytest.mark.parametrize("topic", ["__cluster_metadata", ""])

@@ -28,7 +28,7 @@ QUICK = ("kafka-4-basics", "kafka-4-cluster", "midstream", "tls")
 SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
 READ = (
     "read", "read --json", "read --csv", "read -V --api Metadata", "read --topic nosuch", "read --check-crcs",
-    "read --color always --json", "read -t r --error *",
+    "read --color always", "read -t r --error *",
 )  # fmt: skip
 RECORDS = ("records", "records --json", "records --csv --produced", "records -V --fetched")
 
@@ -105,7 +105,6 @@ def test_what_must_know_of_all_is_left_to_one_process(monkeypatch: pytest.Monkey
         "read -q",
         "read -t d",
         "read -t dd",
-        "read --color always",
         "records --unique",
         "records -q",
     ):

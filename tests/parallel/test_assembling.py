@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.topic_names import Mentions, Naming
 from kdissect.limits import Limits
-from kdissect.parallel.aligning import Texts
 from kdissect.parallel.assembling import Assembly, Batch, Late
 from kdissect.parallel.worker import columns
 
@@ -135,7 +134,7 @@ class Fake:
                     rows.made.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        return Batch(self._steps[self._next - 1].place, rows, None, 0, 0, self.is_over)
+        return Batch(self._steps[self._next - 1].place, rows, 0, 0, self.is_over)
 
     def hear(self, told: Any) -> Late:
         self.names |= told.names
@@ -144,7 +143,7 @@ class Fake:
             item = self.open.pop(number)
             item.topic_names, item.anomalies = dict(names), list(anomalies)
             made.append((number, (1, item.shown.encode())))
-        return Late(made, None)
+        return Late(made)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
@@ -153,7 +152,7 @@ def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> No
     random = Random(seed)
     steps = story(seed, workers)
     fakes = [Fake(number, steps, random) for number in range(workers)]
-    assembly = Assembly(workers, LIMITS, Texts(lambda _: None))
+    assembly = Assembly(workers, LIMITS)
     made: list[Any] = []
     heard: list[tuple[int, Any]] = []
     while any(not fake.is_over for fake in fakes) or heard:
@@ -171,7 +170,7 @@ def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> No
 
 
 def test_plain_rows_are_sorted_by_their_places() -> None:
-    assembly = Assembly(2, LIMITS, Texts(lambda _: None))
+    assembly = Assembly(2, LIMITS)
     assert assembly.batch(0, batch([2, 5, 9], until=10)) == []
     assert assembly.batch(1, batch([1, 3, 3, 6], until=6)) == [1, 2, 3, 3, 5, 6]
     assert [told.until for _, told in assembly.told()] == [6, 6]
@@ -186,4 +185,4 @@ def batch(places: list[int], until: int) -> Batch:
         rows.connections.append("")
         for column in (rows.completed_ns, rows.packets, rows.held):
             column.append(0)
-    return Batch(until, rows, None, 0, 0)
+    return Batch(until, rows, 0, 0)

@@ -15,9 +15,9 @@ def test_what_is_said_arrives_as_it_was_sent() -> None:
     rows.places.append(1 << 40)
     rows.open[0] = 1, Mentions(["id"], [("id", "name")])
     for message in (
-        Batch(7, rows, (1, 2), 3, 4),
-        Told(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])], None),
-        Late([(1, (1, b"text"))], None),
+        Batch(7, rows, 3, 4),
+        Told(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]),
+        Late([(1, (1, b"text"))]),
         Stop(),
         End(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
     ):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from kdissect.parallel.worker import Sum, Sums
+from kdissect.parallel.worker import Sums
 from kdissect.stats.summarizer import Summarizer
 from tests.made_exchanges import exchange
 
@@ -15,4 +15,3 @@ def test_what_workers_counted_adds_up_in_the_parent() -> None:
         assert work.feed(exchange(number=2)) is None
         whole.merge(pickle.loads(pickle.dumps(work.end())))
     assert whole.close((), {}, {}).capture.exchanges == 2
-    assert Sum().dated((1, b""), None) == (1, b"")

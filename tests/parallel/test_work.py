@@ -3,11 +3,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from kdissect.parallel.aligning import SEAM
-from kdissect.parallel.worker import Page, Text
+from kdissect.parallel.worker import Page, Text, Texts
 from kdissect.tables.lines import JsonLines
-from kdissect.text.style import Times
-from kdissect.text.table import Table
 from tests.made_exchanges import exchange
 
 OUT: Any = SimpleNamespace(encoding="ascii", errors="backslashreplace", isatty=lambda: False)
@@ -40,28 +37,19 @@ def test_nothing_is_made_of_what_was_not_asked_for() -> None:
 
 
 def test_rows_count_for_what_they_stand_for_and_can_be_told_apart_where_the_output_may_be_cut() -> None:
-    for cuts, expected in ((False, (5, b"twothree")), (True, (5, [(b"two", None), (b"three", None)]))):
+    for cuts, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
         out = page()
         work = Text(lambda _: True, out, out.write, rows=lambda _: [(2, "two"), (3, "three")], cuts=cuts)
         made = work.feed(exchange())
         assert made == expected
 
 
-def test_a_line_that_needs_wider_columns_says_so_until_they_are_agreed_on() -> None:
-    out = page()
-    table = Table(out, Times("ud"), gap=SEAM)
-    work = Text(lambda _: True, out, table.feed, table)
-    plain, wide = (
-        exchange("Metadata", 9, {}, {}, client_id=client) for client in ("a", "a client with a long name")
-    )
-    agreed = work.form
-    assert isinstance(work.feed(plain)[1], bytes)
-    (_, form), *_ = work.feed(wide)[1]
-    assert form > agreed
-    assert not isinstance(work.feed(plain)[1], bytes)
-    work.form = form
-    assert isinstance(work.feed(plain)[1], bytes)
-    assert work.form == form
+def test_texts_are_written_as_they_are_but_for_what_all_have_in_front() -> None:
+    written = bytearray()
+    texts = Texts(written.extend, skip=1)
+    texts.take([(1, b"\none\n"), (2, [b"\ntwo\n", b"\nthree\n"])])
+    texts.take([(1, b"\nfour\n")])
+    assert written == b"one\n\ntwo\n\nthree\n\nfour\n"
 
 
 def test_at_the_end_it_tells_what_it_is_asked_to() -> None:

@@ -18,8 +18,6 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 class Names:
     """Makes of an exchange what it is called."""
 
-    form = None
-
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
 
@@ -40,7 +38,7 @@ def run(share: Share | None, answers: list[Any] | None = None) -> list[Any]:
         batches = [each for each in sent if isinstance(each, Batch)]
         late = {number for each in sent if isinstance(each, Late) for number, _ in each.made}
         open_ = [number for each in batches for number, _ in each.rows.open.values() if number not in late]
-        return Told(batches[-1].until, {}, [Verdict(number, {}, []) for number in open_], None)
+        return Told(batches[-1].until, {}, [Verdict(number, {}, []) for number in open_])
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(answers), lambda: 7)
@@ -79,7 +77,7 @@ def test_names_that_were_told_need_no_word() -> None:
     rows = [batch.rows for batch in run(None) if isinstance(batch, Batch)]
     ids = {each for columns in rows for _, told in columns.open.values() for each in told.ids}
     assert ids
-    told = Told(0, dict.fromkeys(ids, "name"), [], None)
+    told = Told(0, dict.fromkeys(ids, "name"), [])
     sent = run(None, [told])
     assert not any(batch.rows.open for batch in sent if isinstance(batch, Batch))
 
@@ -101,9 +99,7 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
             number for each in sent if isinstance(each, Batch) for number, _ in each.rows.open.values()
         ]
         late = {number for each in sent if isinstance(each, Late) for number, _ in each.made}
-        return Told(
-            last.until, {}, [Verdict(number, {}, []) for number in numbers if number not in late], None
-        )
+        return Told(last.until, {}, [Verdict(number, {}, []) for number in numbers if number not in late])
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False, lambda: 0)

@@ -33,17 +33,17 @@ def lines(
 def test_a_line() -> None:
     raw = batch([Item(b"key", b"value"), Item(None, None), Item(b"", b"")], base_offset=7)
     assert lines(raw) == [
-        "14:13:20.123456  Fetch    orders-3    7       key   value",
-        "14:13:20.123456  Fetch    orders-3    8       -     -",
-        '14:13:20.123456  Fetch    orders-3    9       ""    ""',
+        "14:13:20.123456  Fetch    orders-3              7           key               value",
+        "14:13:20.123456  Fetch    orders-3              8           -                 -",
+        '14:13:20.123456  Fetch    orders-3              9           ""                ""',
     ]
 
 
 def test_a_terminal_has_headings_and_an_edge() -> None:
     shown = lines(batch([Item(b"k" * 100, "世".encode() * 100), Item(b"k", b"v" * 5000)]), width=80)
-    assert shown[0] == "TIME             API      PARTITION   OFFSET  KEY   VALUE"
+    assert shown[0] == "TIME            API     PARTITION      OFFSET     KEY        VALUE"
     assert [columns_of(line) <= 80 and line.endswith("…") for line in shown[1:]] == [True, True]
-    assert "k…  世" in shown[1]
+    assert "k… 世" in shown[1]
 
 
 def test_a_narrow_terminal() -> None:
@@ -55,13 +55,13 @@ def test_elsewhere_nothing_is_cut() -> None:
 
 
 def test_control_records_have_names() -> None:
-    assert lines(MARK)[0].endswith("  -     control COMMIT")
+    assert lines(MARK)[0].endswith("  -                 control COMMIT")
 
 
 def test_aborted_records_are_marked() -> None:
     raw = batch([Item(b"k", b"v" * 100)], producer_id=9, flags=0x10)
     assert lines(raw, aborted=True)[0].endswith("v  aborted")
-    assert lines(raw, aborted=True, width=80)[1].endswith("v…  aborted")
+    assert lines(raw, aborted=True, width=80)[1].endswith("v… aborted")
 
 
 def test_nothing_from_the_wire_moves_the_cursor() -> None:
@@ -89,14 +89,14 @@ def test_schemas_and_traces_are_named() -> None:
     trace = TRACE.decode()
     assert lines(raw)[0].endswith(f"v  key schema 3  schema 17  trace {trace}")
     assert lines(raw, width=160)[1].endswith(f"…  key schema 3  schema 17  trace {trace}")
-    assert lines(raw, width=118)[1].endswith("…  schema 17  trace 0af76519…")
+    assert lines(raw, width=104)[1].endswith("… schema 17 trace 0af76519…")
 
 
 def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
     headers = ((b"traceparent", b"00-" + TRACE + b"-b7ad6b7169203331-01"),)
     raw = batch([Item(b"k", b"\0\0\0\0\x11" + b"v" * 99, headers)], crc=1, producer_id=9, flags=0x10)
     shown = lines(raw, width=80, aborted=True)[1]
-    assert shown.endswith("  ! crc_mismatch")
+    assert shown.endswith(" ! crc_mismatch")
     for width in range(40, 120):
         plain, coloured = (
             lines(raw, width=width, aborted=True, colour=colour)[1] for colour in (False, True)
@@ -114,6 +114,6 @@ def test_colours() -> None:
     raw = batch([Item()], crc=1)
     shown = lines(raw, width=100, colour=True)
     assert shown[0].startswith("\x1b[2mTIME")
-    assert shown[1].endswith("  \x1b[1;33m! crc_mismatch\x1b[0m")
+    assert shown[1].endswith(" \x1b[1;33m! crc_mismatch\x1b[0m")
     assert "\x1b" not in "".join(lines(raw, width=100))
     assert "\x1b" not in lines(batch([Item()]), width=100, colour=True)[1]
