@@ -19,7 +19,7 @@ from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from kdissect.tables.lines import CsvLines, JsonLines
 from kdissect.text.style import Times
 from kdissect.text.table import ExchangeTable
-from kdissect.text.tree import Tree
+from kdissect.text.tree import ExchangeTree
 from tests.captures import pcap
 from tests.frames import frame, request_payload
 from tests.kafka.encoder import encoder
@@ -42,8 +42,8 @@ class EverySink:
         self.binary = io.BytesIO()
         self.sinks = [
             ExchangeTable(self.text, Times("e"), width=80, colour=True),
-            Tree(self.text, Times("e")),
-            Tree(self.text, Times("e"), show_bytes=True),
+            ExchangeTree(self.text, Times("e")),
+            ExchangeTree(self.text, Times("e"), show_bytes=True),
             JsonLines(self.binary.write),
             CsvLines(self.binary.write),
         ]

@@ -23,7 +23,7 @@ from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
 from kdissect.tables.export import Export
 from kdissect.tables.table_files import locked
-from kdissect.text.table import Tally
+from kdissect.text.table import ExchangeTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -307,7 +307,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     watch = Watch.take(options)
     look = Look.take(options, {"--top": watch.top})
     told = StringIO()
-    tally = Tally(told)
+    tally = ExchangeTally(told)
     story = Recap(asked.limits) if is_wanted(summary, quiet=look.quiet) else None
     with (
         exporting(tables, asked, given.names) as export,

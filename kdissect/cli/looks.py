@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 
 _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
+)
+times_option = click.option(
+    "-t",
+    "times",
+    type=click.Choice(list(FORMATS)),
+    metavar="FORMAT",
+    help=f"How times are written. {_TIMES}.",
+)
+
 look_options = together(
     click.option(
         "-V", "tree", is_flag=True, help="Show every field of request and response, and what values mean."
@@ -47,21 +58,34 @@ look_options = together(
         is_flag=True,
         help="With -V, -x, --json and --csv: open the batches, and show the records in them.",
     ),
-    click.option(
-        "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
-    ),
+    json_option,
     csv_option,
     click.option("-q", "--quiet", is_flag=True, help="Show no exchange, only count them."),
-    click.option(
-        "-t",
-        "times",
-        type=click.Choice(list(FORMATS)),
-        metavar="FORMAT",
-        help=f"How times are written. {_TIMES}.",
-    ),
+    times_option,
     colour_option,
 )
 """How exchanges are shown."""
+
+
+def refuse_two(ways: Mapping[str, bool]) -> None:
+    """Refuse ways to show rows that exclude each other: by option, whether it was chosen."""
+    chosen = [name for name, is_chosen in ways.items() if is_chosen]
+    if len(chosen) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+
+
+def clock(out: TextIO, name: str | None, first_ns: int | None, *, is_tree: bool) -> Times:
+    """The time format of this name; None: what fits. A line on a terminal has no date, on a narrow one no
+    fraction beyond milliseconds.
+    """
+    columns_of_terminal = None if is_tree else width(out)
+    usual = "ud" if columns_of_terminal is None else "u"
+    return Times(name or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
+
+
+def needs_no_other(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:
+    """Whether a row can be written without those before it, so that several processes can share them."""
+    return out is not None and times not in ("d", "dd") and not (is_table and out.isatty())
 
 
 class Look(NamedTuple):
@@ -78,7 +102,7 @@ class Look(NamedTuple):
     colour: str
 
     @classmethod
-    def take(cls, options: dict[str, Any], others: Mapping[str, bool] | None = None) -> Look:
+    def take(cls, options: dict[str, Any], others: dict[str, bool] | None = None) -> Look:
         """Take its own out of a command's options, and leave those of the command.
 
         Args:
@@ -93,28 +117,22 @@ class Look(NamedTuple):
         return look
 
     def clock(self, out: TextIO, first_ns: int | None) -> Times:
-        """The time format asked for; else what fits: a terminal gets no date, a narrow one no fraction beyond
-        milliseconds.
-        """
-        columns_of_terminal = width(out)
-        is_line = not (self.tree or self.show_bytes)
-        usual = "u" if is_line and columns_of_terminal is not None else "ud"
-        digits = 3 if is_line and is_narrow(columns_of_terminal) else 6
-        return Times(self.times or usual, first_ns=first_ns, digits=digits)
+        """What writes times."""
+        return clock(out, self.times, first_ns, is_tree=self.tree or self.show_bytes)
 
-    def can_be_shared(self, out: TextIO) -> bool:
+    def can_be_shared(self, out: TextIO | None) -> bool:
         """Whether several processes can show them: none needs to know what another one shows."""
         is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
-        return self.times not in ("d", "dd") and not self.quiet and not (is_table and out.isatty())
+        return not self.quiet and needs_no_other(out, self.times, is_table=is_table)
 
     def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool) -> Sink:
         """What shows them; ``flush`` each at once. Lines begin at once: what shows other things is imported
         when it is chosen.
         """
         if self.quiet:
-            from kdissect.text.table import Tally
+            from kdissect.text.table import ExchangeTally
 
-            return Tally(out)
+            return ExchangeTally(out)
         opener = _opener(asked) if self.with_records else None
         if self.as_json:
             from kdissect.tables.lines import JsonLines
@@ -127,9 +145,9 @@ class Look(NamedTuple):
             return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
         colour = wants_colour(out, self.colour)
         if self.tree or self.show_bytes:
-            from kdissect.text.tree import Tree
+            from kdissect.text.tree import ExchangeTree
 
-            return Tree(
+            return ExchangeTree(
                 out,
                 times,
                 colour=colour,
@@ -140,18 +158,10 @@ class Look(NamedTuple):
             )
         return ExchangeTable(out, times, width=width(out), colour=colour)
 
-    def _check(self, others: Mapping[str, bool]) -> None:
+    def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes
-        ways = {
-            "-V or -x": detail,
-            "--json": self.as_json,
-            "--csv": self.as_csv,
-            "-q": self.quiet,
-            **others,
-        }
-        chosen = [name for name, is_chosen in ways.items() if is_chosen]
-        if len(chosen) > 1:
-            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        ways = {"-V or -x": detail, "--json": self.as_json, "--csv": self.as_csv, "-q": self.quiet}
+        refuse_two(ways | others)
         if self.with_records and not (detail or self.as_json or self.as_csv):
             raise click.UsageError("--records goes with -V, -x, --json or --csv; for lines: kdissect records")
 

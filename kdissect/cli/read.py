@@ -90,8 +90,7 @@ def read(
         return
     if mode is not None:
         raise click.UsageError("--mode goes with -w FILE")
-    can_share = sys.stdout is not None and look.can_be_shared(sys.stdout)
-    jobs = processes(asked, jobs, by_default=not (count or flush), ever=can_share)
+    jobs = processes(asked, jobs, by_default=not (count or flush), ever=look.can_be_shared(sys.stdout))
     if jobs > 1:
         _share(asked, look, jobs, count, check_crcs=check_crcs)
         return
@@ -108,25 +107,18 @@ def read(
 def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
     """The same by several processes."""
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.worker import Page, Text, Texts
-    from kdissect.text.tree import Tree
+    from kdissect.parallel.worker import Page, Text
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
         sink = look.sink(page, look.clock(run.out, run.first_ns), asked, flush=False)
-        page.flush = sink.close
-        write = run.out.buffer.write
-        write(page.take())  # a heading
 
         def feed(exchange: Exchange) -> None:
             _check(exchange)
             sink.feed(exchange)
 
-        skip = 0
-        if isinstance(sink, Tree):
-            sink.is_first, skip = False, 1
         work = Text(Selection(asked), page, feed if check_crcs else sink.feed)
-        run.gather(jobs, lambda _: work, Texts(write, skip).take, count)
+        run.write(jobs, page, sink, work, count)
     run.tell(run.shown)
     run.end("exchange")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 
 from kdissect.cli.listening import Given, interface_options, listening, take_wanted
+from kdissect.cli.looks import clock, json_option, needs_no_other, refuse_two, times_option
 from kdissect.cli.options import (
     colour_option,
     csv_option,
@@ -27,8 +28,7 @@ from kdissect.phrases import json_writer, many
 from kdissect.tables.columns import RECORD
 from kdissect.tables.lines import CsvLines, RecordLines
 from kdissect.tables.record_files import RecordFiles
-from kdissect.text.style import FORMATS, Times
-from kdissect.text.table import RecordTable, RecordTally, is_narrow
+from kdissect.text.table import RecordTable, RecordTally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
     from kdissect.query.record_filters import RecordFilter
     from kdissect.query.records import Records
+    from kdissect.text.style import Times
 
     class Sink(Protocol):
         """Where records end."""
@@ -74,8 +75,6 @@ OFFSET.null in place of a null value. Where no response tells the offset, the na
 the exchange, and the record's place in it. What was seen before is not written again; credentials never are,
 unless --show-secrets. DIR must be empty or new.
 """
-
-_TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
 
 @click.command(epilog=EXAMPLES)
@@ -121,9 +120,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 @click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N records were shown.")
 @click.option("-V", "tree", is_flag=True, help="Show all that is known of each record, as a small tree.")
 @click.option("--full", is_flag=True, help="With -V: cut no long text, bytes or headers.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
-)
+@json_option
 @csv_option
 @click.option(
     "-o",
@@ -135,13 +132,7 @@ _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 )
 @mode_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no record, only count them.")
-@click.option(
-    "-t",
-    "times",
-    type=click.Choice(list(FORMATS)),
-    metavar="FORMAT",
-    help=f"How times are written. {_TIMES}.",
-)
+@times_option
 @jobs_option("One process does what has to know of all: --unique, -o, -q, -t d and dd, lines on a terminal.")
 @click.option(
     "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
@@ -177,7 +168,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         else running(asked, bar=lambda out: look.is_silent or not out.isatty())
     )
     with opened as run:
-        times = _times(look, run.out, run.first_ns)
+        times = clock(run.out, look.times, run.first_ns, is_tree=look.tree)
         sink = _sink(look, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
         if isinstance(sink, RecordLines) and are_meant.takes_all and not (count or look.flush):
@@ -202,27 +193,21 @@ def _share(
 ) -> SharedRun:
     """Several processes show them; ``found`` is told what they found."""
     from kdissect.cli.sharing import sharing
-    from kdissect.parallel.worker import Page, Text, Texts
+    from kdissect.parallel.worker import Page, Text
 
     with sharing(asked, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink: Any = _sink(look, page, _times(look, run.out, run.first_ns))
-        page.flush = sink.close
+        sink: Any = _sink(look, page, clock(run.out, look.times, run.first_ns, is_tree=look.tree))
         is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
-        write = run.out.buffer.write
-        write(page.take())  # a heading
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
             if is_whole:
                 return ((len(batch), batch) for batch in found.batches((exchange,)))
             return ((1, record) for record in found.of((exchange,)))
 
-        if look.tree:
-            sink.is_first = False
-        texts = Texts(write, int(look.tree))
         feed = sink.feed_batch if is_whole else sink.feed
         work = Text(Selection(asked), page, feed, rows, cuts=bool(count), end=found.told)
-        run.gather(jobs, lambda _: work, texts.take, count)
+        run.write(jobs, page, sink, work, count)
     for told in run.made:
         found.add(told)
     run.tell(found.exchanges)
@@ -262,30 +247,21 @@ class Look(NamedTuple):
     def can_be_shared(self) -> bool:
         """Whether several processes can show them: none needs to know what another one shows."""
         is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv)
-        out = sys.stdout
-        return not (out is None or self.is_silent or self.times in ("d", "dd") or (is_table and out.isatty()))
+        return not self.is_silent and needs_no_other(sys.stdout, self.times, is_table=is_table)
 
     def check(self) -> None:
         """Refuse two ways at once."""
-        ways = {
-            "-V": self.tree,
-            "--json": self.as_json,
-            "--csv": self.as_csv,
-            "-o": self.folder is not None,
-            "-q": self.quiet,
-        }
-        chosen = [name for name, is_chosen in ways.items() if is_chosen]
-        if len(chosen) > 1:
-            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        refuse_two(
+            {
+                "-V": self.tree,
+                "--json": self.as_json,
+                "--csv": self.as_csv,
+                "-o": self.folder is not None,
+                "-q": self.quiet,
+            }
+        )
         if self.mode is not None and self.folder is None:
             raise click.UsageError("--mode goes with -o DIR")
-
-
-def _times(look: Look, out: TextIO, first_ns: int | None) -> Times:
-    """The time format asked for; else what fits: a line on a terminal gets no date."""
-    columns_of_terminal = None if look.tree else width(out)
-    usual = "ud" if columns_of_terminal is None else "u"
-    return Times(look.times or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
 
 
 def _sink(look: Look, out: TextIO, times: Times) -> Sink:

@@ -29,7 +29,7 @@ from kdissect.errors import KdissectError
 from kdissect.net.tcp import Share, cores
 from kdissect.parallel.assembling import Assembly, Batch, End, Late
 from kdissect.parallel.crew import Crew, Ear
-from kdissect.parallel.worker import Stopped, Worker
+from kdissect.parallel.worker import Stopped, Texts, Worker
 from kdissect.pipeline import dissect
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.reader import Capture
     from kdissect.cli.running import Asked
-    from kdissect.parallel.worker import Work
+    from kdissect.parallel.worker import Page, Text, Work
     from kdissect.stats.survey import Survey
 
 
@@ -163,6 +163,26 @@ class SharedRun(Run):
                 crew.stop()
                 for _, message in crew.messages(End, self._interrupt.look):
                     self._note(message)
+
+    def write(self, jobs: int, page: Page, sink: Any, work: Text, most: int | None) -> None:
+        """Have the text of a sink's rows made, and write it.
+
+        Args:
+            jobs: how many processes make it.
+            page: what the sink writes to, in each of them.
+            sink: has written its heading already, if it has any.
+            work: feeds the sink.
+            most: after how many rows to stop, None: never.
+        """
+        from kdissect.text.tree import Tree
+
+        page.flush = sink.close
+        write = self.out.buffer.write
+        write(page.take())
+        skip = 0
+        if isinstance(sink, Tree):  # the empty line before the very first is the parent's to leave out
+            sink.is_first, skip = False, 1
+        self.gather(jobs, lambda _: work, Texts(write, skip).take, most)
 
     def stretches(self) -> Iterator[Any]:
         """What a progress bar watches."""

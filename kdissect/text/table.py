@@ -247,13 +247,19 @@ class ExchangeTable(LineTable["Exchange"]):
     def _shown(self, width: int | None) -> Sequence[Column]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
 
-    def _time_ns(self, row: Exchange) -> int:
-        return row.time_ns
+    def _time_ns(self, exchange: Exchange) -> int:
+        return exchange.time_ns
 
-    def _cells(self, row: Exchange) -> tuple[str, str]:
-        key = row.connection.id, row.client_id, row.api_key, row.api_version, row.kind == ORPHAN
-        beginning = self._beginnings.get(key) or self._begin(row, key)
-        return beginning, outcome(row).ljust(self._columns[-1].width)
+    def _cells(self, exchange: Exchange) -> tuple[str, str]:
+        key = (
+            exchange.connection.id,
+            exchange.client_id,
+            exchange.api_key,
+            exchange.api_version,
+            exchange.kind == ORPHAN,
+        )
+        beginning = self._beginnings.get(key) or self._begin(exchange, key)
+        return beginning, outcome(exchange).ljust(self._columns[-1].width)
 
     def _begin(self, exchange: Exchange, key: _Key) -> str:
         """The cells between time and outcome, kept for the next exchange that has the same."""
@@ -262,16 +268,16 @@ class ExchangeTable(LineTable["Exchange"]):
         beginning = self._beginnings[key] = self._gap.join(self._filled(self._columns[:-1], exchange))
         return beginning
 
-    def _painted(self, row: Exchange, cells: Sequence[str]) -> Sequence[str]:
-        return cells if row.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
+    def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
+        return cells if exchange.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
 
-    def _text(self, row: Exchange) -> str:
-        return printable(about(row))
+    def _text(self, exchange: Exchange) -> str:
+        return printable(about(exchange))
 
-    def _words(self, row: Exchange) -> Sequence[Word]:
-        words = [(name, f"{BOLD};{RED}") for name in content.errors(row)]
-        if row.anomalies:
-            kinds = list(dict.fromkeys(anomaly.kind for anomaly in row.anomalies))
+    def _words(self, exchange: Exchange) -> Sequence[Word]:
+        words = [(name, f"{BOLD};{RED}") for name in content.errors(exchange)]
+        if exchange.anomalies:
+            kinds = list(dict.fromkeys(anomaly.kind for anomaly in exchange.anomalies))
             if is_narrow(self._width):
                 kinds = sorted(kinds, key=severity)[:1]
             words += ((f"! {kind}", f"{BOLD};{of_anomaly(kind)}") for kind in kinds)
@@ -310,21 +316,21 @@ class RecordTable(LineTable["CarriedRecord"]):
             Column("KEY", key, lambda record: ABSENT if record.control else self._payload(record.key)),
         )
 
-    def _time_ns(self, row: CarriedRecord) -> int:
-        return row.carried.exchange.time_ns
+    def _time_ns(self, record: CarriedRecord) -> int:
+        return record.carried.exchange.time_ns
 
-    def _text(self, row: CarriedRecord) -> str:
-        return f"control {row.control}" if row.control else self._payload(row.value)
+    def _text(self, record: CarriedRecord) -> str:
+        return f"control {record.control}" if record.control else self._payload(record.value)
 
-    def _words(self, row: CarriedRecord) -> Sequence[Word]:
+    def _words(self, record: CarriedRecord) -> Sequence[Word]:
         marks: list[Word] = []
-        if (schema := row.key_schema) is not None:
+        if (schema := record.key_schema) is not None:
             marks.append((f"key schema {schema}", _NAME))
-        if (schema := row.schema) is not None:
+        if (schema := record.schema) is not None:
             marks.append((f"schema {schema}", _NAME))
-        if (trace := row.trace) is not None:
+        if (trace := record.trace) is not None:
             marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
-        batch = row.batch
+        batch = record.batch
         if batch.aborted:
             marks.append(("aborted", YELLOW))
         if batch.anomalies:
@@ -365,62 +371,17 @@ def _offset(record: CarriedRecord) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``Exchange`` -> counts, written as one line at the end. Holds a number for each kind of exchange and each
-# error.
+# ``Exchange`` or ``CarriedRecord`` -> counts, written as one line at the end. Holds a number for each thing
+# counted, each error, and for each topic up to a bound.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _ERRORS = 5
-
-
-class Tally:
-    """Counts exchanges and writes the line on ``close``.
-
-    Args:
-        out: where to; the caller owns and flushes it.
-    """
-
-    def __init__(self, out: TextIO) -> None:
-        self._write = out.write
-        self._kinds: Counter[str] = Counter()
-        self._errors: Counter[str] = Counter()
-        self._odd = 0
-
-    def feed(self, exchange: Exchange) -> None:
-        """Count one."""
-        self._kinds[exchange.kind] += 1
-        self._errors.update(content.errors(exchange))
-        self._odd += bool(exchange.anomalies)
-
-    def close(self) -> None:
-        """Write what was counted."""
-        total = self._kinds.total()
-        kinds = [f"{self._kinds[kind]:,} {kind}" for kind in KINDS if self._kinds[kind]]
-        if len(self._kinds) == 1:
-            kinds = [f"{'all ' if total > 1 else ''}{next(iter(self._kinds))}"]
-        errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
-        more = len(self._errors) - _ERRORS
-        text = facts(
-            many(total, "exchange"),
-            *kinds,
-            f"{self._odd:,} with anomalies" if self._odd else None,
-            f"errors: {', '.join(errors)}" if errors else None,
-            many(more, "more error") if more > 0 else None,
-        )
-        self._write(text + "\n")
-
-
-# ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> counts, written as one line at the end. Holds a number for each thing counted, and
-# for each topic up to a bound.
-# ------------------------------------------------------------------------------------------------------------
-
-
 _MOST_TOPICS = 10_000
 
 
-class RecordTally:
-    """Counts records and writes the line on ``close``.
+class Tally(Generic[Row]):
+    """Counts, and writes the line on ``close``.
 
     Args:
         out: where to; the caller owns and flushes it.
@@ -428,33 +389,73 @@ class RecordTally:
 
     def __init__(self, out: TextIO) -> None:
         self._write = out.write
-        self._produced = self._fetched = self._control = self._aborted = self._odd = self._bytes = 0
+        self._rows = self._odd = 0
+
+    def feed(self, row: Row) -> None:
+        """Count one."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write what was counted."""
+        self._write(facts(*self._counts()) + "\n")
+
+    def _counts(self) -> Iterable[str | None]:
+        raise NotImplementedError
+
+
+class ExchangeTally(Tally["Exchange"]):
+    """Counts exchanges."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        self._kinds: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+
+    def feed(self, exchange: Exchange) -> None:
+        """Count one."""
+        self._rows += 1
+        self._odd += bool(exchange.anomalies)
+        self._kinds[exchange.kind] += 1
+        self._errors.update(content.errors(exchange))
+
+    def _counts(self) -> Iterable[str | None]:
+        yield many(self._rows, "exchange")
+        if len(self._kinds) == 1:
+            yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
+        else:
+            yield from (f"{self._kinds[kind]:,} {kind}" for kind in KINDS if self._kinds[kind])
+        yield f"{self._odd:,} with anomalies" if self._odd else None
+        errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
+        yield f"errors: {', '.join(errors)}" if errors else None
+        more = len(self._errors) - _ERRORS
+        yield many(more, "more error") if more > 0 else None
+
+
+class RecordTally(Tally["CarriedRecord"]):
+    """Counts records."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        self._counted: Counter[str] = Counter()
+        self._bytes = 0
         self._topics: set[str] = set()
 
     def feed(self, record: CarriedRecord) -> None:
         """Count one."""
-        if record.carried.produced:
-            self._produced += 1
-        else:
-            self._fetched += 1
-        self._control += record.control is not None
-        self._aborted += record.batch.aborted
+        self._rows += 1
         self._odd += bool(record.batch.anomalies)
+        self._counted["produced" if record.carried.produced else "fetched"] += 1
+        self._counted["control"] += record.control is not None
+        self._counted["aborted"] += record.batch.aborted
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
         if len(self._topics) < _MOST_TOPICS:
             self._topics.update(record.carried.names[:1])
 
-    def close(self) -> None:
-        """Write what was counted."""
+    def _counts(self) -> Iterable[str | None]:
+        yield many(self._rows, "record")
+        for name in ("produced", "fetched", "control", "aborted"):
+            yield f"{self._counted[name]:,} {name}" if self._counted[name] else None
+        yield f"{self._odd:,} in batches with anomalies" if self._odd else None
+        yield f"{size(self._bytes)} of keys and values"
         topics = many(len(self._topics), "topic")
-        text = facts(
-            many(self._produced + self._fetched, "record"),
-            f"{self._produced:,} produced" if self._produced else None,
-            f"{self._fetched:,} fetched" if self._fetched else None,
-            f"{self._control:,} control" if self._control else None,
-            f"{self._aborted:,} aborted" if self._aborted else None,
-            f"{self._odd:,} in batches with anomalies" if self._odd else None,
-            f"{size(self._bytes)} of keys and values",
-            f"more than {topics}" if len(self._topics) >= _MOST_TOPICS else topics,
-        )
-        self._write(text + "\n")
+        yield f"more than {topics}" if len(self._topics) >= _MOST_TOPICS else topics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kdissect.anomalies import CATALOGUE
 from kdissect.kafka import schema, secrets
@@ -40,18 +40,53 @@ if TYPE_CHECKING:
     from kdissect.text.style import Times
 
 
-class Tree:
-    """Writes the trees, an empty line between them.
+Row = TypeVar("Row")
+
+
+class Tree(Generic[Row]):
+    """Writes trees, an empty line between them.
 
     Attributes:
         is_first: whether the next one has none before it.
 
     Args:
         out: where to; the caller owns and flushes it.
-        times: writes the time.
+        times: writes the time of the exchange.
         colour: whether to colour.
+        whole: cut nothing: no array, text, bytes or list of headers.
+    """
+
+    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, whole: bool = False) -> None:
+        self._write = out.write
+        self._times = times
+        self._colour = colour
+        self._whole = whole
+        self.is_first = True
+
+    def feed(self, row: Row) -> None:
+        """Write one tree."""
+        if not self.is_first:
+            self._write("\n")
+        self.is_first = False
+        for line in self._lines(row):
+            self._write(line + "\n")
+
+    def close(self) -> None:
+        """Nothing is left to write: every tree was complete."""
+
+    def _lines(self, row: Row) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _paint(self, text: str, colour: str) -> str:
+        return paint(text, colour) if self._colour else text
+
+
+class ExchangeTree(Tree["Exchange"]):
+    """Writes exchanges.
+
+    Args:
+        out, times, colour, whole: see ``Tree``.
         show_bytes: put the offset and the bytes of each field in front of it.
-        whole: show all of long arrays, texts and bytes.
         show_secrets: show credentials.
         opener: opens record data, so that its records are shown; None: they are not.
     """
@@ -62,30 +97,15 @@ class Tree:
         times: Times,
         *,
         colour: bool = False,
-        show_bytes: bool = False,
         whole: bool = False,
+        show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        self._write = out.write
-        self._times = times
-        self._colour = colour
+        super().__init__(out, times, colour=colour, whole=whole)
         self._show_bytes = show_bytes
-        self._whole = whole
         self._show_secrets = show_secrets
         self._opener = opener
-        self.is_first = True
-
-    def feed(self, exchange: Exchange) -> None:
-        """Write one tree."""
-        if not self.is_first:
-            self._write("\n")
-        self.is_first = False
-        for line in self._lines(exchange):
-            self._write(line + "\n")
-
-    def close(self) -> None:
-        """Nothing is left to write: every tree was complete."""
 
     def _lines(self, exchange: Exchange) -> Iterator[str]:
         title = f"{exchange.connection.id}/{exchange.number}  {api(exchange)}  {_outcome(exchange)}"
@@ -103,9 +123,6 @@ class Tree:
         if exchange.response_frame is not None:
             yield INDENT + self._paint(f"response: {_frame(exchange.response_frame)}", CYAN)
             yield from self._response(exchange, exchange.response_frame)
-
-    def _paint(self, text: str, colour: str) -> str:
-        return paint(text, colour) if self._colour else text
 
     def _request(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
         if exchange.api_key is not None and exchange.api_version is not None:
@@ -212,36 +229,8 @@ def _anomaly(anomaly: Anomaly) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class RecordTree:
-    """Writes the trees, an empty line between them.
-
-    Attributes:
-        is_first: whether the next one has none before it.
-
-    Args:
-        out: where to; the caller owns and flushes it.
-        times: writes the time of the exchange.
-        colour: whether to colour.
-        whole: show all of long texts, bytes and lists of headers.
-    """
-
-    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, whole: bool = False) -> None:
-        self._write = out.write
-        self._times = times
-        self._colour = colour
-        self._whole = whole
-        self.is_first = True
-
-    def feed(self, record: CarriedRecord) -> None:
-        """Write one tree."""
-        if not self.is_first:
-            self._write("\n")
-        self.is_first = False
-        for line in self._lines(record):
-            self._write(line + "\n")
-
-    def close(self) -> None:
-        """Nothing is left to write: every tree was complete."""
+class RecordTree(Tree["CarriedRecord"]):
+    """Writes records."""
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
         carried, exchange = record.carried, record.carried.exchange
@@ -263,9 +252,6 @@ class RecordTree:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
         yield from record_details(View(None, 0, exchange.topic_names, self._whole), record, 1)
-
-    def _paint(self, text: str, colour: str) -> str:
-        return paint(text, colour) if self._colour else text
 
 
 # ------------------------------------------------------------------------------------------------------------

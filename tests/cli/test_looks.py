@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.cli.looks import Look
 from kdissect.tables.lines import JsonLines
-from kdissect.text.table import ExchangeTable, Tally
+from kdissect.text.table import ExchangeTable, ExchangeTally
 
 NOTHING = dict.fromkeys(Look._fields, False) | {"times": None, "colour": "never"}
 
@@ -23,7 +23,8 @@ def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "kind"), [({}, ExchangeTable), ({"as_json": True}, JsonLines), ({"quiet": True}, Tally)]
+    ("chosen", "kind"),
+    [({}, ExchangeTable), ({"as_json": True}, JsonLines), ({"quiet": True}, ExchangeTally)],
 )
 def test_the_sink_that_was_asked_for(chosen: dict[str, bool], kind: type) -> None:
     out = io.TextIOWrapper(io.BytesIO())

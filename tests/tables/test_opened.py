@@ -10,7 +10,7 @@ from kdissect.tables.lines import JsonLines
 from kdissect.tables.record_bodies import Opener, with_records
 from kdissect.text.style import Times
 from kdissect.text.table import RecordTable
-from kdissect.text.tree import RecordTree, Tree
+from kdissect.text.tree import ExchangeTree, RecordTree
 from tests.carried_records import fetch, opened, produce
 from tests.record_batches import Item, batch, entries
 from tests.test_mutations import mutated
@@ -41,7 +41,7 @@ def test_whatever_the_bytes_are_every_sink_shows_something(seed: int) -> None:
     raw = b"".join(entries(random.choice((0, 1, 2)), items, codec=random.choice((0, 2, 3))) for _ in range(3))
     found = fetch(mutated(raw, random, 0), topic=random.choice(("orders", "__consumer_offsets", "")))
     out = StringIO()
-    Tree(out, Times(), opener=Opener(), whole=True).feed(found)
+    ExchangeTree(out, Times(), opener=Opener(), whole=True).feed(found)
     JsonLines(lambda data: out.write(data.decode()), columns=with_records(Opener())).feed(found)
     for record in opened(found):
         RecordTable(out, Times(), width=80).feed(record)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 
 from kdissect.model import Anomaly
-from kdissect.text.table import Tally
+from kdissect.text.table import ExchangeTally
 from tests.made_exchanges import exchange
 
 ANOMALY = Anomaly("left_over", "response", "3 bytes")
@@ -11,7 +11,7 @@ ANOMALY = Anomaly("left_over", "response", "3 bytes")
 
 def tally(*codes: int, unanswered: int = 0) -> str:
     out = io.StringIO()
-    sink = Tally(out)
+    sink = ExchangeTally(out)
     for code in codes:
         anomalies = [ANOMALY, ANOMALY] if code == 3 else []
         sink.feed(exchange("Heartbeat", 3, {}, {"error_code": code}, anomalies=anomalies))

@@ -11,7 +11,7 @@ from kdissect.kafka.internal.payloads import open_payloads
 from kdissect.model import ANSWERED, ORPHAN, Anomaly, Exchange, Frame, Interface
 from kdissect.tables.record_bodies import Opener
 from kdissect.text.style import Times
-from kdissect.text.tree import Tree
+from kdissect.text.tree import ExchangeTree
 from tests.frames import request_payload, response_payload
 from tests.made_exchanges import START_NS, connection, exchange
 from tests.record_batches import Item, batch
@@ -50,7 +50,7 @@ def real(
 
 def tree(*exchanges: Exchange, **options: Any) -> list[str]:
     out = io.StringIO()
-    sink = Tree(out, Times(), **options)
+    sink = ExchangeTree(out, Times(), **options)
     for each in exchanges:
         sink.feed(each)
     sink.close()
