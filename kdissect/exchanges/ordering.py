@@ -26,16 +26,13 @@ class Completed(Protocol):
     """
 
     @property
-    def connection_id(self) -> str:
-        """Of which connection."""
+    def connection_id(self) -> str: ...
 
     @property
-    def order(self) -> tuple[int, int]:
-        """As in ``Exchange``."""
+    def order(self) -> tuple[int, int]: ...
 
     @property
-    def held_bytes(self) -> int:
-        """As in ``Exchange``."""
+    def held_bytes(self) -> int: ...
 
 
 Item = TypeVar("Item", bound=Completed)
@@ -55,7 +52,6 @@ class Ordering(Generic[Item]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held."""
         return not self._heap
 
     def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:
@@ -127,7 +123,6 @@ class Over:
 
     @property
     def connection_id(self) -> str:
-        """Whose end it is."""
         return self.connection.id
 
     @property
