@@ -1,7 +1,8 @@
 """The size and structure of the package in numbers: `python docs/house.py [CHECKOUT]`.
 
 Files; lines of code, without blanks, comments and docstrings; import cycles, those for types included; class
-names that are defined more than once; modules with one importer; files that `kdissect read` runs through.
+names that are defined more than once; modules with one importer; files that `kdissect read` runs through;
+and, once it has started, how often it calls a function and enters another file for each exchange.
 """
 
 from __future__ import annotations
@@ -16,16 +17,26 @@ from pathlib import Path
 
 WALK = """
 import sys
-files = set()
+files, calls, changes, last = set(), 0, 0, None
 def note(frame, event, arg):
-    if frame.f_code.co_name != "<module>":
-        files.add(frame.f_code.co_filename)
+    global calls, changes, last
+    file = frame.f_code.co_filename
+    if event == "call" and "/kdissect/" in file and frame.f_code.co_name != "<module>":
+        files.add(file)
+        calls += 1
+        changes += file != last
+        last = file
 from kdissect.cli.main import main
+command = ["read", "-j", "1", "samples/kafka-4-basics.pcap"]
 sys.setprofile(note)
-main(["read", "-j", "1", "samples/kafka-4-basics.pcap"])
+assert main(command) == 0
+started = len(files)
+calls = changes = 0
+main(command)
 sys.setprofile(None)
-sys.stderr.write("".join(f"{each}\\n" for each in files))
+print(started, calls, changes, file=sys.stderr)
 """
+EXCHANGES = 246  # in that capture
 
 
 def code_lines(text: str) -> int:
@@ -109,7 +120,7 @@ def main() -> None:
         check=True,
         env={"PYTHONPATH": str(root)},
     )
-    walked = [line for line in done.stderr.splitlines() if f"{root}/kdissect/" in line]
+    walked, calls, changes = map(int, done.stderr.split()[-3:])
     print(f"files                          {len(texts):>7,}")
     print(f"lines of code                  {sum(map(code_lines, texts.values())):>7,}")
     print(f"import cycles                 {len(cycles(graph)):>7,}")
@@ -117,7 +128,9 @@ def main() -> None:
         print(f"    {' '.join(cycle)}")
     print(f"class names defined twice      {sum(count > 1 for count in classes.values()):>7,}")
     print(f"modules with one importer      {sum(count == 1 for count in importers.values()):>7,}")
-    print(f"files that read runs through   {len(walked):>7,}")
+    print(f"files that read runs through   {walked:>7,}")
+    print(f"    calls per exchange         {calls / EXCHANGES:>7,.0f}")
+    print(f"    file changes per exchange  {changes / EXCHANGES:>7,.0f}")
 
 
 if __name__ == "__main__":
