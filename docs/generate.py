@@ -73,8 +73,8 @@ RECORDS = """\
 
 One JSON object a line by `kdissect records --json`, or one line of CSV by `--csv`, for each record that was
 produced or fetched: one that was produced and fetched twice comes three times, `--unique` shows the first.
-Records of Kafka's own topics are decoded, credentials in them withheld. What was wrong with batches is
-counted on stderr, and told there of each without a readable record.
+Records of Kafka's own topics are decoded, credentials in them redacted. What was wrong with batches is
+counted on stderr, and reported there for each without a readable record.
 
 `read --json --records` shows the same inside `request` and `response`: each batch there has `records`, an
 array of objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `value`,
@@ -87,7 +87,7 @@ EXPORTS = """\
 What `kdissect export` writes. All tables have `date`, and join on `connection` and `number`. Every column can
 be null; names differ even where case is ignored. Files have types, which `_kdissect/schema.json` tells in
 Spark's words: a time before the year 1 or after 9999, which a damaged capture can claim, is null there (the
-numbers `time_ns` and `timestamp_ms` tell it as far as 64 bits reach). In JSON lines `request` and `response`
+numbers `time_ns` and `timestamp_ms` have it as far as 64 bits reach). In JSON lines `request` and `response`
 are objects, which Spark reads as strings; in Parquet they are strings of JSON, and `key` and `value` of
 records are bytes: of what `*_encoding` calls `utf-8` and `base64` those on the wire, of `json` the text.
 With `--partition-by` the columns `date` and `api` are in the names of folders and not in the files.

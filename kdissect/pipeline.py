@@ -253,7 +253,7 @@ class Dissection:
         items: list[Item] = [*dialogue.close(end.time_ns, reason)]
         if self._survey is not None:
             items.append(Over(connection, dialogue, end, end.time_ns))
-        protocol = dialogue.protocol or "not recognised"
+        protocol = dialogue.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
             self._notice(connection, "TLS, not decrypted")

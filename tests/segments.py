@@ -133,7 +133,7 @@ class Talk:
     """A TCP conversation, as the packets of its capture.
 
     Each packet comes ``step_ns`` after the one before, acknowledges all that its sender was sent until
-    then, and carries at most ``mss`` bytes. Nothing is added that was not asked for: call ``handshake`` and
+    then, and carries at most ``mss`` bytes. Nothing is added that was not requested: call ``handshake`` and
     ``finish`` where they matter.
     """
 

@@ -21,7 +21,7 @@ _PIECE_BYTES = 64 * 1024
 _ZSTD_INPUT_BYTES = 512
 
 
-class Decompressor(Protocol):
+class Member(Protocol):
     """Decompressor of one gzip member, or one zstd or lz4 frame; a file may hold several.
 
     Attributes:
@@ -42,10 +42,11 @@ class Method(NamedTuple):
 
     name: str
     magics: tuple[bytes, ...]
-    member: Callable[[], Decompressor]
+    member: Callable[[], Member]
 
 
-def recognised(head: bytes) -> Method | None:
+def recognized(head: bytes) -> Method | None:
+    """The method of data that begins with ``head``."""
     return next((method for method in METHODS if head.startswith(method.magics)), None)
 
 
@@ -60,12 +61,12 @@ def decompressed(method: Method, blocks: Iterator[bytes], warn: Callable[[str], 
         if not window.data.startswith(method.magics):
             # Zeros are padding, as tapes and some copying tools leave it.
             if window.data.strip(b"\0"):
-                warn(f"its {method.name} data is followed by something else, which is left out")
+                warn(f"its {method.name} data is followed by something else, which is ignored")
             return
         member = method.member()
         while member.behind is None:
             if not window.more(0, 1):
-                warn(f"its {method.name} data ends early")
+                warn(f"its {method.name} data is truncated")
                 return
             try:
                 yield from member.feed(window.data)
@@ -112,7 +113,7 @@ class _Lz4:
             self.behind = self._decompressor.unused_data or b""
 
 
-class _ZstdFrame:
+class _Zstd:
     def __init__(self) -> None:
         import zstandard
 
@@ -134,6 +135,6 @@ class _ZstdFrame:
 _SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 METHODS = (
     Method("gzip", (b"\x1f\x8b",), _Gzip),
-    Method("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZstdFrame),
+    Method("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Zstd),
     Method("lz4", (b"\x04\x22\x4d\x18",), _Lz4),
 )

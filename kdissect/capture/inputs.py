@@ -69,7 +69,7 @@ def _meant(name: str, but: Path | None) -> Iterator[str]:
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
-            raise UsageError(f"no file fits {name}")
+            raise UsageError(f"no file matches {name}")
         for each in names:
             yield from _in_folder(Path(each), but) if Path(each).is_dir() else (each,)
 
@@ -99,7 +99,7 @@ def _in_folder(folder: Path, but: Path | None) -> list[str]:
             if not each.startswith(".") and _is_capture(here / each)
         ]
     if not found:
-        raise CaptureError(f"{folder}: no capture in this folder or below")
+        raise CaptureError(f"{folder}: no capture files in this folder or its subfolders")
     return found
 
 

@@ -54,7 +54,7 @@ _cooked_header = struct.Struct(">HHIHBB8s").pack
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(20) if hasattr(socket, "CMSG_SPACE") else 0
 
 
-class CaptureSettings(NamedTuple):
+class Wanted(NamedTuple):
     """What to capture.
 
     Attributes:
@@ -101,7 +101,7 @@ class Listener:
         CaptureError: it cannot be listened to.
     """
 
-    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
+    def __init__(self, name: str, number: int, wanted: Wanted) -> None:
         if not is_up(name):
             raise WentDown
         self.notes: list[str] = []
@@ -129,6 +129,7 @@ class Listener:
         return self._socket.fileno()
 
     def close(self) -> None:
+        """Listen no more."""
         self._socket.close()
 
     def take(self, most: int) -> Iterator[Packet]:
@@ -179,7 +180,7 @@ class Listener:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
 
-    def _open(self, name: str, wanted: CaptureSettings) -> int:
+    def _open(self, name: str, wanted: Wanted) -> int:
         """Make the socket; which link type its packets have."""
         link_type = _COOKED
         if name != ANY:
@@ -198,7 +199,7 @@ class Listener:
         self._enlarge(wanted.buffer_bytes)
         return link_type
 
-    def _program(self, wanted: CaptureSettings, link_type: int) -> list[_Instruction]:
+    def _program(self, wanted: Wanted, link_type: int) -> list[_Instruction]:
         # Before a cooked header is put there, a packet begins with IP.
         dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
         try:
@@ -220,7 +221,7 @@ class Listener:
             got = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # Linux doubles it
             if got < buffer_bytes:
                 self.notes.append(
-                    f"the kernel's buffer is {got // KIB} KiB, not {buffer_bytes // KIB}: "
+                    f"the kernel's buffer is {got // KIB} KiB instead of {buffer_bytes // KIB}: "
                     "net.core.rmem_max allows no more without cap_net_admin"
                 )
 
@@ -251,11 +252,11 @@ def check_names(names: tuple[str, ...]) -> None:
         CaptureError: there are not, or this is not Linux.
     """
     if not sys.platform.startswith("linux"):
-        raise CaptureError("-i needs Linux; elsewhere: tcpdump -i IFACE -U -w - | kdissect live -")
+        raise CaptureError("-i requires Linux; elsewhere: tcpdump -i IFACE -U -w - | kdissect live -")
     for name in names:
         if not is_there(name):
             known = [known for _, known in socket.if_nameindex()]
-            raise CaptureError(f"no interface {name}; there are {', '.join((*known, ANY))}")
+            raise CaptureError(f"no interface {name}; available: {', '.join((*known, ANY))}")
 
 
 def is_there(name: str) -> bool:
@@ -264,6 +265,7 @@ def is_there(name: str) -> bool:
 
 
 def is_up(name: str) -> bool:
+    """Whether an interface is there, and up."""
     return name == ANY or bool(_flags(name) & _UP)
 
 
@@ -288,8 +290,8 @@ def _index_of(name: str) -> int:
 def _not_permitted(name: str) -> str:
     python = os.path.realpath(sys.executable)
     return (
-        f"{name}: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip {python}; "
-        f"or a pipe: tcpdump -i {name} -U -w - | kdissect live -"
+        f"{name}: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip {python}; or use a "
+        f"pipe: tcpdump -i {name} -U -w - | kdissect live -"
     )
 
 

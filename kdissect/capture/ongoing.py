@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
 
-    from kdissect.capture.live import CaptureSettings
+    from kdissect.capture.live import Wanted
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import Interface, Lull, Packet
 
@@ -43,7 +43,7 @@ _DELIVERY_NS = 50 * MILLISECOND_NS
 _LEFT_BYTES = 1 * MIB  # what may stand in a pipe
 
 
-class WaitingSource(Source):
+class Waiting(Source):
     """A source that gives an empty block when all that has come was read.
 
     Attributes:
@@ -74,6 +74,7 @@ class WaitingSource(Source):
             super().warn(text)
 
     def note_block(self, block: bytes) -> bytes:
+        """A block came."""
         self.bytes_read += len(block)
         self._came_ns = time.monotonic_ns()
         return block
@@ -87,7 +88,7 @@ class WaitingSource(Source):
         return True
 
 
-class Piped(WaitingSource):
+class Piped(Waiting):
     """A pipe, or whatever else a file descriptor stands for."""
 
     def __init__(self, name: str, limits: Limits, pipe: int) -> None:
@@ -96,7 +97,7 @@ class Piped(WaitingSource):
         self._pipe = pipe
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks as they come; see ``WaitingSource``."""
+        """Blocks as they come; see ``Waiting``."""
         left = _LEFT_BYTES  # whoever writes into it need not stop when we do
         while not self.stopped or (left > 0 and self._is_ready(0)):
             if self.stopped:
@@ -126,7 +127,7 @@ class Listening(Piped):
         tell: takes what a person should know, a line each time.
     """
 
-    def __init__(self, wanted: CaptureSettings, limits: Limits, tell: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Wanted, limits: Limits, tell: Callable[[str], None]) -> None:
         bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
         arguments = json.dumps({**wanted._asdict(), "bounds": bounds})
         # A group of its own: Ctrl-C is for us, who then end it.
@@ -171,13 +172,14 @@ class Listening(Piped):
                 self._hear(words)
             if self._relay.wait():
                 self._refusal = self._refusal or CaptureError(
-                    f"capturing ended with {self._relay.returncode}"
+                    f"capture process exited with status {self._relay.returncode}"
                 )
                 raise self._refusal
         finally:
             self.close()
 
     def close(self) -> None:
+        """End the relay."""
         with self._relay:  # which closes all pipes, and waits
             pass
 
@@ -215,10 +217,10 @@ class Ongoing:
 
     bytes_total = None
 
-    def __init__(self, sources: Iterable[WaitingSource], stop: Callable[[], object] | None = None) -> None:
+    def __init__(self, sources: Iterable[Waiting], stop: Callable[[], object] | None = None) -> None:
         self._sources = iter(sources)
         self._stop = stop
-        self._current: WaitingSource | None = None
+        self._current: Waiting | None = None
         self._warnings: list[str] = []
         self._bytes_before = 0
         self._failed_before = False
@@ -238,6 +240,7 @@ class Ongoing:
         self.close()
 
     def close(self) -> None:
+        """End it at once."""
         self._packets.close()
         if self._current is not None:
             self._current.close()
@@ -259,6 +262,7 @@ class Ongoing:
 
     @property
     def bytes_read(self) -> int:
+        """Bytes taken from all sources so far."""
         return self._bytes_before + (self._current.bytes_read if self._current is not None else 0)
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
+from kdissect.capture.source import BYTE_ORDERS, Form, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.model import Interface, Lull, Stretch
 
@@ -34,11 +34,13 @@ _ORDERS: dict[bytes, tuple[str, int]] = {
 }
 
 
-def recognised(head: bytes) -> bool:
+def recognized(head: bytes) -> bool:
+    """Whether a stream that begins with ``head`` is a pcap file."""
     return head[:4] in _ORDERS
 
 
 def packets(window: Window, source: Source) -> Generator[Packet | Lull, None, None]:
+    """The packets of ``stretches``, one by one."""
     return one_by_one(stretches(window, source))
 
 
@@ -55,10 +57,10 @@ def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
     order, magic = _ORDERS[window.data[:4]]
     major, minor, snaplen, link_type = struct.unpack_from(order + "4xHH8xII", window.data)
     if major != 2:
-        raise CaptureError(f"pcap version {major}.{minor} is not known, at {window.place(4)}")
+        raise CaptureError(f"unknown pcap version {major}.{minor}, at {window.place(4)}")
     # The upper half tells whether and how much frame check sequence follows each packet.
     interface = Interface(source.name, 0, link_type & 0xFFFF, snaplen)
-    source.form = FileFormat("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
+    source.form = Form("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
     source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
 
     unpack = struct.Struct(order + "4I").unpack_from

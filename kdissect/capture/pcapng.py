@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
+from kdissect.capture.source import BYTE_ORDERS, Form, InterfaceStatistics, Source, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import Interface, Lull, Stretch
@@ -137,7 +137,7 @@ class Section:
                 pos = 4
                 continue
             if total > self._source.limits.packet_bytes + OPTIONS_BYTES:
-                raise self._fault(f"a block claims {total} bytes, too many to be true", pos)
+                raise self._fault(f"a block claims an implausible length of {total} bytes", pos)
             if len(window.data) - pos < total:
                 if not window.more(pos, total):
                     self._passed = passed
@@ -162,7 +162,7 @@ class Section:
         """A section header: what follows is in its byte order, and of its interfaces only."""
         order = _ORDERS.get(self._window.data[pos + 8 : pos + 12])
         if order is None:
-            raise self._fault("a section header without a byte order", pos)
+            raise self._fault("a section header without a byte-order magic", pos)
         self._set_order(order)
         self._interfaces_before += len(self._clocks)
         self._clocks = []
@@ -170,13 +170,13 @@ class Section:
     def _check_version(self, pos: int) -> None:
         major, minor = struct.unpack_from(self._order + "2H", self._window.data, pos + 12)
         if major != 1:
-            raise self._fault(f"pcapng version {major}.{minor} is not known", pos)
+            raise self._fault(f"unknown pcapng version {major}.{minor}", pos)
 
     def _describe(self, pos: int, total: int) -> None:
         """The first section stands for the file."""
         if self._source.form is None:
             application = _text(self._options(pos + 24, pos + total - 4).get(APPLICATION, b""))
-            self._source.form = FileFormat("pcapng", BYTE_ORDERS[self._order], application)
+            self._source.form = Form("pcapng", BYTE_ORDERS[self._order], application)
 
     def _skip(self, pos: int, total: int) -> bool:
         """Pass a block without holding it, so that the window stands behind it at 4."""
@@ -219,9 +219,7 @@ class Section:
     def _add_statistics(self, pos: int, total: int) -> None:
         (index,) = self.word(self._window.data, pos + 8)
         if index >= len(self._clocks):
-            self._source.warn(
-                f"counters of an interface that was not described, at {self._window.place(pos)}"
-            )
+            self._source.warn(f"statistics of an undeclared interface, at {self._window.place(pos)}")
             return
         statistics = self._source.statistics
         interface = self._clocks[index].interface
@@ -261,7 +259,9 @@ class Section:
         """The interface that the block at ``pos`` names by its number in the section."""
         if index >= len(self._clocks):
             known = len(self._clocks)
-            raise self._fault(f"a block names interface {index}, but {known} were described before it", pos)
+            raise self._fault(
+                f"a block refers to interface {index}, but only {known} were declared before it", pos
+            )
         return self._clocks[index]
 
     def exact(self, clock: Clock, ticks: int) -> int:
@@ -270,7 +270,7 @@ class Section:
         bounded = min(max(time_ns, _EARLIEST_NS), _LATEST_NS)
         if bounded != time_ns and not self._time_warned:
             self._time_warned = True
-            self._source.warn("has times outside the years 1677 to 2262, shown as the nearest within them")
+            self._source.warn("has times outside the years 1677 to 2262, clamped to that range")
         return bounded
 
     def refused(self, pos: int, captured: int) -> CaptureError:
@@ -341,13 +341,15 @@ def clock(index: int, interface: Interface, resolution: int, offset_seconds: int
 # ------------------------------------------------------------------------------------------------------------
 
 
-def recognised(head: bytes) -> bool:
+def recognized(head: bytes) -> bool:
+    """Whether a stream that begins with ``head`` is a pcapng file."""
     return head[:4] == SECTION.to_bytes(4, "big")
 
 
 def packets(
     window: Window, source: Source, section: Section | None = None
 ) -> Generator[Packet | Lull, None, None]:
+    """The packets of ``stretches``, one by one."""
     return one_by_one(stretches(window, source, section))
 
 

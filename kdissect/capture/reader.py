@@ -60,9 +60,9 @@ class Capture:
 
     def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
         if not origins:
-            raise CaptureError("no capture was named")
+            raise CaptureError("no capture given")
         if origins.count("-") > 1:
-            raise CaptureError("stdin as - can be named only once")
+            raise CaptureError("stdin (-) can be given only once")
         self._named = len(origins)
         self._faults: list[CaptureError] = []
         self._opened: list[Source] = []
@@ -163,9 +163,9 @@ class Capture:
                 # A stream's first packet can only be had by reading it, and is then to be put back.
                 first = next(packets, None)
                 if first is not None:
-                    parts.append(MergeInput(first.time_ns, chain([first], packets)))
+                    parts.append(Part(first.time_ns, chain([first], packets)))
             else:
-                parts.append(MergeInput(first_ns or 0, packets))
+                parts.append(Part(first_ns or 0, packets))
         yield from merged(parts)
         if len(self._faults) == self._named and not self.packets:
             raise self._nothing_read()
@@ -203,11 +203,11 @@ def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
         if method is not None and not window.data and source.warnings:
             raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
-            if file_format.recognised(window.data):
+            if file_format.recognized(window.data):
                 yield from file_format.stretches(window, source)
                 return
         window.more(0, _APPEARANCE_BYTES)
-        inside = f", behind its {method.name} compression," if method is not None else ""
+        inside = f", inside its {method.name} compression," if method is not None else ""
         raise CaptureError(
             f"neither pcap nor pcapng; it is{inside} {appearance(window.data[:_APPEARANCE_BYTES])}"
         )
@@ -233,14 +233,14 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
         raise
     except Exception:  # noqa: BLE001  # a bug of ours, of which ``stretches_of`` will tell
         return True
-    return any(file_format.recognised(window.data) for file_format in (pcap, pcapng))
+    return any(file_format.recognized(window.data) for file_format in (pcap, pcapng))
 
 
 def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
     """What a source begins with, and how it was compressed."""
     window = Window(source.blocks(), again=source.rereads)
     window.wait_for(_MAGIC_BYTES)
-    method = compression.recognised(window.data)
+    method = compression.recognized(window.data)
     if method is not None:
         source.compression = method.name
         window = Window(compression.decompressed(method, window.rest(), source.warn), "decompressed byte")
@@ -261,19 +261,19 @@ def _first_ns(origin: Origin, limits: Limits) -> int | None:
 
 
 _MAGICS = (
-    (b"snoop\0\0\0", "a snoop file, which editcap can turn into pcapng"),
-    (b"GMBU", "a Network Monitor file, which editcap can turn into pcapng"),
-    (b"RTSS", "a Network Monitor file, which editcap can turn into pcapng"),
-    (b"XCP\0", "a NetXRay file, which editcap can turn into pcapng"),
-    (b"TRSNIFF data", "a Sniffer file, which editcap can turn into pcapng"),
-    (b"\x1f\x8b", "gzip data once more"),
-    (b"\x28\xb5\x2f\xfd", "zstd data once more"),
-    (b"\x04\x22\x4d\x18", "lz4 data once more"),
-    (b"\x02\x21\x4c\x18", "lz4 data in the legacy format, to be unpacked first"),
-    (b"BZh", "bzip2 data, to be unpacked first"),
-    (b"\xfd7zXZ\0", "xz data, to be unpacked first"),
-    (b"PK\x03\x04", "a zip archive, to be unpacked first"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive, to be unpacked first"),
+    (b"snoop\0\0\0", "a snoop file; convert it to pcapng with editcap"),
+    (b"GMBU", "a Network Monitor file; convert it to pcapng with editcap"),
+    (b"RTSS", "a Network Monitor file; convert it to pcapng with editcap"),
+    (b"XCP\0", "a NetXRay file; convert it to pcapng with editcap"),
+    (b"TRSNIFF data", "a Sniffer file; convert it to pcapng with editcap"),
+    (b"\x1f\x8b", "another layer of gzip"),
+    (b"\x28\xb5\x2f\xfd", "another layer of zstd"),
+    (b"\x04\x22\x4d\x18", "another layer of lz4"),
+    (b"\x02\x21\x4c\x18", "lz4 data in the legacy format; decompress it first"),
+    (b"BZh", "bzip2 data; decompress it first"),
+    (b"\xfd7zXZ\0", "xz data; decompress it first"),
+    (b"PK\x03\x04", "a zip archive; extract it first"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; extract it first"),
     (b"PAR1", "a Parquet file"),
     (b"\x7fELF", "a program"),
 )
@@ -288,7 +288,7 @@ def appearance(head: bytes) -> str:
         if head.startswith(magic):
             return name
     if not any(head):
-        return "all zeros, as a file is whose writing was lost"
+        return "all zeros, as left by a write that was lost"
     try:
         # An incremental decoder: the head may end in the middle of a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(head)
@@ -349,14 +349,14 @@ class Readable:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class MergeInput(NamedTuple):
+class Part(NamedTuple):
     """One capture to be merged: the time of its first packet, and all its packets, not yet asked for."""
 
     first_ns: int
     packets: Iterator[Packet]
 
 
-def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
+def merged(parts: Iterable[Part]) -> Iterator[Packet]:
     """Packets of all parts by time.
 
     Those of one part stay in its order, also where its time goes backwards. Of packets with the same time,

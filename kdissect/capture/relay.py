@@ -24,7 +24,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.live import CaptureSettings, Listener, WentDown, check_names, is_there, is_up
+from kdissect.capture.live import Listener, Wanted, WentDown, check_names, is_there, is_up
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import CaptureError, UnexpectedError
@@ -93,10 +93,10 @@ class Queue:
             written -= len(first)
 
 
-class InterfaceReader:
+class Ear:
     """One of the interfaces that are wanted, whether it is up or not, and what was counted of it."""
 
-    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
+    def __init__(self, name: str, number: int, wanted: Wanted) -> None:
         self.listener: Listener | None = None
         self.dropped = 0  # by us
         self._taken = 0
@@ -137,7 +137,7 @@ class InterfaceReader:
                 _say(str(error))
         elif not self._said_gone and not is_there(self._name):
             self._said_gone = True
-            _say(f"{self._name} is gone; waiting until there is one again")
+            _say(f"{self._name} disappeared; waiting for it to come back")
 
     def take(self) -> list[Packet]:
         """Some of the packets that are there."""
@@ -189,8 +189,8 @@ class InterfaceReader:
 class Relay:
     """All interfaces, and the pipe to who reads their packets."""
 
-    def __init__(self, wanted: CaptureSettings, bounds: Bounds, to: int) -> None:
-        self._readers = [InterfaceReader(name, number, wanted) for number, name in enumerate(wanted.names)]
+    def __init__(self, wanted: Wanted, bounds: Bounds, to: int) -> None:
+        self._ears = [Ear(name, number, wanted) for number, name in enumerate(wanted.names)]
         self._bounds = bounds
         self._to = to
         self._queue = Queue()
@@ -203,9 +203,7 @@ class Relay:
         while True:
             poller = select.poll()
             poller.register(until, select.POLLIN)
-            listening = {
-                reader.listener.fileno(): reader for reader in self._readers if reader.listener is not None
-            }
+            listening = {ear.listener.fileno(): ear for ear in self._ears if ear.listener is not None}
             for number in listening:
                 poller.register(number, select.POLLIN)
             if self._queue:
@@ -224,41 +222,41 @@ class Relay:
                 self._count(only_losses=True)
             if now >= next_look:
                 next_look = now + _LOOK_AGAIN_S
-                for reader in self._readers:
-                    reader.look()
+                for ear in self._ears:
+                    ear.look()
         self._finish()
 
     def _take(self, came: Iterable[Packet]) -> None:
         packets = list(came)
-        if len(self._readers) > 1:
+        if len(self._ears) > 1:
             packets.sort(key=lambda packet: packet.time_ns)
         queue, bounds = self._queue, self._bounds
         for packet in packets:
             if len(queue) >= bounds.packets or queue.bytes + len(packet.data) > bounds.bytes:
-                self._readers[packet.interface.index].dropped += 1
+                self._ears[packet.interface.index].dropped += 1
             else:
                 self._writer.write(packet)
 
     def _count(self, *, only_losses: bool) -> None:
-        for reader in self._readers:
-            if (counted := reader.counted()) is None:
+        for ear in self._ears:
+            if (counted := ear.counted()) is None:
                 continue
             interface, now = counted
             before = self._told.get(interface)
-            losses = now.dropped_by_system, reader.dropped
+            losses = now.dropped_by_system, ear.dropped
             if only_losses and losses == (
                 (before.dropped_by_system, before.dropped_by_interface) if before else (0, 0)
             ):
                 continue
-            self._told[interface] = now._replace(dropped_by_interface=reader.dropped)
+            self._told[interface] = now._replace(dropped_by_interface=ear.dropped)
             self._writer.count(interface, now, time.time_ns())
 
     def _finish(self) -> None:
         """Write what was captured before it was over, that which the kernel still has included."""
         os.set_blocking(self._to, True)
-        for reader in self._readers:
-            left = reader.left()
-            while left > 0 and (packets := reader.take()):
+        for ear in self._ears:
+            left = ear.left()
+            while left > 0 and (packets := ear.take()):
                 left -= len(packets)
                 self._take(packets)
                 self._write_all()
@@ -284,10 +282,10 @@ def _enlarge(pipe: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as the one argument says, JSON of a ``CaptureSettings`` and the bounds."""
+    """Capture as the one argument says, JSON of a ``Wanted`` and the bounds."""
     told = json.loads(arguments[0])
     bounds = Bounds(**told.pop("bounds"))
-    wanted = CaptureSettings(**{**told, "names": tuple(told["names"])})
+    wanted = Wanted(**{**told, "names": tuple(told["names"])})
     try:
         check_names(wanted.names)
         _enlarge(_STDOUT)

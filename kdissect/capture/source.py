@@ -60,7 +60,7 @@ class InterfaceStatistics(NamedTuple):
     delivered: int | None = None
 
 
-class FileFormat(NamedTuple):
+class Form(NamedTuple):
     """What kind of capture file it is.
 
     Attributes:
@@ -120,7 +120,7 @@ class Source:
         self.packets = self.before = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
-        self.form: FileFormat | None = None
+        self.form: Form | None = None
         self.compression: str | None = None
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False
@@ -195,7 +195,7 @@ class Source:
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if identity not in (None, (status.st_dev, status.st_ino)):
-                    raise CaptureError("was replaced by another file while it was read")
+                    raise CaptureError("was replaced by another file while being read")
                 identity = (status.st_dev, status.st_ino)
                 file.seek(self.bytes_read)
                 block = file.read(self._block_bytes)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  kdissect apis                   every api: its versions, and the Kafka releases that had them
+  kdissect apis                   every API: its versions, and the Kafka releases that had them
   kdissect apis Fetch             every version of one
   kdissect apis fetch 13          the layout of one version, as the protocol guide prints it
   kdissect apis --source 1 13     the Python function that decodes it
@@ -35,19 +35,19 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument("name", required=False)
 @click.argument("version", required=False)
-@click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
-@click.option("--source", "as_source", is_flag=True, help="Print the compiled decoders of a version.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--source", "as_source", is_flag=True, help="Print the generated decoder of a version.")
 def apis(name: str | None, version: str | None, as_json: bool, as_source: bool) -> None:
-    """Show which apis and versions are known, and their layouts.
+    """Show known APIs and versions, and their layouts.
 
-    NAME is an api as Fetch, find-coordinator, FIND_COORDINATOR, 10, or under a former name.
+    NAME is an API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10, or a former name.
     """
     api = None if name is None else known.find(name)
     number = None if api is None or version is None else _version(api, version)
     if as_source and (api is None or number is None):
-        raise click.UsageError("--source needs a name and a version")
+        raise click.UsageError("--source needs an API name and a version")
     if as_source and as_json:
-        raise click.UsageError("--source and --json exclude each other")
+        raise click.UsageError("--source and --json are mutually exclusive")
     with output() as out:
         if as_json:
             document = (
@@ -85,7 +85,7 @@ def _all_lines(most: int | None) -> Iterator[str]:
 
 def _api_lines(api: Api, most: int | None) -> Iterator[str]:
     former = f", formerly {', '.join(api.former_names)}" if api.former_names else ""
-    yield f"{api.name} (api key {api.key}){former}; answered by {', '.join(api.listeners)}\n\n"
+    yield f"{api.name} (API key {api.key}){former}; served by {', '.join(api.listeners)}\n\n"
     rows = [("VERSION", "INTRODUCED", "REMOVED", "NOTES")]
     rows += (_version_row(api, version) for version in _versions(api))
     yield from _table(rows, most)
@@ -102,10 +102,10 @@ def _notes(api: Api, version: int) -> str:
     if version in api.unstable:
         notes.append(f"unstable in {api.unstable[version]}")
     if version in api.restored:
-        notes.append(f"back in {api.restored[version]}")
+        notes.append(f"restored in {api.restored[version]}")
     messages = (schema.request(api.key), schema.response(api.key))
     releases = dict.fromkeys(draft.releases for message in messages for draft in _drafts(message, version))
-    notes += (f"other layout in {release}" for release in releases)
+    notes += (f"different layout in {release}" for release in releases)
     return ", ".join(notes)
 
 

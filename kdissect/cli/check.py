@@ -25,33 +25,32 @@ Examples:
   kdissect check --json capture.pcap | jq -r .verdict
   tcpdump -i eth0 -w - -c 10000 port 9092 | kdissect check -
 
-The verdict is the worst of: empty, no Kafka, lossy, cut (a snaplen cut Kafka messages), one-sided,
-damaged (a file), partly unread (messages that could not be decoded), good. An exchange is complete if
-request and response are there and all of both could be decoded; one that waits for its response when the
-capture ends is not, and does no harm.
+The verdict is the worst that applies: empty, no Kafka, lossy, cut (Kafka messages cut by the snapshot
+length), one-sided, damaged (a file), partly unread (messages that could not be decoded), good. An exchange
+is complete if its request and response were captured and fully decoded. Requests still waiting for a
+response when the capture ends are not complete, but do not affect the verdict.
 """
 
 
 @click.command(epilog=EXAMPLES)
 @input_options
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document; docs/check.schema.json tells its form."
+    "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/check.schema.json)."
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=20,
     metavar="N",
-    help="Rows of each list on the page. [default: 20]",
+    help="Rows to show in each list. [default: 20]",
 )
 @click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
 @colour_option
 def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) -> None:
-    """Tell what kind of capture this is, and how good.
+    """Report what a capture contains and how complete it is.
 
-    A verdict with its reasons and what to do about them; then files, interfaces and what was dropped there,
-    packets that were not looked into, gaps, connections that are not Kafka's, and messages that could not be
-    decoded, each with an example.
+    A verdict with reasons and remedies; then files, interfaces and drops, skipped packets, gaps, connections
+    that are not Kafka, and messages that could not be decoded, each with an example.
     """
     from kdissect.stats.survey import Survey
 

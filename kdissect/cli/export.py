@@ -43,11 +43,11 @@ Examples:
   kdissect export --records --topic orders capture.pcap -o tables
   tcpdump -i eth0 -U -w - port 9092 | kdissect export - -o tables
 
-Tables, all of which but records are written unless --tables says which: exchanges, records, partitions,
-connections, groups, topic_ids, anomalies, captures; docs/columns.md has their columns. Each is a folder of
-DIR. Its files appear when they are complete; schema.json, schema.ddl, create_table.sql and manifest.json
-stand beside them in _kdissect. An export that was interrupted is made again by the same command; one that
-is complete is left alone, tables that it does not have are added.
+Tables: exchanges, records, partitions, connections, groups, topic_ids, anomalies, captures. By default all
+but records are written; --tables selects. docs/columns.md describes their columns. Each table is a folder in
+DIR, whose files appear once they are complete; its subfolder _kdissect has schema.json, schema.ddl,
+create_table.sql and manifest.json. To complete an interrupted export, run the same command again. A complete
+export is left alone; missing tables are added.
 
   spark.read.schema(open("tables/exchanges/_kdissect/schema.ddl").read()).json("tables/exchanges")
   spark.read.parquet("tables/exchanges")
@@ -58,13 +58,13 @@ is complete is left alone, tables that it does not have are added.
 @input_options
 @filter_options
 @export_options()
-@jobs_option("One process reads stdin, and sees to a --rotate by time.")
+@jobs_option("Stdin and --rotate by time use one process.")
 def export(jobs: int | None, **options: Any) -> None:
     """Write typed tables for Spark, DuckDB, pandas, polars.
 
-    FILE can be a folder, which stands for all captures in it and below, or a pattern in quotes. Exchanges
-    that pass the filters are written, with what they do to partitions and groups; so are the connections of
-    these. Everything that read --json shows is there, in columns of the same names.
+    FILE can be a folder (all captures in it and its subfolders) or a quoted pattern. Filters select
+    exchanges, whose partitions, group events and connections are written with them. Columns are named like
+    the keys of read --json.
     """
     tables = Tables.take(options)
     overwrite = options.pop("overwrite")
@@ -88,13 +88,16 @@ def export(jobs: int | None, **options: Any) -> None:
             warn(f"{fault}; the other captures are exported without it")
             asked = replace(asked, paths=tuple(path for path in asked.paths if path != fault.capture))
     if done is None:
-        warn(f"{tables.folder} holds this export already; --overwrite makes it again")
+        warn(f"{tables.folder} already has this export; use --overwrite to redo it")
         return
     run, made, records = done
     run.tell(run.shown)
     tell(made, records, tables.folder)
     if run.interrupted or run.failed or lost:
-        warn(f"the export is not complete; {'--overwrite' if is_pipe else 'the same command'} makes it again")
+        warn(
+            "the export is incomplete; "
+            f"{'use --overwrite' if is_pipe else 'run the same command again'} to complete it"
+        )
     run.end("exchange")
     if lost:
         raise click.exceptions.Exit(FAILED)

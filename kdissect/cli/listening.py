@@ -22,14 +22,7 @@ import click
 
 from kdissect import __version__
 from kdissect.capture.following import Following
-from kdissect.capture.live import (
-    ANY,
-    DEFAULT_BUFFER_BYTES,
-    DEFAULT_FILTER,
-    DEFAULT_SNAPLEN,
-    CaptureSettings,
-    listed,
-)
+from kdissect.capture.live import ANY, DEFAULT_BUFFER_BYTES, DEFAULT_FILTER, DEFAULT_SNAPLEN, Wanted, listed
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.options import to_local, together
@@ -88,7 +81,7 @@ def to_condition(text: str) -> tuple[str, int]:
     if name in ("files", "packets") and value.isdecimal() and int(value):
         return name, int(value)
     raise click.BadParameter(
-        f'"{text}" is no condition; write filesize:100MB, duration:1h, files:10 or packets:1000'
+        f'invalid condition "{text}": use filesize:100MB, duration:1h, files:10 or packets:1000'
     )
 
 
@@ -98,26 +91,28 @@ interface_options = together(
         "interfaces",
         multiple=True,
         metavar="IFACE",
-        help="Listen to this interface; any is all of them. May be given several times.",
+        help="Capture on this interface (any: all of them). Can be repeated.",
     ),
     click.option(
         "-f",
         "bpf",
         metavar="FILTER",
-        help=f'A capture filter, which the kernel applies: "tcp port 9092". [default: {DEFAULT_FILTER}]',
+        help=f'Capture filter, applied by the kernel: "tcp port 9092". [default: {DEFAULT_FILTER}]',
     ),
     click.option(
-        "-s", "snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Keep so much of each packet."
+        "-s", "snaplen", type=click.IntRange(min=64), metavar="BYTES", help="Snapshot length in bytes."
     ),
     click.option(
         "-B",
         "buffer_bytes",
         type=to_buffer_bytes,
         metavar="SIZE",
-        help="The kernel's buffer, in KiB, or as 64MiB. [default: 16MiB]",
+        help="Size of the kernel's buffer, in KiB or like 64MiB. [default: 16MiB]",
     ),
     click.option(
-        "--no-promiscuous", is_flag=True, help="Only what is addressed to this machine, or comes from it."
+        "--no-promiscuous",
+        is_flag=True,
+        help="Do not use promiscuous mode: capture only packets to or from this machine.",
     ),
 )
 """Which interfaces to listen to, and how."""
@@ -128,10 +123,10 @@ source_options = together(
     click.option(
         "--follow",
         metavar="PATH",
-        help="Read a capture that grows, or a folder in which one capture follows another (tcpdump -G, -C "
-        "and -W; dumpcap -b), from the oldest on.",
+        help="Read a growing capture, or a folder of rotated captures (tcpdump -G, -C and -W; dumpcap "
+        "-b), oldest first.",
     ),
-    click.option("-D", "lists", is_flag=True, help="List the interfaces, and end."),
+    click.option("-D", "lists", is_flag=True, help="List interfaces and exit."),
 )
 """What to listen to."""
 
@@ -141,8 +136,8 @@ keep_options = together(
         "target",
         callback=to_local,
         metavar="FILE",
-        help="Also write every packet that is captured to a pcapng file, whatever the filters below say. As "
-        "with tcpdump, credentials that pass are in it.",
+        help="Also write all captured packets to a pcapng file, regardless of the filters below. As "
+        "with tcpdump, it includes any credentials on the wire.",
     ),
     click.option(
         "-b",
@@ -150,7 +145,7 @@ keep_options = together(
         multiple=True,
         type=to_condition,
         metavar="filesize:|duration:|files:",
-        help="With -w: begin another file after filesize:100MB or duration:1h; keep files:10 of them.",
+        help="With -w: start a new file after filesize:100MB or duration:1h; keep files:10 of them.",
     ),
     click.option(
         "-a",
@@ -168,7 +163,7 @@ keep_options = together(
 class Given:
     """What ``source_options`` and ``keep_options`` were given, as values."""
 
-    wanted: CaptureSettings | None
+    wanted: Wanted | None
     follow: str | None = None
     target: Path | None = None
     mode: int = PRIVATE
@@ -185,27 +180,27 @@ class Given:
         pipe, follow = options.pop("pipe", None), options.pop("follow", None)
         if pipe not in (None, _STDIN):
             raise click.UsageError(
-                f"{pipe} is no interface; -i IFACE, --follow PATH, or: kdissect read {pipe}"
+                f"{pipe} is not an interface; use -i IFACE, --follow PATH, or: kdissect read {pipe}"
             )
         ways = {"-": pipe is not None, "-i": bool(options["interfaces"]), "--follow": follow is not None}
         chosen = [name for name, is_chosen in ways.items() if is_chosen]
         if not chosen:
             raise click.UsageError(
-                "name an interface (-i IFACE; -D lists them), a pipe (-), or --follow PATH"
+                "specify an interface (-i IFACE; -D lists them), a pipe (-), or --follow PATH"
             )
         if len(chosen) > 1:
-            raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+            raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive")
         if pipe is not None:
             check_stdin()
         wanted = take_wanted(options)
         target, mode = options.pop("target", None), options.pop("mode", None)
         ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
-            raise click.UsageError("-b, -a filesize: and -a files: go with -w FILE")
+            raise click.UsageError("-b, -a filesize: and -a files: need -w FILE")
         if ring != NEVER and ring.bytes is None and ring.duration_ns is None:
-            raise click.UsageError("-b needs filesize: or duration:, to know when to begin another file")
+            raise click.UsageError("-b needs filesize: or duration: to know when to start a new file")
         if ring.packets is not None:
-            raise click.UsageError("-b knows no packets:; -a packets: stops")
+            raise click.UsageError("-b does not take packets:; use -a packets: to stop")
         return cls(wanted, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)
 
     @property
@@ -227,7 +222,7 @@ class Given:
         return Ongoing([Piped(_STDIN, asked.limits, sys.stdin.fileno())])
 
 
-def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
+def take_wanted(options: dict[str, Any]) -> Wanted | None:
     """Take what ``interface_options`` were given out of a command's options; None: no interface.
 
     Raises:
@@ -242,7 +237,7 @@ def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
     }
     if interfaces:
         bpf, snaplen, buffer_bytes, is_modest = settings.values()
-        return CaptureSettings(
+        return Wanted(
             tuple(dict.fromkeys(interfaces)) if ANY not in interfaces else (ANY,),
             DEFAULT_FILTER if bpf is None else bpf,
             snaplen or DEFAULT_SNAPLEN,
@@ -251,7 +246,7 @@ def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
         )
     for name, value in settings.items():
         if value is not None:
-            raise click.UsageError(f"{name} goes with -i IFACE")
+            raise click.UsageError(f"{name} needs -i IFACE")
     return None
 
 
@@ -436,9 +431,12 @@ class Losses:
         kernel, us = (count - before for count, before in zip(now, self._said, strict=True))
         self._said, self._say_at = now, time.monotonic() + _SAY_EVERY_S
         if kernel:
-            warn(f"{many(kernel, 'packet')} dropped by the kernel: -B SIZE enlarges its buffer")
+            warn(f"{many(kernel, 'packet')} dropped by the kernel; use a larger buffer (-B SIZE)")
         if us:
-            warn(f"{many(us, 'packet')} dropped by kdissect, which is too slow: -f FILTER leaves out more")
+            warn(
+                f"{many(us, 'packet')} dropped by kdissect, which cannot keep up; use a narrower "
+                "capture filter (-f FILTER)"
+            )
 
     def _count(self, counted: Iterable[InterfaceStatistics]) -> None:
         by_kernel = by_us = 0

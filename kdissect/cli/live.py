@@ -86,7 +86,7 @@ class Recap:
         shown = replace(document, brokers=[], clients=[], slowest=[], findings=None)
         for section in summary_page.sections(shown, limit=ROWS, narrow=True):
             if section.left_out:
-                more = f"{section.title} (the first {ROWS} of {ROWS + section.left_out:,})"
+                more = f"{section.title} (first {ROWS} of {ROWS + section.left_out:,})"
                 yield section._replace(title=more, left_out=0)
             else:
                 yield section
@@ -111,9 +111,9 @@ export_options = together(
         type=click.Path(),
         callback=to_local,
         metavar="DIR",
-        help="Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; files appear in "
-        "DIR as they are complete. Exchanges are not shown then, unless -P, -V, --json or --csv say so. An "
-        "export of before goes on.",
+        help="Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; each file "
+        "appears in DIR once complete. Exchanges are not shown then unless -P, -V, --json or --csv "
+        "is given. An existing live export in DIR is continued.",
     ),
     table_options("With --export: ", "256MB and 5min"),
 )
@@ -141,7 +141,7 @@ def take_tables(options: dict[str, Any]) -> Tables | None:
     if folder is None:
         for name, flag in _NEEDS_FOLDER.items():
             if options.pop(name):
-                raise click.UsageError(f"{flag} goes with --export DIR")
+                raise click.UsageError(f"{flag} needs --export DIR")
         return None
     with_records, is_shown = options["with_records"], any(options[name] for name in _SHOWING)
     tables = Tables.take(options | {"folder": folder}, LIVE_ROTATED_NS)
@@ -197,10 +197,10 @@ class LiveExport:
         folder = self._tables.folder
         self._earlier = manifest.going_on(folder, self._files, self._form, self._asked.limits)
         if self._earlier.files:
-            warn(f"{folder} has {many(self._earlier.files, 'file')} of earlier runs; more are added")
+            warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
             unfinished = many(self._earlier.removed, "unfinished file")
-            warn(f"{unfinished} in {folder} removed, of a run that was killed")
+            warn(f"removed {unfinished} in {folder}, left by a run that was killed")
 
     @contextmanager
     def writing(self, run: LiveRun) -> Iterator[Export]:
@@ -251,20 +251,20 @@ Examples:
   kdissect live -i eth0 -q --prometheus :9464
   kdissect live -i eth0 --export tables --format parquet --rotate 1min --partition-by date
 
-An exchange is shown as soon as it is complete, within 200 ms of its last packet, or within 400 ms where a
-packet of its connection is missing; it may come before one that was complete earlier, if that one has to wait
-for a packet. Connections that exist already are picked up where they are. Topics are named as soon as the
-traffic has told their names.
+An exchange is shown as soon as it is complete: within 200 ms of its last packet, or within 400 ms if a
+packet of its connection is missing. An exchange that waits for a packet may be shown after later ones.
+Connections that are already open are picked up in mid-stream. Topic ids are replaced with names as soon as
+the traffic reveals them.
 
-Packets that were dropped, by the kernel or by kdissect, are told at once and at the end. Ctrl-C and SIGTERM
-end it: what was captured is shown, and counted on stderr. Pressed again, Ctrl-C ends it at once. An interface
-that goes down or away is waited for, and listened to again when it is there.
+Dropped packets are reported immediately and at the end. Ctrl-C or SIGTERM stops the capture; what was
+captured is still shown, with a summary on stderr. A second Ctrl-C exits immediately. If an interface goes
+down or disappears, kdissect waits for it and resumes.
 
-Tables: as in kdissect export. A restart into the same DIR adds files to those of the runs before; what a run
-that was killed did not finish is removed then. manifest.json names the files, those of the last moments
-excepted, and says whether the run that wrote them has ended as it should.
+--export: tables as in kdissect export. A restart with the same DIR adds files to those of earlier runs, and
+removes unfinished files of a run that was killed. manifest.json lists the files, except the most recent, and
+whether the run ended normally.
 
---top: rates are those of the last ten seconds of packet time. When a pipe ends, the picture stays until q.
+--top: rates cover the last ten seconds of packet time. When a pipe ends, the display stays until you press q.
 """
 
 
@@ -275,32 +275,29 @@ excepted, and says whether the run that wrote them has ended as it should.
 @mode_option
 @live_options
 @filter_options
-@click.option(
-    "-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N exchanges were shown."
-)
+@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
 @click.option("-P", "--lines", is_flag=True, help="With --export: show exchanges too.")
 @click.option(
     "--summary/--no-summary",
     "summary",
     default=None,
-    help="At the end, tell on stderr who did what, how fast, and what was wrong. [default: on a terminal, "
-    "without -q]",
+    help="Print a summary to stderr at the end. [default: on a terminal, without -q]",
 )
 @watch_options
 @look_options
 def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -> None:
-    """Show what Kafka clients and brokers say, as they say it.
+    """Show exchanges as they happen on an interface.
 
-    Listens to interfaces of this machine (-i, on Linux, as root or with cap_net_raw), to a pipe (-), or to a
-    capture that grows (--follow). Exit status: 0 when enough was captured or the pipe ended, 130 after
-    Ctrl-C, 143 after SIGTERM.
+    Reads from interfaces of this machine (-i; on Linux, as root or with cap_net_raw), a pipe (-), or a
+    growing capture (--follow). Exit status: 0 at a stop condition (-a, -c) or the end of the pipe, 130
+    after Ctrl-C, 143 after SIGTERM.
     """
     if lists:
         list_interfaces()
         return
     tables = take_tables(options)
     if options["mode"] is not None and options["target"] is None and tables is None:
-        raise click.UsageError("--mode goes with -w FILE or --export DIR")
+        raise click.UsageError("--mode needs -w FILE or --export DIR")
     is_shown = options.pop("lines") or tables is None
     asked = Asked.live(options)
     given = Given.take(options)

@@ -34,33 +34,36 @@ if TYPE_CHECKING:
 _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line; docs/columns.md tells the keys."
+    "--json", "as_json", is_flag=True, help="One JSON object per line (keys: docs/columns.md)."
 )
 times_option = click.option(
     "-t",
     "times",
     type=click.Choice(list(FORMATS)),
     metavar="FORMAT",
-    help=f"How times are written. {_TIMES}.",
+    help=f"Time format. {_TIMES}.",
 )
 
 look_options = together(
     click.option(
-        "-V", "tree", is_flag=True, help="Show every field of request and response, and what values mean."
+        "-V",
+        "tree",
+        is_flag=True,
+        help="Show all fields of requests and responses, with the meaning of values.",
     ),
+    click.option("-x", "show_bytes", is_flag=True, help="Like -V, with the offset and bytes of each field."),
     click.option(
-        "-x", "show_bytes", is_flag=True, help="The same, with the offset and the bytes of each field."
+        "--full", is_flag=True, help="With -V and -x: do not truncate long arrays, strings or bytes."
     ),
-    click.option("--full", is_flag=True, help="With -V and -x: cut no long array, text or bytes."),
     click.option(
         "--records",
         "with_records",
         is_flag=True,
-        help="With -V, -x, --json and --csv: open the batches, and show the records in them.",
+        help="With -V, -x, --json and --csv: decode record batches and show their records.",
     ),
     json_option,
     csv_option,
-    click.option("-q", "--quiet", is_flag=True, help="Show no exchange, only count them."),
+    click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
     colour_option,
 )
@@ -68,10 +71,10 @@ look_options = together(
 
 
 def refuse_two(ways: Mapping[str, bool]) -> None:
-    """Refuse ways to show rows that exclude each other: by option, whether it was chosen."""
+    """Refuse mutually exclusive ways to show rows: by option, whether it was chosen."""
     chosen = [name for name, is_chosen in ways.items() if is_chosen]
     if len(chosen) > 1:
-        raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+        raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive")
 
 
 def clock(out: TextIO, name: str | None, first_ns: int | None, *, is_tree: bool) -> Times:
@@ -163,7 +166,9 @@ class Look(NamedTuple):
         ways = {"-V or -x": detail, "--json": self.as_json, "--csv": self.as_csv, "-q": self.quiet}
         refuse_two(ways | others)
         if self.with_records and not (detail or self.as_json or self.as_csv):
-            raise click.UsageError("--records goes with -V, -x, --json or --csv; for lines: kdissect records")
+            raise click.UsageError(
+                "--records needs -V, -x, --json or --csv; for one line per record: kdissect records"
+            )
 
 
 def _opener(asked: Asked) -> Opener:

@@ -32,7 +32,7 @@ _DEBUG = click.Option(
     is_flag=True,
     expose_value=False,
     callback=_debug,
-    help=f"Show the traceback of a bug; {DEBUG}=1 does it too.",
+    help=f"Show the traceback of a bug; same as {DEBUG}=1.",
 )
 
 
@@ -79,7 +79,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was called."""
         if args[0] not in self._told:
-            ctx.fail(f'no command "{args[0]}"; there are {", ".join(self._told)}')
+            ctx.fail(f'unknown command "{args[0]}"; known: {", ".join(self._told)}')
         return super().resolve_command(ctx, args)
 
 
@@ -92,24 +92,24 @@ class Commands(click.Group):
 _LIVE = "kdissect live -i IFACE"
 
 ELSEWHERE = {
-    "-a": f"read reads captures; for what passes now: {_LIVE}",
+    "-a": f"read is for captures; for live traffic: {_LIVE}",
     "-A": "-x shows the bytes of each field",
-    "-C": "-w writes one file; editcap splits it",
+    "-C": "-w writes one file; split it with editcap",
     "-D": "kdissect live -D lists interfaces",
-    "-e": "choose columns behind --json (jq) or --csv, or filter by them with --where",
+    "-e": "select columns from --json (with jq) or --csv, or filter by them with --where",
     "-E": "--csv has a header line and commas, --json a key for each column",
-    "-f": "choose with --port and --where; capture filters are for kdissect live",
-    "-F": "-w writes pcapng; editcap converts it",
-    "-i": f"read reads captures; for what passes now: {_LIVE}",
-    "-n": "leave it out: kdissect looks up no names",
-    "-nn": "leave it out: kdissect looks up no names",
-    "-N": "leave it out: kdissect looks up no names",
-    "-o": "there are no preferences; -d tcp.port==PORT,kafka takes a port's traffic for Kafka",
-    "-O": "-V shows all of an exchange",
-    "-R": "--where, or -Y, says which exchanges are shown",
-    "-s": "the capture has what tcpdump -s kept",
+    "-f": "filter with --port and --where; capture filters are for kdissect live",
+    "-F": "-w writes pcapng; convert it with editcap",
+    "-i": f"read is for captures; for live traffic: {_LIVE}",
+    "-n": "not needed: kdissect does not resolve names",
+    "-nn": "not needed: kdissect does not resolve names",
+    "-N": "not needed: kdissect does not resolve names",
+    "-o": "there are no preferences; -d tcp.port==PORT,kafka decodes a port as Kafka",
+    "-O": "-V shows all fields of an exchange",
+    "-R": "--where, or -Y, selects the exchanges to show",
+    "-s": "the snapshot length was set when the capture was recorded (tcpdump -s)",
     "-T": "the formats are --json, --csv, -V (all fields) and -x (with their bytes)",
-    "-v": "-V shows all of an exchange",
+    "-v": "-V shows all fields of an exchange",
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",
 }
@@ -123,7 +123,7 @@ def told(error: click.UsageError) -> str:
         return f"{error.format_message().rstrip('.')} (see {path} --help)"
     message = f"no such option {error.option_name}"
     if error.ctx is not None and error.ctx.parent is None:
-        return f"{message}; options stand behind a command: kdissect read {error.option_name} ..."
+        return f"{message}; options go after the command: kdissect read {error.option_name} ..."
     if (hint := ELSEWHERE.get(error.option_name)) is not None:
         return f"{message}; {hint}"
     if error.possibilities:
@@ -135,22 +135,22 @@ def told(error: click.UsageError) -> str:
 
 
 COMMANDS = {
-    "read": "Show what Kafka clients and brokers said in a capture.",
+    "read": "Show the exchanges (requests and their responses) in a capture.",
     "records": "Show the records that were produced and fetched.",
-    "live": "Show what Kafka clients and brokers say, as they say it.",
-    "summary": "Tell who talked to whom about what, how fast, and with which errors.",
-    "check": "Tell what kind of capture this is, and how good.",
+    "live": "Show exchanges as they happen on an interface.",
+    "summary": "Summarize clients, topics, latencies and errors.",
+    "check": "Report what a capture contains and how complete it is.",
     "export": "Write typed tables for Spark, DuckDB, pandas, polars.",
-    "spark": "Decode and analyse on Spark: on this machine, or on a cluster.",
-    "apis": "Show which apis and versions are known, and their layouts.",
+    "spark": "Decode and analyze with Spark, on this machine or a cluster.",
+    "apis": "Show known APIs and versions, and their layouts.",
 }
 EXAMPLES = """\b
 Examples:
-  kdissect read capture.pcap             a line for each request and its response
+  kdissect read capture.pcap             one line per request and response
   kdissect read -V --api Fetch x.pcapng  every field of every Fetch
   kdissect read --json - < x.pcap.gz     JSON lines, from stdin
   kdissect records --topic orders x.pcap key and value of every record
-  kdissect live -i eth0                  what passes an interface now
+  kdissect live -i eth0                  live traffic on an interface
   kdissect apis Fetch 13                 the layout of one version
 """
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -171,11 +171,11 @@ class Kdissect(Commands):
 @click.group(cls=Kdissect, module=__package__, told=COMMANDS, context_settings=SETTINGS, epilog=EXAMPLES)
 @click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
 def kdissect() -> None:
-    """Tell what really happened between Kafka clients and brokers, from captured packets alone.
+    """Show what actually happened between Kafka clients and brokers, from captured packets.
 
-    Data goes to stdout, everything else to stderr. Exit status: 0 fine (also when a capture ends in the
-    middle of a packet), 1 what --fail asks for was found, 2 usage error or nothing could be read, 3 a bug in
-    kdissect cost some of the output, 130 after Ctrl-C.
+    Data goes to stdout, everything else to stderr. Exit status: 0 success (truncated captures included),
+    1 with --fail when there is something to report, 2 usage or input error, 3 output incomplete because of a
+    bug in kdissect, 130 after Ctrl-C.
     """
 
 

@@ -34,8 +34,8 @@ SHOW = "help"
 _WIDTH = 100
 
 TABLE_HEAD = """\
-What kdissect holds has bounds, so that memory does not grow with a capture. What is given up past
-one is counted and told. --limits NAME=VALUE sets one: a count, a size (64KB, 16MiB), a time (250ms, 15m).
+Limits keep memory from growing with the capture. Anything dropped because of a limit is counted and
+reported. --limits NAME=VALUE sets one: a count, a size (64KB, 16MiB), a time (250ms, 15m).
 """
 
 
@@ -55,7 +55,7 @@ def limits_option(usual: Limits = DEFAULT) -> Callable[[Command], Command]:
         flag_value=SHOW,
         callback=read,
         metavar="NAME=VALUE",
-        help="Set a bound on what is held: connections=50000, stream_bytes=16MiB. Alone: show them all.",
+        help="Set a limit: connections=50000, stream_bytes=16MiB. Alone: show all limits.",
     )
 
 
@@ -149,7 +149,7 @@ def to_exchange_id(text: str) -> ExchangeId:
     """
     connection, _, number = text.rpartition("/")
     if not connection or not number.isdecimal():
-        raise click.BadParameter(f'"{text}" is no exchange; write CONNECTION/NUMBER, as -V shows it')
+        raise click.BadParameter(f'invalid exchange "{text}": use CONNECTION/NUMBER, as shown by -V')
     return ExchangeId(connection, int(number))
 
 
@@ -174,7 +174,7 @@ _file_options = together(
         "also_files",
         multiple=True,
         metavar="FILE",
-        help="A FILE, as tshark has it.",
+        help="Input file (same as FILE).",
     ),
 )
 _traffic_options = together(
@@ -184,7 +184,7 @@ _traffic_options = together(
         multiple=True,
         type=to_kafka_ports,
         metavar="tcp.port==PORT,kafka",
-        help="Take all traffic of a port for Kafka, whatever it looks like.",
+        help="Decode all traffic on PORT as Kafka.",
     ),
     click.option(
         "--port",
@@ -194,7 +194,7 @@ _traffic_options = together(
         metavar="PORT",
         help="Only connections with this port.",
     ),
-    click.option("--show-secrets", is_flag=True, help="Show credentials, which are withheld otherwise."),
+    click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )
 
 input_options = together(
@@ -210,25 +210,29 @@ live_options = together(_traffic_options, limits_option(LIVE))
 
 filter_options = together(
     _criterion("api", "API", "Fetch, find-coordinator, FIND_COORDINATOR, 10 ..."),
-    _criterion("topic", "TOPIC", "A topic, its id, or a pattern: 'orders-*'."),
+    _criterion("topic", "TOPIC", "Topic name, id or pattern: 'orders-*'."),
     _criterion("partition", "PARTITION", "3, or orders:3."),
-    _criterion("client", "CLIENT", "A client id, a pattern, or an address: 10.0.0.5, 10.0.0.5:41234."),
-    _criterion("group", "GROUP", "A group id or a pattern."),
+    _criterion("client", "CLIENT", "Client id or pattern, or address: 10.0.0.5, 10.0.0.5:41234."),
+    _criterion("group", "GROUP", "Group id or pattern."),
     _criterion("error", "ERROR", "NOT_LEADER_OR_FOLLOWER, 6, or a pattern: '*' is any error."),
     _criterion("kind", "KIND", f"One of {', '.join(KINDS)}."),
-    _criterion("slower-than", "TIME", "A latency: 50ms, 1.5s."),
-    _criterion("bigger-than", "SIZE", "The request's or the response's frame: 1000, 64KB, 1MiB."),
+    _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
+    _criterion("bigger-than", "SIZE", "Minimum frame size of request or response: 1000, 64KB, 1MiB."),
     _criterion(
-        "since", "WHEN", "2026-11-21T09:05:00Z, 09:05 (UTC, of the first day), or seconds since 1970."
+        "since",
+        "WHEN",
+        "Start of the time range: 2026-11-21T09:05:00Z, 09:05 (UTC, on the first day), or seconds "
+        "since 1970.",
     ),
-    _criterion("until", "WHEN", "The same; what happened at that very time is left out."),
-    _criterion("connection", "ID", "A connection's id, or how it begins."),
+    _criterion("until", "WHEN", "End of the time range (exclusive), in the same formats."),
+    _criterion("connection", "ID", "Connection id or prefix."),
     click.option(
         "--where",
         "-Y",
         "where",
         metavar="EXPRESSION",
-        help="Over columns and fields; see the examples below. Regular expressions (=~) are in RE2 syntax.",
+        help="Filter expression over columns and fields; see the examples below. Regular expressions "
+        "(=~) use RE2 syntax.",
     ),
 )
 """Which exchanges are shown: criteria of one kind are or-ed, different kinds and-ed."""
@@ -242,7 +246,7 @@ def to_mode(text: str) -> int:
     """
     mode = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
     if mode & ~0o066 != PRIVATE:
-        raise click.BadParameter(f'invalid mode "{text}": write 600, 640, 660 or 644')
+        raise click.BadParameter(f'invalid mode "{text}": use 600, 640, 660 or 644')
     return mode
 
 
@@ -250,8 +254,8 @@ mode_option = click.option(
     "--mode",
     type=to_mode,
     metavar="MODE",
-    help="Permissions of the files that are written, whatever the umask; whoever may read them may also open "
-    "new folders. Payload and credentials may be in them. [default: 600]",
+    help="Permissions of the files written, regardless of the umask; new folders get the matching "
+    "execute bits. Files may contain payload and credentials. [default: 600]",
 )
 """Who else may read files of what was captured; None: nobody."""
 
@@ -280,8 +284,8 @@ colour_option = click.option(
 """Whether what a person reads is coloured."""
 
 CSV_TEXTS = (
-    "On a terminal, control characters and marks of reading direction are escaped; files and pipes get them "
-    "as they are."
+    "On a terminal, control and bidirectional formatting characters are escaped; files and pipes get them "
+    "unchanged."
 )
 csv_option = click.option("--csv", "as_csv", is_flag=True, help=f"The same columns as CSV. {CSV_TEXTS}")
 """Rows as CSV."""

@@ -33,40 +33,35 @@ Examples:
   kdissect read --error '*' -w failed.pcapng capture.pcap
   tcpdump -i eth0 -U -w - port 9092 | kdissect read -l -
 
-The line of an exchange has its time, client, broker, client id, api and version, latency (or "no
-answer", "acks=0", "orphan"), what it was about, the errors in the response, and anomalies after "!".
-A terminal too narrow for that shows less; a file or a pipe gets all of it.
+Each line shows one exchange (a request and its response): time, client, broker, client id, API and version,
+latency (or "no response", "acks=0", "orphan"), a summary of its content, errors in the response, and
+anomalies after "!". On a narrow terminal some columns are left out; files and pipes get all of them.
 """
 
 
 @click.command(epilog=EXAMPLES)
 @input_options
 @filter_options
-@exchange_option("This exchange alone.")
-@click.option(
-    "-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N exchanges were shown."
-)
+@exchange_option("Show only this exchange.")
+@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
 @look_options
 @click.option(
     "-w",
     "target",
     callback=to_local,
     metavar="FILE",
-    help="Show nothing, but write the connections found, with all their packets, to a pcapng file, which is "
-    "overwritten if it exists; - is stdout. What comes through a pipe is kept in a temporary file meanwhile. "
-    "Connections on which credentials passed, or may have passed in bytes that could not be read, are left "
-    "out, unless --show-secrets is given.",
+    help="Do not show exchanges; write their connections, with all their packets, to a pcapng file, "
+    "replacing it if it exists; - is stdout. Input from a pipe is buffered in a temporary file. "
+    "Connections that carry, or may carry, credentials are omitted unless --show-secrets is given.",
 )
 @mode_option
 @click.option(
     "--check-crcs",
     is_flag=True,
-    help="Compare the checksums of all record batches, without opening any; records does it anyway.",
+    help="Verify the checksums of all record batches without decoding them; records always does.",
 )
-@jobs_option("One process does what has to know of all: -w, -q, -t d and dd, lines on a terminal; and stdin.")
-@click.option(
-    "-l", "flush", is_flag=True, help="Write each exchange at once, for a pipe that somebody watches."
-)
+@jobs_option("These use one process: -w, -q, -t d and dd, lines on a terminal, stdin.")
+@click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")
 def read(
     count: int | None,
     target: str | None,
@@ -76,10 +71,10 @@ def read(
     jobs: int | None,
     **options: Any,
 ) -> None:
-    """Show what Kafka clients and brokers said in a capture.
+    """Show the exchanges (requests and their responses) in a capture.
 
-    FILE is pcap or pcapng, plain or compressed by gzip, zstd or lz4; - is stdin. Several files are one
-    capture, merged by time. Kafka is recognised on any port.
+    FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4; - is stdin. Several files are merged
+    by time. Kafka is recognized on any port.
     """
     asked = Asked.take(options)
     look = Look.take(options, {"-w": target is not None})
@@ -89,7 +84,7 @@ def read(
         write(asked, target, mode or PRIVATE, count)
         return
     if mode is not None:
-        raise click.UsageError("--mode goes with -w FILE")
+        raise click.UsageError("--mode needs -w FILE")
     jobs = processes(asked, jobs, by_default=not (count or flush), ever=look.can_be_shared(sys.stdout))
     if jobs > 1:
         _share(asked, look, jobs, count, check_crcs=check_crcs)

@@ -66,14 +66,14 @@ Examples:
   kdissect records --topic __consumer_offsets capture.pcap
   kdissect records -i eth0 --produced --topic orders
 
-The line of a record has the time of its request, api, partition, offset, key and value; "-" stands for null
-and for an offset that no response told. Behind them stand the id of the registered schema that the value
-begins with, the trace that headers name, "aborted", and after "!" what was wrong with the batch.
+Each line shows one record: time of its request, API, partition, offset, key and value; "-" stands for null
+and for an unknown offset. Then, if present: the schema id of the value, the trace id from its headers,
+"aborted", and after "!" anomalies of its batch.
 
--o DIR writes DIR/TOPIC/PARTITION/OFFSET.value, beside it OFFSET.key where there is a key, and an empty
-OFFSET.null in place of a null value. Where no response tells the offset, the name is CONNECTION-NUMBER-PLACE:
-the exchange, and the record's place in it. What was seen before is not written again; credentials never are,
-unless --show-secrets. DIR must be empty or new.
+-o DIR writes values to DIR/TOPIC/PARTITION/OFFSET.value, keys to OFFSET.key, and an empty OFFSET.null for a
+null value. If the offset is unknown, the name is CONNECTION-NUMBER-INDEX: the exchange, and the index of the
+record in it. Duplicates are written once; credentials are not written without --show-secrets. DIR must be
+empty or new.
 """
 
 
@@ -81,45 +81,49 @@ unless --show-secrets. DIR must be empty or new.
 @input_options
 @interface_options
 @filter_options
-@exchange_option("What this exchange alone carried.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="A key, or a pattern: 'customer-*'.")
+@exchange_option("Only records carried by this exchange.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Key or pattern: 'customer-*'.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Has a header of this name, and of this value; both can be patterns.",
+    help="Records with this header, or this header and value; both can be patterns.",
 )
 @click.option(
     "--trace",
     "traces",
     multiple=True,
     metavar="ID",
-    help="Belongs to this trace: by its headers traceparent, b3, X-B3-TraceId or sw8.",
+    help="Records of this trace: by the headers traceparent, b3, X-B3-TraceId or sw8.",
 )
 @click.option(
     "--schema",
     "schemas",
     multiple=True,
     metavar="ID",
-    help="Value or key is written in this schema of a registry: an id, or a GUID.",
+    help="Records whose key or value has this registered schema: an id or a GUID.",
 )
 @click.option(
-    "--offset", "offsets", multiple=True, metavar="A..B", help="5, 5..9, 5.. or ..9; both ends are inside."
+    "--offset",
+    "offsets",
+    multiple=True,
+    metavar="A..B",
+    help="Offset or inclusive range: 5, 5..9, 5.. or ..9.",
 )
 @click.option(
     "--control/--no-control",
     default=None,
-    help="Only, or none of, the marks of transactions and of KRaft.",
+    help="Only control records (transaction markers, KRaft), or none of them.",
 )
-@click.option("--produced", is_flag=True, help="Only what clients sent.")
-@click.option("--fetched", is_flag=True, help="Only what brokers sent, to clients or to each other.")
+@click.option("--produced", is_flag=True, help="Only records sent by clients.")
+@click.option("--fetched", is_flag=True, help="Only records sent by brokers, to clients or to each other.")
 @click.option(
-    "--unique", is_flag=True, help="Show the first only of those with the same topic, partition and offset."
+    "--unique", is_flag=True, help="Show only the first of records with the same topic, partition and offset."
 )
-@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after N records were shown.")
-@click.option("-V", "tree", is_flag=True, help="Show all that is known of each record, as a small tree.")
-@click.option("--full", is_flag=True, help="With -V: cut no long text, bytes or headers.")
+@click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
+@click.option("-V", "tree", is_flag=True, help="Show each record as a tree, with all its fields.")
+@click.option("--full", is_flag=True, help="With -V: do not truncate long strings, bytes or headers.")
 @json_option
 @csv_option
 @click.option(
@@ -128,22 +132,20 @@ unless --show-secrets. DIR must be empty or new.
     type=click.Path(),
     callback=to_local,
     metavar="DIR",
-    help="Write values and keys to files of their own, as they are; see below.",
+    help="Write keys and values to separate files, unchanged; see below.",
 )
 @mode_option
-@click.option("-q", "--quiet", is_flag=True, help="Show no record, only count them.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only a count of records.")
 @times_option
-@jobs_option("One process does what has to know of all: --unique, -o, -q, -t d and dd, lines on a terminal.")
-@click.option(
-    "-l", "flush", is_flag=True, help="Write each record at once, for a pipe that somebody watches."
-)
+@jobs_option("These use one process: --unique, -o, -q, -t d and dd, lines on a terminal.")
+@click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
 @colour_option
 def records(count: int | None, jobs: int | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
-    Batches are decompressed, and their checksums compared. Records of Kafka's own topics are decoded,
-    credentials in them withheld. The filters for exchanges say which requests and responses are looked into.
-    With -i no FILE is read: records are shown as they pass an interface.
+    Batches are decompressed and their checksums verified. Records of Kafka's internal topics are decoded,
+    with credentials redacted. The exchange filters select the requests and responses to search. With -i,
+    records are captured from an interface instead of FILE.
     """
     from kdissect.query.record_filters import RecordFilter, Wanted
     from kdissect.query.records import Records
@@ -181,7 +183,8 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     if forgotten := are_meant.forgotten:
         places = many(forgotten, "record")
         warn(
-            f"--unique forgot {places}, shown again if they came again; --limits unique_records=N keeps more"
+            f"--unique forgot {places}; duplicates of these are shown again; raise the limit with "
+            "--limits unique_records=N"
         )
     if isinstance(sink, RecordFiles):
         warn(sink.told())
@@ -218,7 +221,7 @@ def _asked(options: dict[str, Any]) -> Asked:
     """What is asked of an interface, which is shown as it comes."""
     files, also_files = options.pop("files"), options.pop("also_files")
     if files or also_files:
-        raise click.UsageError("-i listens to an interface, and reads no FILE")
+        raise click.UsageError("-i captures on an interface and takes no FILE")
     del options["no_progress"]
     options |= {"limits": live(options["limits"]), "flush": True}
     return Asked.live(options)
@@ -261,7 +264,7 @@ class Look(NamedTuple):
             }
         )
         if self.mode is not None and self.folder is None:
-            raise click.UsageError("--mode goes with -o DIR")
+            raise click.UsageError("--mode needs -o DIR")
 
 
 def _sink(look: Look, out: TextIO, times: Times) -> Sink:
@@ -289,10 +292,10 @@ def _tell(found: Records, shown: int, *, complete: bool) -> None:
     if (more := found.unread - len(found.unreadable[:MOST_UNREADABLE])) > 0:
         warn(f"{more:,} more {'batch' if more == 1 else 'batches'} like these")
     if found.unfinished_snapshots:
-        warn(f"a slice is missing of {many(found.unfinished_snapshots, 'snapshot')}")
+        warn(f"{many(found.unfinished_snapshots, 'snapshot')} with a missing slice")
     if found.anomalies:
         counted = sorted(found.anomalies.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in counted)
-        warn(f"wrong or odd in record batches: {kinds}")
+        warn(f"anomalies in record batches: {kinds}")
     if complete and found.exchanges and not shown:
-        warn(f"no such record in {many(found.exchanges, 'exchange')}")
+        warn(f"no match in {many(found.exchanges, 'exchange')}")

@@ -75,7 +75,7 @@ class Asked:
         """
         paths = (*options.pop("also_files"), *options.pop("files"))
         if not paths:
-            raise click.UsageError("no FILE was named; - is stdin")
+            raise click.UsageError("no FILE given; use - for stdin")
         if "-" in paths:
             check_stdin()
         return cls.live(options, paths, no_progress=options.pop("no_progress"))
@@ -219,7 +219,7 @@ class Run:
     def tell(self, exchanges: int) -> None:
         """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
         if self.readable.fault is not None:
-            warn(f"warning: {self.readable.fault}; what follows was not read")
+            warn(f"warning: {self.readable.fault}; the rest was not read")
         close(
             self.capture,
             self.dissection,
@@ -332,7 +332,7 @@ def show(
 MOST_NOTICES = 20
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
-_UNRECOGNISED = "not recognised"
+_UNRECOGNISED = "not recognized"
 
 
 class Read(Protocol):
@@ -387,18 +387,18 @@ def close(
         warn(line)
     if skipped := dissection.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
-        warn(f"{many(skipped.total(), 'packet')} not looked at: {reasons}")
-    unrecognised = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
-    if complete and shown and unrecognised:
-        said = many(unrecognised, "connection")
-        warn(f"{said} not recognised; -d tcp.port==PORT,kafka takes a port for Kafka")
+        warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
+    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
+    if complete and shown and unrecognized:
+        said = many(unrecognized, "connection")
+        warn(f"{said} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")
     if complete and not shown:
         found = dissection.counts["exchanges"]
         warn(_none_of(found, unmet()) if found else _nothing_found(dissection))
 
 
 def _none_of(found: int, unmet: str) -> str:
-    text = f"none of {many(found, 'exchange')} is what was asked for"
+    text = f"no match in {many(found, 'exchange')}"
     return f"{text}: {unmet}" if unmet else text
 
 
@@ -416,4 +416,4 @@ def _nothing_found(dissection: Dissected) -> str:
     said = f"connections: {', '.join(others)}" if others else "no TCP connection"
     text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {said})"
     could_be_kafka = found.keys() - {"TLS"}
-    return f"{text}; -d tcp.port==PORT,kafka takes a port's traffic for Kafka" if could_be_kafka else text
+    return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka" if could_be_kafka else text

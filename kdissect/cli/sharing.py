@@ -317,8 +317,8 @@ def jobs_option(why_not: str) -> Callable[[Any], Any]:
         "jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Share the work among N processes, by connection; the output is the same. [default: as many as "
-        f"there are cores, for files of {WORTH_PACKETS:,} packets and more, if these are small] {why_not}",
+        help="Worker processes; each takes a share of the connections. The output is the same. "
+        f"[default: all cores for small files with {WORTH_PACKETS:,} packets or more] {why_not}",
     )
 
 

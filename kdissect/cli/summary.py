@@ -37,8 +37,8 @@ Examples:
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
 
-Latency runs from a request's last byte to its response's first, throttle time apart; Fetches that found
-nothing to read until their max_wait_ms was over are counted as long polls, and not in it.
+Latency is the time from the last byte of a request to the first byte of its response, not including throttle
+time. Fetches that waited for data until their max_wait_ms expired are counted as long polls instead.
 """
 
 
@@ -50,53 +50,61 @@ def _to_interval(text: str) -> int:
     """
     length_ns = parse_duration(text)
     if length_ns < 1_000_000:
-        raise click.BadParameter(f'"{text}" is too short; write 10s, 1m')
+        raise click.BadParameter(f'"{text}" is too short; use 10s, 1m')
     return length_ns
 
 
 @click.command(epilog=EXAMPLES)
 @input_options
 @filter_options
-@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"One table alone: {', '.join(BY)}.")
+@click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show one table: {', '.join(BY)}.")
 @click.option(
-    "--order-by", "order", type=click.Choice(ORDERS), metavar="ORDER", help=f"Of rows: {', '.join(ORDERS)}."
+    "--order-by",
+    "order",
+    type=click.Choice(ORDERS),
+    metavar="ORDER",
+    help=f"Sort order of rows: {', '.join(ORDERS)}.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Rows of each table. [default: {ROWS}; with --json all]",
+    help=f"Rows to show of each table. [default: {ROWS}; with --json all]",
 )
 @click.option(
-    "--interval", "interval_ns", type=_to_interval, metavar="TIME", help="A time series: 10s, 1m, 1h."
+    "--interval",
+    "interval_ns",
+    type=_to_interval,
+    metavar="TIME",
+    help="Time series with this interval: 10s, 1m, 1h.",
 )
+@click.option("--groups", "group_stories", is_flag=True, help="Group members, rebalances and their causes.")
+@click.option("--lag", is_flag=True, help="Consumer lag of clients and groups, by partition.")
 @click.option(
-    "--groups", "group_stories", is_flag=True, help="Members of each group, and what started its rebalances."
+    "--versions",
+    is_flag=True,
+    help="Before an upgrade: clients using versions that newer Kafka releases reject.",
 )
-@click.option("--lag", is_flag=True, help="Who is behind: clients and groups, by partition.")
-@click.option(
-    "--versions", is_flag=True, help="Before an upgrade: who uses versions that a newer Kafka refuses."
-)
-@click.option(
-    "--transactions", is_flag=True, help="Producers: transactions, who was fenced, gaps in sequence numbers."
-)
-@click.option("--findings", is_flag=True, help="What an expert would point at, with evidence and advice.")
+@click.option("--transactions", is_flag=True, help="Producers: transactions, fencing, sequence gaps.")
+@click.option("--findings", is_flag=True, help="Likely problems, with evidence and recommendations.")
 @click.option(
     "--list", "lists_rules", is_flag=True, help="With --findings: explain the rules; needs no FILE."
 )
 @click.option(
-    "--fail", is_flag=True, help="With --versions, --findings: exit status 1 when there is something."
+    "--fail",
+    is_flag=True,
+    help="With --versions, --findings: exit with status 1 if there is anything to report.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document; docs/summary.schema.json tells its form."
+    "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/summary.schema.json)."
 )
 @click.option(
     "--sketches",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the distributions of latencies there too: JSON lines, to merge with those of other captures.",
+    help="Write latency distributions to FILE as JSON lines, to merge with those of other captures.",
 )
-@jobs_option("One process reads stdin. Percentiles may differ within their tolerance.")
+@jobs_option("Stdin uses one process. Percentiles may differ within their tolerance.")
 @colour_option
 def summary(
     by: str | None,
@@ -111,20 +119,20 @@ def summary(
     jobs: int | None,
     **options: Any,
 ) -> None:
-    """Tell who talked to whom about what, how fast, and with which errors.
+    """Summarize clients, topics, latencies and errors.
 
-    One page: what was captured, then tables of APIs, brokers, clients, topics, errors, and the slowest
-    exchanges. Memory is bounded, whatever the capture's length.
+    One page: totals, then tables of APIs, brokers, clients, topics, errors, and the slowest exchanges. Memory
+    use does not grow with the capture.
     """
     from kdissect.stats.summarizer import PARTS, Summarizer
     from kdissect.stats.views import ordered, viewed
 
     parts = frozenset(name for name in PARTS if options.pop(name))
     if fail and parts.isdisjoint(("versions", "findings")):
-        raise click.UsageError("--fail goes with --versions or --findings")
+        raise click.UsageError("--fail needs --versions or --findings")
     if lists_rules:
         if "findings" not in parts:
-            raise click.UsageError("--list goes with --findings")
+            raise click.UsageError("--list needs --findings")
         _list_rules(colour, as_json=as_json)
         return
     asked = Asked.take(options)

@@ -61,10 +61,10 @@ def to_rotation(text: str) -> tuple[str, int]:
     Raises:
         click.BadParameter: it is neither, or too little for a file.
     """
-    said = f'"{text}" is too small; write 256MB, 1GiB, 30s, 5min'
+    said = f'"{text}" is too small; use 256MB, 1GiB, 30s, 5min'
     unit = re.sub(r"[\d.\s]", "", text)
     if unit == "m":
-        raise click.BadParameter(f'"{text}" is a size or a time; write {text}in or {text[:-1]}MB')
+        raise click.BadParameter(f'"{text}" could be a size or a time; use {text}in or {text[:-1]}MB')
     try:
         length_ns = parse_duration(text) if unit != "M" else None
     except UsageError:
@@ -76,7 +76,7 @@ def to_rotation(text: str) -> tuple[str, int]:
     try:
         count = parse_size(text)
     except UsageError:
-        raise click.BadParameter(f'"{text}" is no size and no time; write 256MB, 1GiB, 30s, 5min') from None
+        raise click.BadParameter(f'"{text}" is not a size or a time; use 256MB, 1GiB, 30s, 5min') from None
     if count < LEAST_ROTATED_BYTES:
         raise click.BadParameter(said)
     return "bytes", count
@@ -91,8 +91,8 @@ def _to_tables(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in TABLES:
-            hint = did_you_mean(name, TABLES) or f"; there are {', '.join(TABLES)}"
-            raise click.BadParameter(f'no table "{name}"{hint}')
+            hint = did_you_mean(name, TABLES) or f"; known: {', '.join(TABLES)}"
+            raise click.BadParameter(f'unknown table "{name}"{hint}')
     return names
 
 
@@ -104,7 +104,7 @@ def _to_partitions(text: str) -> tuple[str, ...]:
     """
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if not set(names) <= set(PARTITIONS) or len(set(names)) < len(names):
-        raise click.BadParameter(f'"{text}" is no partition; write date, api or date,api')
+        raise click.BadParameter(f'invalid partitioning "{text}": use date, api or date,api')
     return names
 
 
@@ -128,21 +128,21 @@ def table_options(
             "--format",
             "form",
             type=click.Choice([JSONL, PARQUET]),
-            text=f"JSON lines, or Parquet, which needs pyarrow. [default: {form}]",
+            text=f"JSON lines, or Parquet (needs pyarrow). [default: {form}]",
         ),
         option(
             "--compress",
             "compression",
             type=click.Choice(COMPRESSIONS),
-            text="Of the files; Spark reads a compressed JSON file in one task. "
-            "[default: none; Parquet: zst]",
+            text="Compression of files; Spark reads a compressed JSON file in one task. [default: none; "
+            "Parquet: zst]",
         ),
-        option("--tables", type=_to_tables, metavar="TABLE,...", text="These tables alone; see below."),
+        option("--tables", type=_to_tables, metavar="TABLE,...", text="Tables to write; see below."),
         option(
             "--bodies",
             type=click.Choice(["none", *BODIES, BOTH]),
-            text="Which decoded bodies exchanges have; the others are null. They are most of what is "
-            "written. [default: both]",
+            text="Which decoded bodies exchanges include; the others are null. Bodies make up most of "
+            "the output. [default: both]",
         ),
         option(
             "--rotate",
@@ -150,15 +150,14 @@ def table_options(
             type=to_rotation,
             multiple=True,
             metavar="SIZE|TIME",
-            text="Begin another file when one has this size, or after this time of packets; both may be "
-            f"given. [default: {rotated}]",
+            text="Start a new file at this size, or after this much packet time; both can be given. "
+            f"[default: {rotated}]",
         ),
         option(
             "--partition-by",
             type=_to_partitions,
             metavar="date|api|date,api",
-            text="Folders as Hive has them: date=2026-11-21/api=Fetch. Tables without an api have "
-            "those of the date.",
+            text="Hive-style folders: date=2026-11-21/api=Fetch. Tables without an API use the date only.",
         ),
     )
 
@@ -177,17 +176,20 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
             type=click.Path(),
             callback=to_local,
             metavar="DIR",
-            help="The folder of the tables; made where it does not exist.",
+            help="Folder for the tables; created if it does not exist.",
         ),
         click.option(
-            "--records", "with_records", is_flag=True, help="The table records too: opens every batch."
+            "--records",
+            "with_records",
+            is_flag=True,
+            help="Also write the table records, which decodes all batches.",
         ),
         table_options(form=form),
         mode_option,
         click.option(
             "--overwrite",
             is_flag=True,
-            help="Remove an export that DIR holds. No other files are ever removed.",
+            help="Remove an existing export in DIR. Other files are never removed.",
         ),
     )
 
@@ -328,6 +330,6 @@ def tell(made: Export, records: Records, folder: Path) -> None:
     """Say on stderr what was written."""
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
-        warn(f"wrong or odd in record batches: {kinds}")
+        warn(f"anomalies in record batches: {kinds}")
     rows = facts(*(f"{name} {count:,}" for name, count in made.rows.items()))
-    warn(f"{many(made.files, 'file')} of {size(made.bytes)} written to {folder}; rows: {rows}")
+    warn(f"{many(made.files, 'file')} ({size(made.bytes)}) written to {folder}; rows: {rows}")

@@ -347,7 +347,7 @@ class Screen:
             return []
         typed = os.read(self._keyboard, _BLOCK)
         if not typed:
-            raise OSError("the terminal is gone")
+            raise OSError("the terminal was closed")
         if typed.endswith(b"\x1b") and self._is_ready(_ESCAPE_S):
             typed += os.read(self._keyboard, _BLOCK)
         return keys_in(typed)

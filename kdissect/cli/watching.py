@@ -53,7 +53,7 @@ def to_address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (port.isascii() and port.isdecimal() and int(port) < _PORTS):
-        raise click.BadParameter(f'"{text}" is no address; write :9464, or 0.0.0.0:9464 for all interfaces')
+        raise click.BadParameter(f'invalid address "{text}": use :9464, or 0.0.0.0:9464 for all interfaces')
     return host or LOOPBACK, int(port)
 
 
@@ -74,7 +74,7 @@ def serving(metrics: Metrics, address: Address) -> Iterator[int]:
         said = (error.strerror or str(error)).lower()
         raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {said}") from None
     port = server.server_port
-    warn(f"metrics are served on http://{shown}:{port}/metrics")
+    warn(f"serving metrics on http://{shown}:{port}/metrics")
     try:
         yield port
     finally:
@@ -90,15 +90,16 @@ watch_options = together(
     click.option(
         "--top",
         is_flag=True,
-        help="A dashboard instead of lines: rates, latencies and errors by api, topic and client, groups "
-        "and their lag, errors and rebalances. The filters choose what it counts; h tells its keys.",
+        help="Show a dashboard instead of lines: rates, latencies and errors by API, topic and client; "
+        "group lag; errors and rebalances. Filters select what it counts; press h for its keys.",
     ),
     click.option(
         "--prometheus",
         "address",
         type=to_address,
         metavar="[HOST]:PORT",
-        help="Serve the same numbers as metrics (docs/metrics.md); without HOST on loopback only.",
+        help="Serve the same numbers as Prometheus metrics (docs/metrics.md); without HOST, on loopback "
+        "only.",
     ),
 )
 """Whether somebody wants to know what happens now."""

@@ -91,27 +91,27 @@ def write(asked: Asked, target: str, mode: int, most: int | None) -> None:
 def _tell(trail: Trail, written: int | None, target: str) -> None:
     if written is None:
         warn(
-            "nothing was written: it is not known yet on which connections credentials pass; --show-secrets "
-            "writes what was found"
+            "nothing was written: which connections carry credentials is not known yet; use "
+            "--show-secrets to write what was matched"
         )
         return
     place = "stdout" if target == STDOUT else target
     warn(f"{many(written, 'packet')} of {many(trail.picked, 'connection')} written to {place}")
     if trail.left_out:
         warn(
-            f"{many(trail.left_out, 'connection')} left out, because credentials passed there, or what may "
-            "be some; --show-secrets writes all"
+            f"{many(trail.left_out, 'connection')} omitted because they carry, or may carry, credentials; "
+            "use --show-secrets to include them"
         )
 
 
 def _check(target: str, inputs: tuple[str, ...]) -> None:
     if target == STDOUT:
         if sys.stdout is not None and sys.stdout.isatty():
-            raise click.UsageError("-w - would write to the terminal; redirect stdout, or name a file")
+            raise click.UsageError("-w - would write to the terminal; redirect stdout, or give a file name")
         return
     if Path(target).suffix in _COMPRESSED:
         raise click.UsageError(
-            f"-w writes pcapng, not compressed: write {Path(target).stem}, and compress that"
+            f"-w writes uncompressed pcapng: use {Path(target).stem} and compress it afterwards"
         )
     try:
         there = Path(target).stat()
@@ -123,7 +123,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
         except (OSError, ValueError):  # a stdin that is no file, as in tests; reading will tell of the others
             continue
         if os.path.samestat(there, status):
-            raise click.UsageError(f"-w {target} would overwrite what is to be read")
+            raise click.UsageError(f"-w {target} would overwrite an input file")
 
 
 @contextmanager

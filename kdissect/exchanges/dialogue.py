@@ -1,6 +1,6 @@
 r"""The bytes of one connection's two directions -> its exchanges.
 
-Until the connection is recognised as Kafka both directions are searched; from then on one carries requests,
+Until the connection is recognized as Kafka both directions are searched; from then on one carries requests,
 the other responses:
 
     client side --Data, Gap--> Framing --Frame--> Pairing.request  \\
@@ -218,7 +218,7 @@ INCOMPLETE = "exchanges_incomplete"
 _MOST_MISSING = 100_000  # correlation ids: more is a client that began to count anew
 
 
-class GapLosses:
+class Losses:
     """What the gaps of a connection cost.
 
     Args:
@@ -336,6 +336,7 @@ class Holdings:
             self._account(silent)
 
     def forget(self, dialogue: Dialogue) -> None:
+        """One is over."""
         self._changed.pop(dialogue, None)
         self.held -= self._held_by.pop(dialogue, 0)
 
@@ -363,12 +364,12 @@ class Dialogue:
         counts: where to count frames and bytes that did not become exchanges.
 
     Attributes:
-        protocol: ``Kafka`` once recognised, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
+        protocol: ``Kafka`` once recognized, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
             once refused, else None.
         last_ns: time of the last bytes, captured or not.
         resyncs: how often it had to be searched for where the next frame begins.
         skipped_bytes: passed over meanwhile.
-        unread_bytes: captured, of what is not recognised as Kafka.
+        unread_bytes: captured, of what is not recognized as Kafka.
     """
 
     __slots__ = (
@@ -402,7 +403,7 @@ class Dialogue:
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
-        self._losses: GapLosses | None = None  # none before the first gap
+        self._losses: Losses | None = None  # none before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
         """Take the next bytes from ``side``; get the exchanges that they complete."""
@@ -453,7 +454,9 @@ class Dialogue:
             framing.shed()
         if self._pairing is None or self._pairing.shorten():
             return []
-        return self._finish(self._pairing.give_up(now_ns, "all connections together hold too much"))
+        return self._finish(
+            self._pairing.give_up(now_ns, "the limit on bytes held for all connections was reached")
+        )
 
     @property
     def held(self) -> int:
@@ -473,6 +476,7 @@ class Dialogue:
 
     @property
     def exchanges(self) -> int:
+        """How many exchanges there were."""
         return self._made if self._pairing is None else self._pairing.made
 
     @property
@@ -488,7 +492,7 @@ class Dialogue:
     def _hear(self, side: int, item: Data | Gap) -> None:
         """The first that one side says may tell what the connection is."""
         if self.protocol is None and self._broker_side is not None:
-            self._recognised(1 - self._broker_side)
+            self._recognized(1 - self._broker_side)
         if not isinstance(item, Data):
             return
         self._heard[side] = True
@@ -501,13 +505,13 @@ class Dialogue:
             and is_gssapi_token(item.payload)
         ):
             if self._client is None:
-                self._recognised(side)
+                self._recognized(side)
             assert self._identity is not None
             self._identity.begins_with_gssapi()
 
     def _locate(self, side: int, search: Search, final: bool) -> int | None:
         if self._client is None:
-            return self._recognise(side, search, final)
+            return self._recognize(side, search, final)
         assert self._pairing is not None
         if search.first_run is not None and self._begins_with_frame(side):
             return 0
@@ -523,7 +527,7 @@ class Dialogue:
         assert self._identity is not None
         return side != self._client or self._broker_side is not None or self._identity.raw_tokens
 
-    def _recognise(self, side: int, search: Search, final: bool) -> int | None:
+    def _recognize(self, side: int, search: Search, final: bool) -> int | None:
         initiator, run = self._connection.initiator, search.first_run
         if initiator == side and run is not None:
             verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
@@ -532,15 +536,15 @@ class Dialogue:
         else:
             place = locate_request(search) if initiator in (None, side) else None
         if place is not None:
-            self._recognised(side)
+            self._recognized(side)
         elif initiator != side and not self._heard[1 - side]:
             place = locate_response_chain(search)
             if place is not None:
-                self._recognised(1 - side)
+                self._recognized(1 - side)
                 self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
         return place
 
-    def _recognised(self, client: int) -> None:
+    def _recognized(self, client: int) -> None:
         ends = self._connection.ends
         info = ConnectionInfo(
             self._connection.id, ends[client], ends[1 - client], ordinal=self._connection.ordinal
@@ -553,7 +557,7 @@ class Dialogue:
         self.unread_bytes = 0
         if self._gaps is not None:
             self._counts.update(self._gaps)
-            self._losses = GapLosses(self._pairing, self._counts)
+            self._losses = Losses(self._pairing, self._counts)
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
@@ -567,7 +571,7 @@ class Dialogue:
         self._connection.expect(side, 0)
         if self._losses is None:
             assert self._pairing is not None
-            self._losses = GapLosses(self._pairing, self._counts)
+            self._losses = Losses(self._pairing, self._counts)
         framing = self._framings[side]
         out = self._take(side, framing.feed(gap))
         if not framing.synchronised:
@@ -620,7 +624,7 @@ class Dialogue:
             identity.raw_tokens = False
         if len(frame.data) < HEADER_BEGINS_BYTES and not frame.complete:
             self._hide(side)
-            detail = f"of a request of {frame.size} bytes only {len(frame.data)} were captured"
+            detail = f"only {len(frame.data)} of {frame.size} bytes of the request were captured"
             self._pending_anomalies.append(Anomaly("gap", "connection", detail))
             return []
         done = pairing.request(frame)
@@ -658,18 +662,18 @@ class Dialogue:
             self._pairing.mistrust()
         if lost.missing:
             kind = "gap"
-            detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} passed over"
+            detail = f"{lost.missing} bytes from the {end} were not captured, {lost.skipped} skipped"
         elif lost.end:
             kind, detail = "partial_frame", f"the {end}'s stream ends {lost.skipped} bytes into a frame"
         else:
-            kind, detail = "resynchronised", f"{lost.skipped} bytes from the {end} were passed over"
+            kind, detail = "resynchronised", f"skipped {lost.skipped} bytes from the {end}"
         self._pending_anomalies.append(Anomaly(kind, "connection", detail))
 
     def _hide(self, side: int) -> None:
         """A gap hides where frames begin."""
         if self._losses is None:
             assert self._pairing is not None
-            self._losses = GapLosses(self._pairing, self._counts)
+            self._losses = Losses(self._pairing, self._counts)
         if side == self._client:
             self._losses.in_requests()
         else:

@@ -26,13 +26,16 @@ class Completed(Protocol):
     """
 
     @property
-    def connection_id(self) -> str: ...
+    def connection_id(self) -> str:
+        """Of which connection."""
 
     @property
-    def order(self) -> tuple[int, int]: ...
+    def order(self) -> tuple[int, int]:
+        """As in ``Exchange``."""
 
     @property
-    def held_bytes(self) -> int: ...
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
 
 
 Item = TypeVar("Item", bound=Completed)
@@ -52,6 +55,7 @@ class Ordering(Generic[Item]):
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing is held."""
         return not self._heap
 
     def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:
@@ -123,6 +127,7 @@ class Over:
 
     @property
     def connection_id(self) -> str:
+        """Whose end it is."""
         return self.connection.id
 
     @property

@@ -172,7 +172,7 @@ class Pairing:
             and waiting
             and (place is None or (self.doubts and not _can_answer(frame, waiting[place])))
         ):
-            raise Malformed("what was found behind a gap answers nobody", pos=0)
+            raise Malformed("what follows the gap matches no request", pos=0)
         if place is None:
             if correlation_id not in self._by_id:
                 if may_be_token:
@@ -222,11 +222,11 @@ class Pairing:
         given_up = []
         while len(waiting) > 1:
             if len(waiting) > limits.pending_requests:
-                reason = f"more than {limits.pending_requests} requests wait"
+                reason = f"more than {limits.pending_requests} outstanding requests"
             elif self._bytes > limits.pending_bytes:
-                reason = f"requests that wait hold more than {limits.pending_bytes} bytes"
+                reason = f"outstanding requests hold more than {limits.pending_bytes} bytes"
             elif frame.end_ns - waiting[0].time_ns > limits.pending_age_ns:
-                reason = f"waited more than {limits.pending_age_ns // 1_000_000_000} s"
+                reason = f"outstanding for more than {limits.pending_age_ns // 1_000_000_000} s"
             else:
                 break
             given_up.append(self._give_up(frame.end_ns, reason))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.kafka.bodies import BodyLayout
+    from kdissect.kafka.bodies import Layout
     from kdissect.kafka.schema import Field
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
@@ -64,13 +64,16 @@ class Waiting(Protocol):
     topic_names: dict[str, str]
 
     @property
-    def completed_ns(self) -> int: ...
+    def completed_ns(self) -> int:
+        """As in ``Exchange``."""
 
     @property
-    def held_bytes(self) -> int: ...
+    def held_bytes(self) -> int:
+        """As in ``Exchange``."""
 
     @property
-    def decoded_bytes(self) -> int: ...
+    def decoded_bytes(self) -> int:
+        """As in ``Exchange``."""
 
 
 Item = TypeVar("Item", bound=Waiting)
@@ -124,16 +127,18 @@ class Naming(Generic[Item]):
             if not unknown <= names.keys():
                 if len(held) <= self._limits.naming_rows and self._bytes <= self._limits.naming_bytes:
                     break
-                detail = f"{len(held)} exchanges of {self._bytes} bytes waited"
+                detail = f"{len(held)} exchanges of {self._bytes} bytes were waiting"
                 waiting.anomalies.append(Anomaly("name_not_waited_for", "connection", detail))
             settled.append(self._release())
         return settled
 
     def close(self) -> list[Item]:
+        """Nothing more will be taught."""
         return [self._release() for _ in range(len(self._held))]
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing waits."""
         return not self._held
 
     def name(self, topic_id: str) -> str | None:
@@ -227,7 +232,7 @@ def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
 
 
 @cache
-def _naming_structs(layout: BodyLayout) -> tuple[_Struct, ...]:
+def _naming_structs(layout: Layout) -> tuple[_Struct, ...]:
     fields = layout.draft.fields if layout.draft else layout.message.fields
     return tuple(_find(fields, layout.version, ()))
 

@@ -61,7 +61,7 @@ def find(text: str) -> Api:
     wanted = _plain(text)
     names = _by_name()
     if wanted not in names or text.startswith("-"):  # -1 is no key; inside a name a dash is nothing
-        raise UsageError(f"no api {text!r}{_hint(wanted, names)}")
+        raise UsageError(f"unknown API {text!r}{_hint(wanted, names)}")
     return names[wanted]
 
 

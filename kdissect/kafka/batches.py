@@ -268,7 +268,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         shown = f"{len(records)} of {count} records are shown"
         anomalies += source.fault(pos, inflating, reading, shown)
     elif len(records) != count:
-        detail = f"{count} records announced, {len(records)} are there"
+        detail = f"{count} records declared, {len(records)} present"
         anomalies.append(source.anomaly("wrong_record_count", pos, detail))
     if attributes & _LOG_APPEND_TIME:
         records = [_new(Record, (each[0], max_ms, *each[2:])) for each in records]
@@ -321,7 +321,7 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
         detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
         anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
     if fault:
-        anomalies += source.fault(pos, None, fault, f"{len(records)} records are before it")
+        anomalies += source.fault(pos, None, fault, f"{len(records)} records precede it")
         stop = _behind(data, stop, end)
     elif not records:
         return None
@@ -377,7 +377,7 @@ def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeEr
     while pos < len(data) and not fault:
         begin = pos
         if len(data) - pos < _ENTRY_BYTES:
-            fault = Truncated("a message ends early", pos=pos)
+            fault = Truncated("a message is truncated", pos=pos)
         elif data[pos + _MAGIC_AT] > 1:
             fault = Malformed(f"magic {data[pos + _MAGIC_AT]} in a message set", pos=pos)
         elif data[pos + _ATTRIBUTES_AT] & _CODEC:
@@ -389,7 +389,7 @@ def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeEr
             records += found
             bad_crcs += len(bad)
             if pos == begin:
-                fault = fault or Truncated("a message ends early", pos=pos)
+                fault = fault or Truncated("a message is truncated", pos=pos)
     return records, bad_crcs, fault
 
 

@@ -59,7 +59,7 @@ def error_code(name: str) -> int:
 
         near = get_close_matches(wanted, names, n=1, cutoff=0.5)
         hint = f", did you mean {error_name(names[near[0]])}?" if near else ""
-        raise UsageError(f"no error code {name!r}{hint}")
+        raise UsageError(f"unknown error code {name!r}{hint}")
     return names[wanted]
 
 

@@ -115,7 +115,7 @@ def _in_pieces(codec: int, data: bytes, most: int) -> Inflated:
             pieces.append(piece)
             room -= len(piece)
             if room < 0:
-                raise Oversized(f"{len(data)} bytes become more than {most}")
+                raise Oversized(f"{len(data)} bytes decompress to more than {most}")
     except Oversized as error:
         return Inflated(b"", error)
     except DecodeError as error:
@@ -211,7 +211,7 @@ def _gzip(data: bytes) -> Iterator[bytes]:
             if piece:
                 yield piece
             elif not block and pos == len(data) and not member.eof:
-                raise Truncated("gzip: the data ends early", pos=pos)
+                raise Truncated("gzip: truncated data", pos=pos)
         pos -= len(member.unused_data)
 
 
@@ -225,12 +225,12 @@ def _snappy(data: bytes, most: int) -> Iterator[bytes]:
         if data.startswith(_JAVA_SNAPPY, pos):
             pos += _JAVA_SNAPPY_HEADER_BYTES
             if pos > len(data):
-                raise Truncated("snappy: the data ends inside a header", pos=len(data))
+                raise Truncated("snappy: truncated header", pos=len(data))
             continue
         begin = pos + 4
         pos = begin + int.from_bytes(data[pos:begin], "big")
         if pos > len(data):
-            raise Truncated("snappy: the data ends inside a block", pos=begin)
+            raise Truncated("snappy: truncated block", pos=begin)
         piece = _snappy_block(data[begin:pos], most)
         most -= len(piece)
         yield piece
@@ -245,9 +245,9 @@ def _snappy_block(data: bytes, most: int) -> bytes:
             break
     # The library allocates what the block announces before it looks at the rest.
     if length > len(data) * _SNAPPY_EXPANSION:
-        raise Malformed(f"snappy: a block of {len(data)} bytes that announces {length}")
+        raise Malformed(f"snappy: a block of {len(data)} bytes declares {length}")
     if length > most:
-        raise Oversized(f"a block of {len(data)} bytes becomes {length}")
+        raise Oversized(f"a block of {len(data)} bytes decompresses to {length}")
     try:
         return uncompress(data)
     except refused as error:
@@ -262,14 +262,14 @@ def _lz4(data: bytes) -> Iterator[bytes]:
     while pos < len(data) or not pos:
         magic, flags, code = data[pos : pos + 4], data[pos + 4 : pos + 5], data[pos + 5 : pos + 6]
         if not code:
-            raise Truncated("lz4: the data ends inside a frame's header", pos=pos)
+            raise Truncated("lz4: truncated frame header", pos=pos)
         if magic != _LZ4_MAGIC or flags[0] >> 6 != _LZ4_VERSION:
             raise Malformed("lz4: not a frame", pos=pos)
         block_bytes = 1 << 8 + 2 * (code[0] >> 4 & 7)  # 64 KiB, 256 KiB, 1 MiB or 4 MiB: codes 4 to 7
         optional = 8 * bool(flags[0] & _LZ4_CONTENT_SIZE) + 4 * bool(flags[0] & _LZ4_DICTIONARY)
         pos = yield from _lz4_blocks(data, pos + 7 + optional, flags[0], block_bytes)
         if pos > len(data):
-            raise Truncated("lz4: the data ends inside a checksum", pos=len(data))
+            raise Truncated("lz4: truncated checksum", pos=len(data))
 
 
 def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generator[bytes, None, int]:
@@ -281,13 +281,13 @@ def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generato
     while True:
         begin = pos + 4
         if begin > len(data):
-            raise Truncated("lz4: the data ends inside a frame", pos=pos)
+            raise Truncated("lz4: truncated frame", pos=pos)
         size = int.from_bytes(data[pos:begin], "little")
         if not size:
             return begin + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
         pos = begin + (size & ~_LZ4_UNCOMPRESSED)
         if pos > len(data):
-            raise Truncated("lz4: the data ends inside a block", pos=begin)
+            raise Truncated("lz4: truncated block", pos=begin)
         block = data[begin:pos]
         if not size & _LZ4_UNCOMPRESSED:
             most = min(block_bytes, len(block) * _LZ4_EXPANSION)
@@ -322,7 +322,7 @@ def _zstd(data: bytes) -> Iterator[bytes]:
     pos = 0
     while pos < len(data) or not pos:
         if len(data) - pos < _ZSTD_MAGIC_AND_DESCRIPTOR_BYTES:
-            raise Truncated("zstd: the data ends inside a frame's header", pos=pos)
+            raise Truncated("zstd: truncated frame header", pos=pos)
         try:
             stop = pos + zstandard.frame_header_size(data[pos : pos + _ZSTD_FRAME_HEADER_BYTES])
             frame = new_frame()
@@ -333,7 +333,7 @@ def _zstd(data: bytes) -> Iterator[bytes]:
                 stop += 1 if header >> 1 & 3 == _ZSTD_REPEATED else header >> 3
                 block = data[pos:stop]
                 if not block:
-                    raise Truncated("zstd: the data ends early", pos=pos)
+                    raise Truncated("zstd: truncated data", pos=pos)
                 pos += len(block)
                 if piece := frame.decompress(block):
                     yield piece

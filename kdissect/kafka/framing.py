@@ -65,6 +65,7 @@ class Framing:
 
     @property
     def synchronised(self) -> bool:
+        """Whether frame boundaries are known."""
         return self._search is None
 
     @property
@@ -110,6 +111,7 @@ class Framing:
         return out
 
     def close(self) -> list[Frame | Lost]:
+        """The stream is over."""
         out = self.retry(final=True)
         if self._search is not None:
             lost = self._search.cut(self._search.end)[0]
@@ -125,7 +127,7 @@ class Framing:
         self._reset()
 
     def look_again(self) -> None:
-        """A search may have passed by what it can recognise now."""
+        """A search may have passed by what it can recognize now."""
         if self._search is not None:
             self._search.look_again()
 

@@ -117,10 +117,10 @@ def read_request_header(data: bytes) -> RequestHeader:
 def _read_unusual(data: bytes) -> RequestHeader:
     """A header without client id, with tags, or one that does not fit."""
     if len(data) < _KEY_VERSION_CORRELATION.size:
-        raise Truncated(f"{len(data)} bytes are no request header", pos=0)
+        raise Truncated(f"{len(data)} bytes are not a request header", pos=0)
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(data)
     if not (0 <= api_key <= MAX_API_KEY and 0 <= api_version <= MAX_API_VERSION):
-        raise Malformed(f"api key {api_key} in version {api_version}", pos=0)
+        raise Malformed(f"API key {api_key} in version {api_version}", pos=0)
     for decode in _request_decoders(api_key, api_version):
         try:
             header, end = decode(data, 0, DecodeBudget(_HEADER_BYTES))

@@ -99,5 +99,5 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
     except DecodeError as malformed:
         fault = malformed
     except error:
-        fault = Malformed("a message ends early", pos=pos)
+        fault = Malformed("a message is truncated", pos=pos)
     return _new(MessageSet, (records, pos, bad_crcs, fault))

@@ -105,8 +105,8 @@ def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
     """More elements are announced than there are bytes, or than the budget allows."""
     left = max(end - pos, 0)
     if count > left:
-        return Truncated(f"{count} elements announced, {left} bytes left", pos=min(pos, end))
-    return Oversized(f"{count} elements would take more memory than decoded_bytes", pos=pos)
+        return Truncated(f"{count} elements declared, {left} bytes left", pos=min(pos, end))
+    return Oversized(f"{count} elements would exceed the limit decoded_bytes", pos=pos)
 
 
 def too_long(length: int, pos: int, end: int) -> Truncated | Malformed:
@@ -114,7 +114,7 @@ def too_long(length: int, pos: int, end: int) -> Truncated | Malformed:
     left = max(end - pos, 0)
     if length > left:
         return Truncated(f"{length} bytes needed, {left} left", pos=min(pos, end))
-    return Malformed(f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}", pos=pos)
+    return Malformed(f"a string of {length} bytes; the longest in Kafka is {LONGEST_STRING}", pos=pos)
 
 
 def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:

@@ -183,14 +183,14 @@ def read_batch(
                 headers = tuple(pairs)
 
             if pos != stop:
-                raise Malformed("a record that does not end where it says")
+                raise Malformed("a record does not end where its length says")
             told = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
             records.append(_new(Record, told))
         if pos < end:
             raise Oversized(f"more than {limits.batch_items} records")
         if pos > end:
             records.pop()
-            raise Truncated("a record that ends behind its batch")
+            raise Truncated("a record extends past the end of its batch")
     except Oversized as error:
         fault = error
     except _ODD:
@@ -229,7 +229,7 @@ def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
     """A number of headers that the bytes up to ``end`` can hold."""
     count, pos = _varint(data, pos)
     if not 0 <= count <= (end - pos) // _SHORTEST_HEADER:
-        raise Malformed(f"{count} headers announced, {end - pos} bytes left", pos=pos)
+        raise Malformed(f"{count} headers declared, {end - pos} bytes left", pos=pos)
     return count, pos
 
 
@@ -262,10 +262,10 @@ def _fault(data: bytes, pos: int, end: int) -> DecodeError:
             pos = _skipped(data, pos)
             pos = _skipped(data, pos)
     except IndexError:
-        return Truncated("a record ends too early", pos=begin)
+        return Truncated("a truncated record", pos=begin)
     except DecodeError as error:
-        return type(error)(f"a record cannot be: {error.reason}", pos=begin)
-    return Malformed(f"a record has {stop - pos} bytes behind its headers", pos=begin)
+        return type(error)(f"an invalid record: {error.reason}", pos=begin)
+    return Malformed(f"{stop - pos} bytes after the headers of a record", pos=begin)
 
 
 def _skipped(data: bytes, pos: int) -> int:
@@ -274,5 +274,5 @@ def _skipped(data: bytes, pos: int) -> int:
         return pos + 1
     length, pos = _length(data, pos)
     if length > len(data) - pos:
-        raise Truncated(f"{length} bytes announced, {max(len(data) - pos, 0)} bytes left")
+        raise Truncated(f"{length} bytes declared, {max(len(data) - pos, 0)} bytes left")
     return pos + length

@@ -70,7 +70,7 @@ class RecordScan(NamedTuple):
     fault: str | None
 
 
-class BatchTotals(NamedTuple):
+class Tally(NamedTuple):
     """What the headers say in short.
 
     Attributes:
@@ -132,7 +132,7 @@ class RecordData:
         """Number of records, None when a compressed message set (magic 0 and 1) hides it."""
         return self.tally().records
 
-    def tally(self) -> BatchTotals:
+    def tally(self) -> Tally:
         """Records and codecs; of whole batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
         records = 0
@@ -145,9 +145,9 @@ class RecordData:
             codecs.append(_codec(attributes))
             pos += _LOG_OVERHEAD + size
         if pos == end:
-            return BatchTotals(records, codecs)
+            return Tally(records, codecs)
         scan = self.scan()
-        return BatchTotals(scan.records, [batch["compression"] for batch in scan.batches])
+        return Tally(scan.records, [batch["compression"] for batch in scan.batches])
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:

@@ -163,7 +163,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SharedStruct:
+class Struct:
     """A struct that several fields share, as it stands in the file; its versions end with its use's."""
 
     name: str
@@ -177,7 +177,7 @@ class File:
 
     comment: str
     messages: tuple[Message, ...]
-    structs: tuple[SharedStruct, ...] = ()
+    structs: tuple[Struct, ...] = ()
     api_key: int | None = None
     api_name: str = ""
 
@@ -245,7 +245,7 @@ def _file(lines: list[str]) -> File:
                 head, comments = "\n".join(comments), []
         elif line.startswith(" "):
             if not blocks:
-                raise _Fault(number, "a field stands before any message")
+                raise _Fault(number, "a field before any message")
             _add_line(blocks[-1].lines, number, line)
         elif match := _BLOCK.fullmatch(line):
             blocks.append(_Block(number, match, "\n".join(comments), []))
@@ -259,8 +259,7 @@ def _file(lines: list[str]) -> File:
         comment=head or "",
         messages=tuple(_messages(api, blocks, structs)),
         structs=tuple(
-            SharedStruct(name, _fields(block.lines, ALL, structs), block.comment)
-            for name, block in structs.items()
+            Struct(name, _fields(block.lines, ALL, structs), block.comment) for name, block in structs.items()
         ),
         api_key=int(api["key"]) if api else None,
         api_name=api["name"] if api else "",
@@ -294,7 +293,7 @@ def _messages(
                 yield message
             message = drafted
         elif message is None or message.name != drafted.name:
-            raise _Fault(block.number, "a draft stands behind its message's final layout")
+            raise _Fault(block.number, "a draft after its message's final layout")
         else:
             draft = Draft(
                 block.match["draft"], drafted.versions, drafted.flexible, drafted.fields, drafted.comment
@@ -351,9 +350,9 @@ def _field(line: _Line, parent: Versions, structs: dict[str, _Block]) -> Field |
     if kind == STRUCT and not children:
         raise _Fault(line.number, "a struct without fields")
     if match["value_null"] and (match["null"] or match["array"] or kind == STRUCT):
-        raise _Fault(line.number, "the ? of arrays and structs stands behind the name")
+        raise _Fault(line.number, "the ? of arrays and structs goes after the name")
     if match["null"] and not match["array"] and kind != STRUCT:
-        raise _Fault(line.number, "the ? of a value stands behind the type")
+        raise _Fault(line.number, "the ? of a value goes after the type")
     null = match["null"] or match["value_null"]
     return Field(
         name=match["array"] or match["name"],

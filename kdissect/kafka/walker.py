@@ -192,7 +192,7 @@ class _Walker:
                 self.spend(each)
                 self.element(inner, index, values)
             if count > left:
-                raise self.fault(Truncated, f"{count} elements announced, {left} bytes left")
+                raise self.fault(Truncated, f"{count} elements declared, {left} bytes left")
 
     def element(self, inner: Field, index: int, values: list[Any]) -> None:
         try:
@@ -273,7 +273,7 @@ class _Walker:
         """Subtract from the budget what the next element will take."""
         self.budget.left -= size
         if self.budget.left < 0:
-            raise self.fault(Oversized, "the rest would take more memory than decoded_bytes")
+            raise self.fault(Oversized, "the rest would exceed the limit decoded_bytes")
 
     def fault(self, sort: type[DecodeError], reason: str) -> DecodeError:
         return sort(reason, path=".".join(self.path), pos=self.pos)
@@ -328,7 +328,9 @@ class _Walker:
             return None
         raw = self.take(2 * length if kind == "utf16" else length)
         if kind == "string" and length > LONGEST_STRING:
-            raise self.fault(Malformed, f"a string of {length} bytes: Kafka has none beyond {LONGEST_STRING}")
+            raise self.fault(
+                Malformed, f"a string of {length} bytes; the longest in Kafka is {LONGEST_STRING}"
+            )
         if is_text(kind):
             self.spend(text_bytes(raw))
         if kind == "records":

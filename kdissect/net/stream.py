@@ -148,6 +148,7 @@ class Stream:
         return self.overdue is not None and distance(self.next, self.overdue) > 0
 
     def begin(self, sequence: int, *, exact: bool) -> None:
+        """Make ``sequence`` the first byte."""
         self.first = self.next = sequence
         self.exact = exact
 
@@ -216,6 +217,7 @@ class Stream:
         return out
 
     def forget(self) -> None:
+        """Let go of all that is held."""
         self.pieces.clear()
         self.runs = self.held = 0
 

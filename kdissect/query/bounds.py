@@ -35,9 +35,9 @@ def parse_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
         name, equals, value = text.partition("=")
         plain = name.strip().lower().replace("-", "_").removesuffix("_ns")
         if not equals:
-            raise UsageError(f'"{text}" sets nothing; write NAME=VALUE, --limits alone shows the names')
+            raise UsageError(f'invalid limit "{text}": use NAME=VALUE; --limits alone lists the names')
         if plain not in known:
-            raise UsageError(f'no bound is called "{name.strip()}"{did_you_mean(plain, known)}')
+            raise UsageError(f'unknown limit "{name.strip()}"{did_you_mean(plain, known)}')
         wanted[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
     return replace(usual, **wanted)
 
@@ -69,7 +69,7 @@ def _to_number(name: str, kind: str, text: str) -> int:
         elif text.strip().replace("_", "").isdecimal():
             number = int(text)
         else:
-            raise UsageError(f'"{text}" is no count; write 20000')
+            raise UsageError(f'invalid count "{text}": use 20000')
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
     if not (0 if kind == _TIME else 1) <= number <= _LARGEST:

@@ -213,7 +213,7 @@ def build(
 def _window(since: Sequence[str], until: Sequence[str]) -> Window | None:
     start, end = [parse_moment(text) for text in since], [parse_moment(text) for text in until]
     if start and end and len({moment.dated for moment in (*start, *end)}) == 1 and min(start) >= max(end):
-        raise UsageError(f"nothing is since {' or '.join(since)} and until {' or '.join(until)}")
+        raise UsageError(f"no time is both since {' or '.join(since)} and until {' or '.join(until)}")
     return Window(start, end) if start or end else None
 
 
@@ -229,7 +229,7 @@ def any_of(texts: Sequence[str]) -> TextTest:
 
 def _kind(text: str) -> str:
     if text.lower() not in KINDS:
-        raise UsageError(f'no kind "{text}"{did_you_mean(text, KINDS)} (there are {", ".join(KINDS)})')
+        raise UsageError(f'unknown kind "{text}"{did_you_mean(text, KINDS)} (known: {", ".join(KINDS)})')
     return text.lower()
 
 
@@ -266,7 +266,7 @@ def _error_test(text: str) -> TextTest:
         return any_of([codes.error_name(codes.error_code(text))])
     is_meant = any_of([text.upper()])
     if not any(map(is_meant, [error.name for error in codes.all_errors()])):
-        raise UsageError(f'no error is named like "{text}"')
+        raise UsageError(f'no error name matches "{text}"')
     return is_meant
 
 
@@ -280,7 +280,7 @@ class _Partition(NamedTuple):
 def _partition(text: str) -> _Partition:
     match = _PARTITION.fullmatch(text)
     if match is None:
-        raise UsageError(f'"{text}" is no partition; write 3, or orders:3')
+        raise UsageError(f'invalid partition "{text}": use 3, or orders:3')
     return _Partition(any_of([match["topic"]]) if match["topic"] else None, int(match["number"]))
 
 
@@ -392,7 +392,10 @@ def parse_duration(text: str) -> int:
     """
     ns = _parse_amount(text, _DURATIONS)
     if ns is None:
-        raise UsageError(f'"{text}" is no duration; write 50ms, 1.5s, 2m (units: {", ".join(_DURATIONS)})')
+        raise UsageError(
+            f'invalid duration "{text}": use a number and a unit: 50ms, 1.5s, 2m (units: '
+            f"{', '.join(_DURATIONS)})"
+        )
     return ns
 
 
@@ -404,7 +407,7 @@ def parse_size(text: str) -> int:
     """
     size = _parse_amount(text, _SIZES)
     if size is None:
-        raise UsageError(f'"{text}" is no size; write 1000, 64KB (1000 bytes each), 1MiB (1024 x 1024 bytes)')
+        raise UsageError(f'invalid size "{text}": use 1000, 64KB (1000 bytes each), 1MiB (1024 x 1024 bytes)')
     return size
 
 
@@ -427,7 +430,7 @@ def parse_moment(text: str) -> Moment:
     match = _TIME.fullmatch(f"{text.strip()}T00:00" if _DATE.fullmatch(text) else text)
     if match is None:
         forms = "2026-11-21T09:05:00Z, 2026-11-21, 09:05:00, or seconds since 1970"
-        raise UsageError(f'"{text}" is no time; write {forms}')
+        raise UsageError(f'invalid time "{text}": use {forms}')
     east = timedelta(hours=int(match["east"] or 0), minutes=int(match["minutes"] or 0))
     try:
         day = datetime.strptime(match["date"] or _FIRST_DAY, "%Y-%m-%d")  # noqa: DTZ007  (the zone follows)
@@ -438,7 +441,7 @@ def parse_moment(text: str) -> Moment:
             tzinfo=timezone(-east if match["sign"] == "-" else east),
         )
     except ValueError as error:
-        raise UsageError(f'"{text}" is no time: {error}') from None
+        raise UsageError(f'invalid time "{text}": {error}') from None
     since_1970 = clock - _EPOCH
     seconds = since_1970.days * 86_400 + since_1970.seconds
     return Moment(seconds * SECOND_NS + _fraction_ns(match["fraction"]), dated=match["date"] is not None)
@@ -469,7 +472,7 @@ def parse_ports(text: str) -> frozenset[int]:
         match = _PORTS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last <= _MOST_PORT:
-            raise UsageError(f'"{text}" is no port; write 9092, 9092,9192 or 9092-9095')
+            raise UsageError(f'invalid port "{text}": use 9092, 9092,9192 or 9092-9095')
         ports.update(range(first, last + 1))
     return frozenset(ports)
 
@@ -482,7 +485,7 @@ def parse_port_rule(text: str) -> frozenset[int]:
     """
     match = _DECODE_AS.fullmatch(text.replace(" ", ""))
     if match is None:
-        raise UsageError(f'"{text}" is no rule; write tcp.port==9093,kafka')
+        raise UsageError(f'invalid rule "{text}": use tcp.port==9093,kafka')
     if (match["protocol"] or "kafka").lower() != "kafka":
-        raise UsageError(f'a port can be taken for kafka only, not for "{match["protocol"]}"')
+        raise UsageError(f'a port can be decoded as kafka only, not as "{match["protocol"]}"')
     return parse_ports(match["ports"])

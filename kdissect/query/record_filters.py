@@ -26,7 +26,7 @@ from kdissect.query.filters import any_of, partition_test
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord
     from kdissect.kafka.internal.topics import Payload
     from kdissect.limits import Limits
 
@@ -76,7 +76,7 @@ class RecordFilter:
         """How many records ``unique`` had to forget; they pass again when they come again."""
         return self._seen.forgotten if self._seen is not None else 0
 
-    def matches_partition(self, carried: PartitionRecords) -> bool:
+    def matches_partition(self, carried: Carried) -> bool:
         """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
         if self._has_direction and not self._directions[carried.produced]:
             return False
@@ -144,11 +144,11 @@ def _tests(wanted: Wanted) -> list[RecordTest]:
 def _range(text: str) -> range:
     match = _RANGE.fullmatch(text.strip())
     if match is None or not (match["first"] or match["last"]) or (match["last"] and not match["dots"]):
-        raise UsageError(f'"{text}" is no offset; write 5, 5..9, 5.. or ..9')
+        raise UsageError(f'invalid offset "{text}": use 5, 5..9, 5.. or ..9')
     first = int(match["first"] or 0)
     last = int(match["last"] or _LARGEST_OFFSET) if match["dots"] else first
     if first > last:
-        raise UsageError(f"no offset is in {text}")
+        raise UsageError(f"the range {text} is empty")
     return range(first, last + 1)
 
 

@@ -13,7 +13,7 @@ from kdissect.limits import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch, PartitionRecords
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord, OpenBatch
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
@@ -110,7 +110,7 @@ class Records:
                         self._note(whole, opened.batch)
                     yield opened
 
-    def _note(self, found: PartitionRecords, batch: Batch) -> None:
+    def _note(self, found: Carried, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
         if batch.records:
             return
@@ -118,7 +118,7 @@ class Records:
         if len(self._noted) < self._limits.notices:
             wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
             exchange = found.exchange
-            text = f"{found.place or 'topic not told'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            text = f"{found.place or 'unknown topic'} in {exchange.connection.id}/{exchange.number}: {wrong}"
             self._noted.append(
                 ((*exchange.order, exchange.connection.id, exchange.number, self.unread), text)
             )

@@ -99,7 +99,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
     """
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
-            f"--where: an expression of {len(text):,} characters; {MAX_CHARACTERS:,} are the most"
+            f"--where: the expression has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}"
         )
     parser = _Parser(text, resolve)
     value = parser.expression()
@@ -160,15 +160,15 @@ _WORDS = {
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
 _SLIPS = {
-    "=": 'one "=" compares nothing; write == for equal',
-    "&": "write && or and",
-    "|": "write || or or",
-    "~": "write =~ to match a regular expression",
+    "=": "use == to compare",
+    "&": "use && or and",
+    "|": "use || or or",
+    "~": "use =~ to match a regular expression",
 }
 _HINTS = {
-    "contains": 'write "orders" in topics: the part stands first',
-    "like": 'write =~ and a regular expression: client_id =~ "^app-"',
-    "is": "write == null or != null",
+    "contains": 'the element comes first: "orders" in topics',
+    "like": 'use =~ with a regular expression: client_id =~ "^app-"',
+    "is": "use == null or != null",
 }
 
 
@@ -188,7 +188,7 @@ class _Parser:
         """The whole text."""
         value = self._or()
         if self._token.kind != "end":
-            raise self._mistake(f'"and", "or" or the end expected, not {self._named()}{self._hint()}')
+            raise self._mistake(f'expected "and", "or" or the end, not {self._named()}{self._hint()}')
         return value
 
     # -- tokens
@@ -211,11 +211,9 @@ class _Parser:
     def _no_token(self, pos: int) -> UsageError:
         pos += len(self._text[pos:]) - len(self._text[pos:].lstrip())
         if self._text[pos] in "\"'":
-            return _mistake("a text without its closing quote", self._text, pos, len(self._text))
+            return _mistake("missing closing quote", self._text, pos, len(self._text))
         if self._text[pos].isdigit():
-            return _mistake(
-                "a number with letters behind it; units are not known here", self._text, pos, pos + 1
-            )
+            return _mistake("units are not supported", self._text, pos, pos + 1)
         return _mistake("nothing begins like this", self._text, pos, pos + 1)
 
     @property
@@ -232,7 +230,7 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if self._take(text) is None:
-            raise self._mistake(f"{text} expected, not {self._named()}")
+            raise self._mistake(f"expected {text}, not {self._named()}")
 
     def _named(self) -> str:
         return "the end" if self._token.kind == "end" else self._token.text
@@ -241,7 +239,7 @@ class _Parser:
         """What to write in place of a token that has no business where it stands."""
         token, before = self._token, self._tokens[self._next - 1]
         if token.kind == before.kind == "number":
-            return "; an address or a time stands in quotes"
+            return "; put an address or a time in quotes"
         hint = _HINTS.get(token.text) if token.kind == "name" else None
         return "" if hint is None else f"; {hint}"
 
@@ -255,7 +253,7 @@ class _Parser:
     def _or(self) -> Getter:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self._mistake(f"nested deeper than {MAX_DEPTH}")
+            raise self._mistake(f"more than {MAX_DEPTH} levels of nesting")
         terms = [self._and()]
         while self._take("or", kind="word"):
             terms.append(self._and())
@@ -317,7 +315,7 @@ class _Parser:
         if self._take("not", kind="word"):
             if self._take("in", kind="word"):
                 return "not in"
-            raise self._mistake(f'"in" expected behind "not", not {self._named()}')
+            raise self._mistake(f'expected "in" after "not", not {self._named()}')
         return None
 
     def _operand(self) -> _Operand:
@@ -359,7 +357,7 @@ class _Parser:
         elif reason.startswith("pattern too large"):
             reason = f"a regular expression that needs more than {MAX_PATTERN_MIB} MiB of memory"
         else:
-            reason = f"not a regular expression (RE2): {reason}"
+            reason = f"invalid regular expression (RE2): {reason}"
         start = token.text.find(part, 1) if part else -1
         if start < 0:
             return self._mistake(reason)
@@ -389,9 +387,9 @@ class _Parser:
     def _value(self) -> Getter:
         token = self._token
         if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
-            raise self._mistake(f"a value expected, not {self._named()}")
+            raise self._mistake(f"expected a value, not {self._named()}")
         if token.kind == "word" and token.text not in _CONSTANTS:
-            raise self._mistake(f"a value expected, not {self._named()}")
+            raise self._mistake(f"expected a value, not {self._named()}")
         self._next += 1
         if token.kind == "number":
             return _constant(int(token.text) if token.text.isdigit() else float(token.text))
@@ -429,7 +427,7 @@ class _Parser:
     def _call(self, token: _Token) -> Getter:
         function = FUNCTIONS.get(token.text)
         if function is None:
-            reason = f'no function "{token.text}"; there are {" and ".join(FUNCTIONS)}'
+            reason = f'unknown function "{token.text}"; known: {" and ".join(FUNCTIONS)}'
             raise _mistake(reason, self._text, token.pos, token.pos + len(token.text))
         self._expect("(")
         argument = self._or()
@@ -697,8 +695,8 @@ def _no_field(message: str, parents: Sequence[str], name: str, siblings: Tree) -
     elif near := nearest(name, siblings):
         hint = f"; did you mean {parent}.{near}?"
     else:
-        hint = f"; it has {', '.join(siblings)}" if parents and siblings else ""
-    return f'{parent} has no field "{name}" in any api{hint}'
+        hint = f"; its fields are {', '.join(siblings)}" if parents and siblings else ""
+    return f'{parent} has no field "{name}" in any API{hint}'
 
 
 def _paths(tree: Tree, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

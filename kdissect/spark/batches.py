@@ -46,8 +46,8 @@ def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOT
         UsageError: there is no such table or column.
     """
     if table not in TABLES:
-        hint = did_you_mean(table, TABLES) or f"; there are {', '.join(TABLES)}"
-        raise UsageError(f'no table "{table}"{hint}')
+        hint = did_you_mean(table, TABLES) or f"; known: {', '.join(TABLES)}"
+        raise UsageError(f'unknown table "{table}"{hint}')
     wanted = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
     form = exchanges(wanted) if table == "exchanges" else TABLES[table]
     if names is None:

@@ -61,7 +61,7 @@ SINGLE_BYTES = 256 * MIB
 SHUFFLE_TASKS = 16
 """From so many tasks at a time a shuffle is cheaper than that each reads everything
 (docs/decisions/shards-or-a-shuffle.md)."""
-_SHARE = "DIR must be on storage that the driver and all workers share"
+_SHARE = "DIR must be on storage shared by the driver and all workers"
 _BATCH_BYTES = 8 * MIB
 _BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -326,7 +326,9 @@ def _check_written(job: Job, told: Sequence[PartTold]) -> None:
             for file in files:
                 path = job.folder / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
-                    raise OutputError(f"worker {part.host} wrote {path}, which is not here; {_SHARE}")
+                    raise OutputError(
+                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARE}"
+                    )
 
 
 def _write_topics(files: TableFiles, told: Sequence[PartTold]) -> None:

@@ -55,51 +55,66 @@ CRITERIA = {
 """Options that filter -> what ``filters.build`` calls them."""
 
 OPTIONS = {
-    "path": "A file, a folder, or a pattern; `load(...)` sets it.",
-    "paths": "A list of them, in JSON; `load([...])` sets it.",
-    "table": f"Which table: {', '.join(TABLES)}. [exchanges]",
-    "bodies": "Which bodies exchanges have: `none`, `request`, `response`, `both`. [both]",
-    "api": "These apis alone; as `--api` of `kdissect read`, like all filters that follow.",
-    "topic": "A topic, its id, or a pattern.",
+    "path": "A file, folder or pattern; set by `load(...)`.",
+    "paths": "A JSON list of them; set by `load([...])`.",
+    "table": f"Table to read: {', '.join(TABLES)}. [exchanges]",
+    "bodies": "Bodies to include in exchanges: `none`, `request`, `response`, `both`. [both]",
+    "api": "Only these APIs; like `--api` of `kdissect read`, as are all filters that follow.",
+    "topic": "Topic name, id or pattern.",
     "partition": "`3`, or `orders:3`.",
-    "client": "A client id, a pattern, or an address.",
-    "group": "A group id, or a pattern.",
-    "error": "The name or the number of an error, or a pattern.",
+    "client": "Client id, pattern or address.",
+    "group": "Group id or pattern.",
+    "error": "Error name, code or pattern.",
     "kind": "`answered`, `unanswered`, `unacknowledged`, `orphan`.",
-    "slowerThan": "A latency: `50ms`.",
-    "biggerThan": "A frame's size: `64KB`.",
-    "start": "From when: `2026-11-21T09:05:00Z`; also `since`.",
-    "end": "Until when, that very time left out; also `until`.",
-    "since": "As `start`.",
-    "until": "As `end`.",
-    "connection": "A connection's id, or how it begins.",
-    "where": "An expression, as `--where` takes it.",
+    "slowerThan": "Minimum latency: `50ms`.",
+    "biggerThan": "Minimum frame size: `64KB`.",
+    "start": "Start of the time range: `2026-11-21T09:05:00Z`; also `since`.",
+    "end": "End of the time range (exclusive); also `until`.",
+    "since": "Same as `start`.",
+    "until": "Same as `end`.",
+    "connection": "Connection id or prefix.",
+    "where": "Filter expression, as for `--where`.",
     "ports": "Only connections with these ports: `9092,9192-9194`.",
-    "decodeAs": "Ports whose traffic is Kafka, whatever it looks like: `tcp.port==9093,kafka`.",
-    "showSecrets": "Show credentials, which are withheld otherwise. [false]",
-    "limits": "Bounds on what a task holds, as `--limits` takes them: `connections=50000`.",
-    "split": "How tasks share the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
-    "With `files` a connection that several files captured at the same time counts several times. [auto]",
-    "parts": "How many tasks of `connections`. [one for each 128 MB of captures, at most 64; the driver's "
-    "cores if they are more]",
-    "lookback": "Of `files` and of streams: how many files a task reads before its own. [1]",
-    "filesPerTask": "Of `files` and of streams: how many files are a task's own. [1]",
-    "batchRows": "Rows handed to Spark at a time, at most. [5000]",
-    "batchBytes": "After how many bytes they are handed over. [16MiB]",
-    "pushdown": "Let Spark hand its filters down; wants `spark.sql.python.filterPushdown.enabled`. [false]",
-    "names": "Of streams: whose names topic ids get: of all files that are there (`ring`), which the driver "
-    "reads once for them, or of those that a task reads (`lookback`). [ring]",
-    "maxFilesPerTrigger": "Of streams: files of a micro-batch, at most. [all that are there]",
-    "ring": "Of streams: a regular expression; what it finds in a file's name (its first group, if it has "
-    "one) names the ring. The newest file of each ring waits until another one follows. [the name without "
-    "its number or time]",
-    "maxFileAge": "Of streams: how long files that were read are remembered, and how late a file may come: "
-    "how much earlier it may begin than the latest one that was read. [7d]",
-    "includeLast": "Of streams: take the newest file of each ring too, because nobody writes to it any more. "
-    "With the trigger `availableNow` it is the ring's end: what is unanswered then is reported, and files "
-    "that come later are read without looking back across it. [false]",
-    "failOnDataLoss": "Of streams: fail when a file is gone before it was read, comes too late to be read, "
-    "or grows after it was read; if false, the driver's log has a warning. [true]",
+    "decodeAs": "Ports to decode as Kafka: `tcp.port==9093,kafka`.",
+    "showSecrets": "Show credentials, which are redacted by default. [false]",
+    "limits": "Limits of each task, as for `--limits`: `connections=50000`.",
+    "split": (
+        "How tasks divide the work: `none`, `connections`, `files`; `auto`: `none` or `connections`. "
+        "With `files`, a connection captured in several files at the same time is counted several "
+        "times. [auto]"
+    ),
+    "parts": (
+        "Number of tasks with `connections`. [one for each 128 MB of captures, at most 64; at least "
+        "the driver's cores]"
+    ),
+    "lookback": "With `files` and streams: number of preceding files that a task also reads. [1]",
+    "filesPerTask": "With `files` and streams: number of files per task. [1]",
+    "batchRows": "Maximum rows per batch handed to Spark. [5000]",
+    "batchBytes": "Maximum bytes per batch. [16MiB]",
+    "pushdown": "Let Spark push filters down; needs `spark.sql.python.filterPushdown.enabled`. [false]",
+    "names": (
+        "Streams: where names of topic ids come from: all files present (`ring`), which the driver "
+        "reads once for this, or the files that a task reads (`lookback`). [ring]"
+    ),
+    "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
+    "ring": (
+        "Streams: regular expression; its match in a file name (or its first group) identifies the "
+        "ring. The newest file of each ring waits until a newer one appears. [the name without number "
+        "and time]"
+    ),
+    "maxFileAge": (
+        "Streams: how long files are remembered as read, and how late a file may arrive: how much "
+        "earlier than the latest one read it may begin. [7d]"
+    ),
+    "includeLast": (
+        "Streams: also read the newest file of each ring, because nothing writes to it anymore. With "
+        "the trigger `availableNow` this ends the ring: requests without a response are reported, and "
+        "later files are read without looking back across the end. [false]"
+    ),
+    "failOnDataLoss": (
+        "Streams: fail if a file is gone before it was read, arrives too late, or grows after it was "
+        "read; otherwise log a warning on the driver. [true]"
+    ),
 }
 """Every option, and what it says."""
 
@@ -179,8 +194,8 @@ def parse(options: Mapping[str, str]) -> Asked:
         name = _KNOWN.get(written.lower().replace("-", "").replace("_", ""))
         if name is None:
             raise UsageError(
-                f'no option "{written}"{did_you_mean(written, _KNOWN.values())}; '
-                f"there are {', '.join(sorted(OPTIONS))}"
+                f'unknown option "{written}"{did_you_mean(written, _KNOWN.values())}; known: '
+                f"{', '.join(sorted(OPTIONS))}"
             )
         try:
             if name == "path":
@@ -224,7 +239,7 @@ def _flag(text: str) -> bool:
 def _count(least: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.strip().isdecimal() or int(text) < least:
-            raise UsageError(f'"{text}" is no count of {least} or more')
+            raise UsageError(f'"{text}" is not a count of {least} or more')
         return int(text)
 
     return read
@@ -233,7 +248,7 @@ def _count(least: int) -> Callable[[str], int]:
 def _choice(*known: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text.lower() not in known:
-            raise UsageError(f'"{text}" is none of {", ".join(known)}{did_you_mean(text, known)}')
+            raise UsageError(f'"{text}" is not one of {", ".join(known)}{did_you_mean(text, known)}')
         return text.lower()
 
     return read

@@ -152,7 +152,7 @@ class Own:
             return False
         if exchange.request_frame.interface.capture not in self._part.lost:
             return False
-        detail = "the files that a task reads together end here"
+        detail = "the files read together by a task end here"
         exchange.anomalies.append(Anomaly("given_up", "request", detail))
         return True
 

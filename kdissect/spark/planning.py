@@ -89,7 +89,7 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
         CaptureError: none of the captures can be read.
     """
     if not asked.paths:
-        raise UsageError('no path; write spark.read.format("kdissect").load("captures/")')
+        raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
     paths = captures(asked.paths)
     timed = _in_order(paths, asked.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
@@ -143,7 +143,7 @@ def by_files(
     """
     if asked.table not in _BY_FILE:
         raise UsageError(
-            f"{asked.table} are of all files together, not by file; there are {', '.join(sorted(_BY_FILE))}"
+            f"{asked.table} covers all files together, not each file; known: {', '.join(sorted(_BY_FILE))}"
         )
     parts = []
     starts = range(before, len(paths), asked.files_per_task)

@@ -95,14 +95,14 @@ class Fingerprint(NamedTuple):
         Raises:
             CaptureError: it is not there, shorter, or another one.
         """
-        remedy = "captures must be on storage that the driver and all workers share"
+        remedy = "captures must be on storage shared by the driver and all workers"
         try:
             here = Fingerprint.of(path, self.bytes)
         except CaptureError as error:
             raise CaptureError(f"worker {gethostname()} cannot read {error}; {remedy}") from None
         if here.bytes < self.bytes or here.crc != self.crc:
             sizes = f"{here.bytes:,} bytes there, {self.bytes:,} on the driver"
-            raise CaptureError(f"worker {gethostname()} has another {path} ({sizes}); {remedy}")
+            raise CaptureError(f"worker {gethostname()} has a different {path} ({sizes}); {remedy}")
 
 
 class Found(NamedTuple):
@@ -152,7 +152,7 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
         if begins_ns is not None:
             first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
     if not begun:
-        said = faults[0] if faults else "no capture was named"
+        said = faults[0] if faults else "no capture given"
         raise CaptureError(said if len(faults) < 2 else f"none of {len(faults)} captures can be read; {said}")
     begun.sort(key=lambda each: each[0])
     files = {name: fingerprint for _, name, fingerprint in begun}
@@ -198,7 +198,7 @@ class _Part(Source):
         window = Window(self.blocks())
         window.start = self._range.start - len(self._range.head)
         window.more(0, _MAGIC_BYTES)
-        reader = pcap if pcap.recognised(window.data) else pcapng
+        reader = pcap if pcap.recognized(window.data) else pcapng
         try:
             packets = reader.packets(window, self)
             for first in packets:
@@ -257,7 +257,7 @@ class _Described(Section):
 def _first_ns(file: Source) -> int | None:
     """Time of a file's first packet, None where it has none."""
     if file.size is None:
-        raise CaptureError(f"{file.name}: is no file, so that tasks cannot read it")
+        raise CaptureError(f"{file.name} is not a regular file, so tasks cannot read it")
     with closing(packets_of(Source(file.name, file.limits, block_bytes=_GLANCE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
@@ -281,9 +281,9 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
     window = _Marking(source.blocks())
     window.wait_for(_MAGIC_BYTES)
     section: _Described | None = None
-    if compression.recognised(window.data):
+    if compression.recognized(window.data):
         return
-    if pcap.recognised(window.data):
+    if pcap.recognized(window.data):
         window.wait_for(pcap.FILE_HEADER_BYTES)
         head = bytes(window.data[: pcap.FILE_HEADER_BYTES])
         stretches = pcap.stretches(window, source)

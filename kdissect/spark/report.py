@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import UsageError
 from kdissect.phrases import ABSENT, duration, listed, many, size
 from kdissect.query.nearest import did_you_mean
 from kdissect.spark.tables import as_json
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,6 +57,13 @@ _NARROW = {
 _WIDE = 160
 
 
+class _Look(NamedTuple):
+    """How a column is shown."""
+
+    heading: Heading
+    write: Callable[[Any], str]
+
+
 def report(
     session: SparkSession,
     folder: str,
@@ -98,13 +105,13 @@ def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[st
     """
     for name in jobs:
         if name not in JOBS:
-            raise UsageError(f'no job "{name}"{did_you_mean(name, JOBS)}; there are {", ".join(JOBS)}')
+            raise UsageError(f'unknown job "{name}"{did_you_mean(name, JOBS)}; known: {", ".join(JOBS)}')
     modules = {name: _module(name) for name in jobs}
     known = dict.fromkeys(column for module in modules.values() for column in module.BY)
     for column in by:
         if column not in known:
-            there = f"there are {', '.join(known)}" if known else "none of these jobs has any"
-            raise UsageError(f'no rows by "{column}"{did_you_mean(column, known)}; {there}')
+            there = f"known: {', '.join(known)}" if known else "none of these jobs has any"
+            raise UsageError(f'cannot group by "{column}"{did_you_mean(column, known)}; {there}')
     if window is not None:
         from kdissect.spark.jobs.keys import length_us
 
@@ -187,10 +194,16 @@ def _json(frame: DataFrame) -> Iterator[str]:
 
 def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> Section:
     kept = {"start", *_module(name).BY, *_NARROW[name]}
-    views = [_view(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
+    looks = [(column, _look(column, kind)) for column, kind in frame.dtypes if not narrow or column in kept]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
-    more = (f"the first {many(limit, 'row')}; --limit shows more",) if len(rows) > limit else ()
-    return table(_TITLES[name], views, rows[:limit], notes=more if rows else ("nothing of it here",))
+    cells = [[_cell(row[column], look.write) for column, look in looks] for row in rows[:limit]]
+    more = (f"first {many(limit, 'row')}; use --limit to show more",) if len(rows) > limit else ()
+    notes = more if cells else ("nothing of it here",)
+    return Section(_TITLES[name], [look.heading for _, look in looks], cells, notes)
+
+
+def _cell(value: Any, write: Callable[[Any], str]) -> str:
+    return ABSENT if value is None else write(value)
 
 
 _UNITS: Mapping[str, Callable[[Any], str]] = {
@@ -205,33 +218,33 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 """By how the names of columns end; the longest that fits counts."""
 
 
-def _view(column: str, kind: str) -> View:
+def _look(column: str, kind: str) -> _Look:
     """Numbers with a unit are written with theirs, and others by their type."""
-
-    def view(write: Callable[[Any], str], name: str = column, **options: bool) -> View:
-        def cell(row: Mapping[str, Any]) -> str:
-            return ABSENT if row[column] is None else write(row[column])
-
-        return View(name.replace("_", " ").upper(), cell, **options)
-
     ends = sorted((end for end in _UNITS if column.endswith(end)), key=len)
     if ends and not kind.startswith("array"):
         unit = ends[-1] if ends[-1] in ("_us", "_ms", "_bytes") else ""
-        return view(_UNITS[ends[-1]], column.removesuffix(unit), right=True)
+        return _Look(Heading(_heading(column.removesuffix(unit)), right=True), _UNITS[ends[-1]])
     if column == "share":
-        return view(lambda value: f"{100 * value:.1f}%", right=True)
+        return _Look(Heading("SHARE", right=True), lambda value: f"{100 * value:.1f}%")
     if kind in ("bigint", "int", "smallint"):
         plain = column.startswith(("generation", "version", "partition", "api_key"))
-        return view(str if plain else "{:,}".format, right=True)
+        return _Look(Heading(_heading(column), right=True), str if plain else "{:,}".format)
     if kind == "timestamp":
-        return view(lambda value: value[:19].replace("T", " "))
+        return _Look(Heading(_heading(column)), lambda value: value[:19].replace("T", " "))
     if kind.startswith("map"):
-        return view(lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()), gives=True)
+        return _Look(
+            Heading(_heading(column), gives=True),
+            lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()),
+        )
     if kind.startswith("array"):
-        return view(_named, gives=True)
+        return _Look(Heading(_heading(column), gives=True), _named)
     if kind == "binary":
-        return view(lambda value: size(len(value) * 3 // 4), right=True)
-    return view(str, gives=True)
+        return _Look(Heading(_heading(column), right=True), lambda value: size(len(value) * 3 // 4))
+    return _Look(Heading(_heading(column), gives=True), str)
+
+
+def _heading(column: str) -> str:
+    return column.replace("_", " ").upper()
 
 
 def _named(values: Sequence[Any]) -> str:

@@ -360,7 +360,7 @@ def java() -> Need:
     path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
     name, get_one = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
     if path is None:
-        return Need(name, f"no java in JAVA_HOME, {home}" if home else "there is no java", get_one)
+        return Need(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", get_one)
     try:
         done = subprocess.run(  # all releases write it to stderr
             [path, "-version"], capture_output=True, text=True, check=False, timeout=_MOST_JAVA_S
@@ -369,7 +369,7 @@ def java() -> Need:
         return Need(name, f"{path} does not run ({error})", get_one)
     match = _JAVA_VERSION.search(done.stderr)
     if match is None:
-        return Need(name, f"{path} does not tell its version", get_one)
+        return Need(name, f"{path} does not report its version", get_one)
     # Java 8 called itself 1.8
     number = int(match["second"] or 0) if match["first"] == "1" else int(match["first"])
     found = f"{match[0].split()[1].strip(chr(34))} ({path})"
@@ -391,7 +391,7 @@ def connect() -> Need:
 def folder() -> Need:
     """Where shuffled packets and Spark's own files go meanwhile."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
-    name, remedy = "a folder to write to", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
+    name, remedy = "a writable folder", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
     try:
         with tempfile.TemporaryFile(dir=path):
             free = shutil.disk_usage(path).free
@@ -418,13 +418,13 @@ def address(place: Place) -> Iterator[Need]:
         default = DEFAULT_PORTS.get(parts.scheme)
         if default is None:
             continue
-        name = f"somebody at {option} {url}"
+        name = f"no server at {option} {url}"
         try:
             with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
                 yield Need(name, "listens")
         except (OSError, ValueError) as error:
             told = getattr(error, "strerror", None) or str(error)
-            yield Need(name, told, "check host and port, and that the server runs")
+            yield Need(name, told, "check host and port, and that the server is running")
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -451,14 +451,14 @@ _PYTHON_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .+")
 _LOG_BYTES = 64 * 1024
 
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-_SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} that has kdissect[spark], on every machine"
+_SET_PYTHON = f"set PYSPARK_PYTHON to a Python {_PYTHON} with kdissect[spark], on every machine"
 REMEDIES = {
     "PYTHON_VERSION_MISMATCH": _SET_PYTHON,
     "Cannot run program": _SET_PYTHON,
     "No module named": "the Python of the workers lacks it: pip install 'kdissect[spark]' there, or "
     + _SET_PYTHON,
-    "OutOfMemoryError": "give Spark more: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
-    "JAVA_GATEWAY_EXITED": "Java ended before Spark began; kdissect spark doctor looks for the reason",
+    "OutOfMemoryError": "increase memory: --conf spark.driver.memory=4g, on a cluster spark.executor.memory",
+    "JAVA_GATEWAY_EXITED": "Java exited before Spark started; run kdissect spark doctor to find the reason",
     "Could not parse Master URL": "a master is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
 }
 """Words of an error, and what to do about it."""
@@ -573,7 +573,7 @@ def _below(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 TASKS = 4
 _COLUMNS = ("python", "kdissect", "apis")
-_FAULT = "mend that first"
+_FAULT = "fix that first"
 
 
 def trial(place: Place, log: Path | None = None) -> Iterator[Need]:
@@ -584,7 +584,7 @@ def trial(place: Place, log: Path | None = None) -> Iterator[Need]:
             tasks = spark.range(0, TASKS, 1, TASKS)
             answers = tasks.mapInArrow(_answer, ", ".join(f"{name} string" for name in _COLUMNS))
             for row in answers.distinct().collect():
-                yield Need("workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} apis")
+                yield Need("workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} APIs")
     except SparkError as error:
         yield Need("workers", str(error), _FAULT)
 

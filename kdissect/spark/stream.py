@@ -60,9 +60,9 @@ ended       ring -> time of the first packet of the file that was its end
 
 _ALONE = 2
 """Rings of a single file, as there are when writers begin; more of them are names of another kind."""
-_KEEP = "make the ring larger"
-_READ_APART = "read them in a batch and remove them"
-_NAME_APART = "set the option ring, so that each writer has a ring of its own"
+_KEEP = "use a larger ring"
+_READ_APART = "read them in a batch job and remove them"
+_NAME_APART = "set the option ring so that each writer has its own ring"
 _BEGINNING: Offset = {
     "files": 0, "name": "", "seen": {}, "since": -(1 << 63), "forgotten": 0, "late": 0, "ended": {},
 }  # fmt: skip
@@ -77,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, asked: Asked, columns: Sequence[str]) -> None:
         if not asked.paths:
-            raise UsageError('no path; write spark.readStream.format("kdissect").load("captures/")')
+            raise UsageError('no path given; use spark.readStream.format("kdissect").load("captures/")')
         by_files((), asked)
         self._asked = asked
         self._columns = columns
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
             if len(by_ring(files)) == len(files) > _ALONE:
-                said = f"{len(files)} captures wait, each alone in its ring"
+                said = f"{len(files)} captures are waiting, each alone in its ring"
                 warnings.warn(f"{said}; see the options ring and includeLast", stacklevel=1)
             return start
         return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         for path, first_ns in zip(part.own, part.firsts_ns, strict=True):
             if first_time_ns(path, self._asked.limits) != first_ns:
-                self._lose(f"{path}: gone, or written anew, before it was read", _KEEP)
+                self._lose(f"{path}: removed or rewritten before it was read", _KEEP)
                 part = replace(
                     part,
                     own=tuple(each for each in part.own if each != path),
@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if file.id not in now and file.id not in known["seen"] and file.first_ns >= known["since"]
         ]
         if gone:
-            self._lose(f"gone before they were read: {', '.join(gone)}", _KEEP)
+            self._lose(f"removed before they were read: {', '.join(gone)}", _KEEP)
         grown = [
             file.name
             for file in before
@@ -207,9 +207,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and now[file.id].bytes > file.bytes
         ]
         if grown:
-            self._lose(f"written to after they were read: {', '.join(grown)}", _NAME_APART)
+            self._lose(f"modified after they were read: {', '.join(grown)}", _NAME_APART)
         if late > known["late"]:
-            said = f"{many(late, 'capture')} came too late: more than maxFileAge before {known['name']}"
+            said = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
             self._lose(said, _READ_APART)
 
     def _lose(self, what: str, remedy: str) -> None:

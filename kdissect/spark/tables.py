@@ -44,7 +44,9 @@ def tables(session: SparkSession, folder: str, names: Iterable[str] | None = Non
     wanted = list(names) if names is not None else [name for name in TABLES if name in told]
     for name in wanted:
         if name not in TABLES:
-            raise UsageError(f'no table "{name}"{did_you_mean(name, TABLES)}; there are {", ".join(TABLES)}')
+            raise UsageError(
+                f'unknown table "{name}"{did_you_mean(name, TABLES)}; known: {", ".join(TABLES)}'
+            )
     return {name: _table(session, folder, name, told) for name in wanted}
 
 
@@ -75,7 +77,8 @@ def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
         if error.getCondition() != _PATH_NOT_FOUND:
             raise
         raise UsageError(
-            f"no tables in {folder}; kdissect export CAPTURE... -o DIR makes some, or kdissect spark decode"
+            f"no tables in {folder}; create them with kdissect export CAPTURE... -o DIR or "
+            "kdissect spark decode"
         ) from None
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 

@@ -33,7 +33,7 @@ class ConnectionRow:
         last_ns: its last bytes.
         client, broker: the two ends; where nobody knows who asks, the one that opened it is the client.
         close_reason: as in ``model.Closed``, None where it was not seen to end because reading was stopped.
-        protocol: ``Kafka``, ``TLS`` ..., None where it was not recognised.
+        protocol: ``Kafka``, ``TLS`` ..., None where it was not recognized.
         from_start: whether its beginning was captured.
         client_id: of the first request that has one.
         gaps: ``Dialogue.gaps``.

@@ -29,9 +29,9 @@ def total(*counts: int | None) -> int | None:
 class Finding:
     """Something that a person may want to know, or to do differently next time."""
 
-    verdict: str = told("What it makes of the capture, one of the verdicts; good: it does no harm.")
+    verdict: str = told("The verdict this finding leads to; good: it does no harm.")
     finding: str = told("One sentence.")
-    advice: str | None = told("What to do about it; null where there is nothing to do.")
+    advice: str | None = told("What to do about it; null if there is nothing to do.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,20 +39,22 @@ class InterfacePart:
     """An interface that packets were captured on."""
 
     interface: int = told("Its number in the file, from 0.")
-    name: str | None = told("Its own name, where the file tells it.")
+    name: str | None = told("Its name, if the file has it.")
     link_type: int = told("LINKTYPE_ number.")
-    link: str | None = told("What that number means.")
-    ticks_per_second: int | None = told("Of its clock: a million are microseconds.")
-    snaplen: int = told("Bytes kept of each packet; 0: no limit.")
-    packets: int = told("In the file.")
-    cut: int = told("Of those, packets longer than what was kept of them.")
-    cut_to: int | None = told("The most that was kept of one of them; null where there is none.")
-    captured_bytes: int = told("In the file.")
-    wire_bytes: int = told("As long as the packets were.")
-    received: int | None = told("Packets that the interface received, by the capturing program's count.")
-    accepted: int | None = told("Packets that passed the capture filter, likewise.")
-    dropped_by_interface: int | None = told("Packets that the interface had no room for, likewise.")
-    dropped_by_system: int | None = told("Packets that the capturing program was too slow for, likewise.")
+    link: str | None = told("Name of the link type.")
+    ticks_per_second: int | None = told("Clock resolution: 1,000,000 means microseconds.")
+    snaplen: int = told("Snapshot length; 0: unlimited.")
+    packets: int = told("Packets in the file.")
+    cut: int = told("Packets cut by the snapshot length.")
+    cut_to: int | None = told("Longest captured length of a cut packet; null if none was cut.")
+    captured_bytes: int = told("Captured bytes.")
+    wire_bytes: int = told("Original bytes.")
+    received: int | None = told("Packets received by the interface, as reported by the capture program.")
+    accepted: int | None = told("Packets accepted by the capture filter, as reported.")
+    dropped_by_interface: int | None = told("Packets dropped by the interface, as reported.")
+    dropped_by_system: int | None = told(
+        "Packets dropped by the kernel because the capture program was too slow, as reported."
+    )
 
     @property
     def dropped(self) -> int | None:
@@ -64,31 +66,31 @@ class InterfacePart:
 class FilePart:
     """A capture file."""
 
-    file: str = told("As it was named.")
-    format: str | None = told("pcap, pcapng or modified pcap; null where nothing of it could be read.")
+    file: str = told("As given.")
+    format: str | None = told("pcap, pcapng or modified pcap; null if it could not be read.")
     byte_order: str | None = told("little or big.")
     compression: str | None = told("gzip, zstd or lz4; null: none.")
-    application: str | None = told("What wrote it, where it tells.")
-    bytes: int = told("As they are on disk.")
-    packets: int = told("How many.")
+    application: str | None = told("The program that wrote it, if recorded.")
+    bytes: int = told("File size.")
+    packets: int = told("Number of packets.")
     first: datetime | None = told("Time of the earliest packet.")
     last: datetime | None = told("Time of the latest packet.")
     backward: int = told("Packets with an earlier time than one before them.")
-    furthest_back_us: int = told("How much earlier at most, in microseconds.")
-    interfaces: list[InterfacePart] = told("Those that packets were captured on, or that were counted.")
+    furthest_back_us: int = told("The largest such difference, in microseconds.")
+    interfaces: list[InterfacePart] = told("Interfaces with packets or statistics.")
 
 
 @dataclass(slots=True, kw_only=True)
 class TcpPart:
     """What reassembly met, on all connections."""
 
-    retransmitted_bytes: int = told("That came again after they were passed on.")
-    overlapping_bytes: int = told("That came twice before they were.")
-    conflicting_bytes: int = told("Of those, what differs from what was captured first.")
-    out_of_order: int = told("Segments that came before an earlier one.")
-    gaps: int = told("Places where bytes are missing.")
-    lost_bytes: int = told("Bytes whose packets are not in the capture.")
-    cut_bytes: int = told("Bytes that a snaplen cut off.")
+    retransmitted_bytes: int = told("Bytes repeated after they had been processed.")
+    overlapping_bytes: int = told("Bytes repeated before they were processed.")
+    conflicting_bytes: int = told("Repeated bytes that differ from the first copy.")
+    out_of_order: int = told("Segments captured after a later one.")
+    gaps: int = told("Number of gaps.")
+    lost_bytes: int = told("Bytes missing from the capture.")
+    cut_bytes: int = told("Bytes cut off by the snapshot length.")
     without_connection: int = told("Segments without data that belong to no connection.")
 
 
@@ -96,49 +98,49 @@ class TcpPart:
 class EndPart:
     """Who answered on connections that could not be read."""
 
-    protocol: str = told("What they speak, as far as that is known.")
+    protocol: str = told("Protocol, if recognized.")
     end: str = told("Address and port.")
-    connections: int = told("How many.")
+    connections: int = told("Number of connections.")
 
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionsPart:
     """Connections by what they are."""
 
-    total: int = told("With data, on ports that were looked at.")
+    total: int = told("Connections with data, on the selected ports.")
     protocols: dict[str, int] = told("By protocol.")
     ipv4: int = told("Over IPv4.")
     ipv6: int = told("Over IPv6.")
-    kafka_from_start: int = told("Kafka connections whose opening was captured.")
-    kafka_mid_stream: int = told("Kafka connections that were open before.")
-    kafka_one_sided: int = told("Kafka connections of which one side's bytes alone were captured.")
+    kafka_from_start: int = told("Kafka connections whose handshake was captured.")
+    kafka_mid_stream: int = told("Kafka connections that were already open.")
+    kafka_one_sided: int = told("Kafka connections with data from one side only.")
     ends: dict[str, int] = told("How they ended: fin, reset, reused, idle, evicted, end.")
-    silent: int = told("Connections besides, in which nobody said anything: most were refused.")
-    unread: list[EndPart] = told("The ends that were met most often on connections that are not Kafka's.")
+    silent: int = told("Connections without data, not counted above: most were refused.")
+    unread: list[EndPart] = told("The most frequent endpoints of connections that are not Kafka.")
 
 
 @dataclass(slots=True, kw_only=True)
 class ExchangesPart:
     """Requests and responses."""
 
-    total: int = told("That were found.")
-    complete: int = told("Of those, with all that was said, and nothing missing or wrong in it.")
-    answered: int = told("With request and response.")
-    unacknowledged: int = told("That wanted no response: acks=0.")
-    unanswered: int = told("Whose response never came, or was not captured.")
+    total: int = told("Number of exchanges.")
+    complete: int = told("Complete exchanges: whole, fully decoded, without errors.")
+    answered: int = told("Exchanges with request and response.")
+    unacknowledged: int = told("Requests that expect no response: acks=0.")
+    unanswered: int = told("Requests whose response never came or was not captured.")
     orphans: int = told("Responses whose request was not captured.")
-    lost: int = told("Of which one message at least was in a gap; some of them nobody saw.")
-    incomplete: int = told("With a gap inside a message.")
+    lost: int = told("Exchanges with at least one message in a gap; some are inferred.")
+    incomplete: int = told("Exchanges with a gap inside a message.")
 
 
 @dataclass(slots=True, kw_only=True)
 class AnomalyPart:
     """Something wrong or odd."""
 
-    anomaly: str = told("Its kind.")
-    severity: str = told("error: not decoded; warning: something is missing; note: odd.")
+    anomaly: str = told("Kind of anomaly.")
+    severity: str = told("error: not decoded; warning: something is missing; note: unusual.")
     meaning: str = told("What it means.")
-    exchanges: int = told("How many have it.")
+    exchanges: int = told("Number of exchanges with it.")
     example: str = told("One of them, for read --exchange.")
 
 
@@ -146,10 +148,10 @@ class AnomalyPart:
 class UnknownPart:
     """An api or a version that this program does not know."""
 
-    api_key: int = told("As on the wire.")
-    api: str | None = told("Its name, where only the version is unknown.")
-    api_version: int | None = told("As on the wire.")
-    exchanges: int = told("How many.")
+    api_key: int = told("API key on the wire.")
+    api: str | None = told("API name, if only the version is unknown.")
+    api_version: int | None = told("API version on the wire.")
+    exchanges: int = told("Number of exchanges.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,20 +159,18 @@ class Check:
     """What kind of capture this is, and how good."""
 
     verdict: str = told("empty, no Kafka, lossy, cut, one-sided, damaged, partly unread or good.")
-    sentence: str = told("The same in words.")
-    findings: list[Finding] = told("Why, and what can be done; the worst first.")
+    sentence: str = told("The verdict as a sentence.")
+    findings: list[Finding] = told("Reasons and remedies, the worst first.")
     packets: int = told("In all files.")
     first: datetime | None = told("Time of the earliest packet.")
     last: datetime | None = told("Time of the latest packet.")
-    seconds: float = told("Between them.")
-    files: list[FilePart] = told("Each of them.")
-    skipped: dict[str, int] = told("Packets that were not looked into, by reason.")
+    seconds: float = told("The difference.")
+    files: list[FilePart] = told("Each file.")
+    skipped: dict[str, int] = told("Skipped packets by reason.")
     tcp: TcpPart = told("Reassembly.")
     connections: ConnectionsPart = told("Connections.")
     exchanges: ExchangesPart = told("Exchanges.")
-    anomalies: list[AnomalyPart] = told("What is wrong or odd in exchanges, the worst first.")
-    unknown: list[UnknownPart] = told("Apis and versions that are newer than this program.")
-    warnings: list[str] = told("What was odd about the files.")
-    counts: dict[str, int] = told(
-        "Everything that was counted, by the program's own names; these may change."
-    )
+    anomalies: list[AnomalyPart] = told("Anomalies in exchanges, the worst first.")
+    unknown: list[UnknownPart] = told("APIs and versions newer than this version of kdissect.")
+    warnings: list[str] = told("Warnings about the files.")
+    counts: dict[str, int] = told("All internal counters; their names may change.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-KAFKA, UNRECOGNISED = "Kafka", "not recognised"
+KAFKA, UNRECOGNISED = "Kafka", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 

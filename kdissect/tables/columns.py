@@ -9,7 +9,6 @@ absent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from kdissect.model import KINDS
 from kdissect.query import where
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
-from kdissect.tables.values import json_bytes, spelled, timestamp
+from kdissect.tables.values import spelled, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -41,23 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value, and how formats write it.
-
-    Attributes:
-        name: ours.
-        sql: Spark's in DDL.
-        spark: Spark's in the JSON of a schema.
-        arrow: pyarrow's: the function that makes it, and what that takes.
-        to_text: makes what JSON lines and CSV hold of what a column's ``get`` returns; None: they hold that.
-        to_arrow: the same for pyarrow.
-    """
+    """A single value."""
 
     name: str
-    sql: str
-    spark: str
-    arrow: tuple[str, ...]
-    to_text: Callable[[Any], Any] | None = None
-    to_arrow: Callable[[Any], Any] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -85,30 +70,18 @@ class Struct:
 
 Type = Scalar | Array | Struct
 
-
-def _microseconds(time_ns: int) -> int:
-    return time_ns // 1000
-
-
-STRING = Scalar("string", "STRING", "string", ("string",))
-BOOLEAN = Scalar("boolean", "BOOLEAN", "boolean", ("bool_",))
-INT16 = Scalar("int16", "SMALLINT", "short", ("int16",))
-INT32 = Scalar("int32", "INT", "integer", ("int32",))
-INT64 = Scalar("int64", "BIGINT", "long", ("int64",))
-BINARY = Scalar("binary", "BINARY", "binary", ("binary",))
+STRING = Scalar("string")
+BOOLEAN = Scalar("boolean")
+INT16 = Scalar("int16")
+INT32 = Scalar("int32")
+INT64 = Scalar("int64")
+BINARY = Scalar("binary")
 """Bytes, in formats that have them."""
-DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=date.fromisoformat)
+DATE = Scalar("date")
 """A day in UTC, as text: ``2026-11-21``."""
-TIMESTAMP = Scalar(
-    "timestamp",
-    "TIMESTAMP",
-    "timestamp",
-    ("timestamp", "us", "UTC"),
-    to_text=timestamp,
-    to_arrow=_microseconds,
-)
+TIMESTAMP = Scalar("timestamp")
 """Nanoseconds since 1970 as an int; written with microseconds, in UTC: ``2026-11-21T09:05:00.123456Z``."""
-OBJECT = Scalar("object", "STRING", "string", ("string",), to_arrow=json_bytes)
+OBJECT = Scalar("object")
 """A decoded body: a JSON object, or a string of JSON where columns are fixed (Parquet, Spark, CSV)."""
 
 
@@ -170,27 +143,28 @@ def _anomalies(exchange: Exchange) -> list[dict[str, Any]]:
 
 
 EXCHANGE: tuple[Column, ...] = (
-    Column("capture", STRING, _capture, "File or interface it came from."),
+    Column("capture", STRING, _capture, "Capture file or interface."),
     Column(
         "connection",
         STRING,
         attrgetter("connection.id"),
-        "Short id of the connection: a hash of its two ends and its first packet's time, the same within one "
-        "run however its input is divided. A run that did not see the first packet gives another id.",
+        "Short connection id: a hash of both endpoints and the time of its first packet, the same in "
+        "every way of running over the same input. A run that did not see the first packet gives another "
+        "id.",
     ),
     Column(
         "number",
         INT64,
         attrgetter("number"),
-        "Place of the exchange among those of its connection, from 1, in order of completion: with "
-        "`connection` the key that all tables join on.",
+        "Number of the exchange on its connection, from 1, in order of completion: with `connection` the "
+        "key that joins all tables.",
     ),
     Column(
         "packet",
         INT64,
         _packet,
-        "Number of the packet in `capture` that completed the request (orphan: the response), from 1: the "
-        "number that Wireshark shows.",
+        "Number of the packet in `capture` that completed the request (orphan: the response), from 1, as "
+        "in Wireshark.",
     ),
     Column(
         "kind",
@@ -198,94 +172,104 @@ EXCHANGE: tuple[Column, ...] = (
         attrgetter("kind"),
         "`answered`, `unanswered`, `unacknowledged` (acks=0) or `orphan` (response only).",
     ),
-    Column("time", TIMESTAMP, attrgetter("time_ns"), "Last byte of the request (orphan: of the response)."),
-    Column("latency_us", INT64, _latency_us, "Last byte of the request to first byte of the response.", "us"),
-    Column("client_ip", STRING, attrgetter("connection.client.ip"), "Address of the client."),
-    Column("client_port", INT32, attrgetter("connection.client.port"), "TCP port of the client."),
+    Column(
+        "time",
+        TIMESTAMP,
+        attrgetter("time_ns"),
+        "Time of the last byte of the request (orphan: of the response).",
+    ),
+    Column(
+        "latency_us",
+        INT64,
+        _latency_us,
+        "From the last byte of the request to the first byte of the response.",
+        "us",
+    ),
+    Column("client_ip", STRING, attrgetter("connection.client.ip"), "Client address."),
+    Column("client_port", INT32, attrgetter("connection.client.port"), "Client TCP port."),
     Column(
         "broker_ip",
         STRING,
         attrgetter("connection.broker.ip"),
-        "Address of the broker: the end that answers.",
+        "Broker address.",
     ),
-    Column("broker_port", INT32, attrgetter("connection.broker.port"), "TCP port of the broker."),
-    Column(
-        "client_id", STRING, attrgetter("client_id"), "As the client calls itself in the request's header."
-    ),
+    Column("broker_port", INT32, attrgetter("connection.broker.port"), "Broker TCP port."),
+    Column("client_id", STRING, attrgetter("client_id"), "Client id in the request header."),
     Column(
         "client_software_name",
         STRING,
         attrgetter("client_software_name"),
-        "The client library, where the connection told it by ApiVersions 3 or later.",
+        "Client library, if the connection sent it in ApiVersions 3 or later.",
     ),
-    Column("client_software_version", STRING, attrgetter("client_software_version"), "And its version."),
+    Column(
+        "client_software_version",
+        STRING,
+        attrgetter("client_software_version"),
+        "Version of the client library.",
+    ),
     Column(
         "principal",
         STRING,
         attrgetter("principal"),
-        "Who authenticated on this connection, where the wire tells.",
+        "Authenticated principal of the connection, if it appears in the traffic.",
     ),
-    Column(
-        "sasl_mechanism", STRING, attrgetter("sasl_mechanism"), "By which mechanism, as the client named it."
-    ),
-    Column("api", STRING, attrgetter("api"), "Name of the api; null for an api key that is not known."),
+    Column("sasl_mechanism", STRING, attrgetter("sasl_mechanism"), "SASL mechanism, as named by the client."),
+    Column("api", STRING, attrgetter("api"), "API name; null for an unknown API key."),
     Column(
         "api_key",
         INT16,
         attrgetter("api_key"),
-        "Number of the api; null for an orphan and a bare SASL token.",
+        "API key; null for an orphan and a bare SASL token.",
     ),
-    Column("api_version", INT16, attrgetter("api_version"), "Version of the api that the request is in."),
-    Column(
-        "correlation_id", INT32, attrgetter("correlation_id"), "The client's number for request and response."
-    ),
+    Column("api_version", INT16, attrgetter("api_version"), "API version of the request."),
+    Column("correlation_id", INT32, attrgetter("correlation_id"), "Correlation id of request and response."),
     Column(
         "request_bytes",
         INT64,
         lambda exchange: _frame_bytes(exchange.request_frame),
-        "Size of the request's frame, its 4 length bytes included.",
+        "Size of the request frame, including its 4-byte size prefix.",
         "bytes",
     ),
     Column(
         "response_bytes",
         INT64,
         lambda exchange: _frame_bytes(exchange.response_frame),
-        "Size of the response's frame, its 4 length bytes included.",
+        "Size of the response frame, including its 4-byte size prefix.",
         "bytes",
     ),
     Column(
         "topics",
         Array(STRING),
         content.topics,
-        "Distinct topic names in wire order, the request's first; the id where no name is known.",
+        "Distinct topic names in wire order, the request's first; the topic id if no name is known.",
         needs_bodies=True,
     ),
     Column(
         "group_id",
         STRING,
         content.group_id,
-        "First group that the request names, or asks the coordinator of.",
+        "First group that the request names, or whose coordinator it looks up.",
         needs_bodies=True,
     ),
     Column(
         "transactional_id",
         STRING,
         content.transactional_id,
-        "First transactional id that the request names, or asks the coordinator of.",
+        "First transactional id that the request names, or whose coordinator it looks up.",
         needs_bodies=True,
     ),
     Column(
         "errors",
         Array(STRING),
         content.errors,
-        "Names of the distinct error codes in the response, in wire order, other than NONE.",
+        "Names of the distinct error codes in the response, in wire order, except NONE.",
         needs_bodies=True,
     ),
     Column(
         "throttle_time_ms",
         INT32,
         content.throttle_time_ms,
-        "For how long the broker's quota throttles the client.",
+        "Throttle time in the response.",
         "ms",
         needs_bodies=True,
     ),
@@ -293,15 +277,15 @@ EXCHANGE: tuple[Column, ...] = (
         "records",
         INT64,
         content.records,
-        "Records carried by request and response, as their batch headers say; null where the api carries "
-        "none, and for compressed message sets of magic 0 and 1, which do not tell.",
+        "Records in request and response, from the batch headers; null if the API carries none, and for "
+        "compressed message sets of magic 0 and 1, which do not say.",
         needs_bodies=True,
     ),
     Column(
         "records_bytes",
         INT64,
         content.records_bytes,
-        "Their bytes on the wire, batch headers included.",
+        "Bytes of the record data on the wire, including batch headers.",
         "bytes",
         needs_bodies=True,
     ),
@@ -309,17 +293,15 @@ EXCHANGE: tuple[Column, ...] = (
         "request",
         OBJECT,
         attrgetter("request"),
-        "The decoded body, names as in the protocol guide.",
+        "Decoded body of the request, with the field names of the protocol guide.",
         needs_bodies=True,
     ),
-    Column(
-        "response", OBJECT, attrgetter("response"), "The decoded body of the response.", needs_bodies=True
-    ),
+    Column("response", OBJECT, attrgetter("response"), "Decoded body of the response.", needs_bodies=True),
     Column(
         "anomalies",
         Array(ANOMALY),
         _anomalies,
-        "What was wrong or odd: kind, where (message and field path), detail.",
+        "Anomalies: kind, where (message and field path), detail.",
         needs_bodies=True,
     ),
 )
@@ -328,21 +310,11 @@ BY_NAME = {column.name: column for column in EXCHANGE}
 
 
 def text_getter(column: Column) -> Getter:
-    """How to read a column for JSON lines and CSV."""
-    return converted(column, column.type.to_text if isinstance(column.type, Scalar) else None)
-
-
-def arrow_getter(column: Column) -> Getter:
-    """How to read a column for pyarrow."""
-    return converted(column, column.type.to_arrow if isinstance(column.type, Scalar) else None)
-
-
-def converted(column: Column, convert: Callable[[Any], Any] | None) -> Getter:
-    """How to read a column, and make something of what is not absent."""
+    """How to read a column for a format of text: as ``column.get``, but times as ISO 8601."""
     get = column.get
-    if convert is None:
+    if column.type != TIMESTAMP:
         return get
-    return lambda row: None if (value := get(row)) is None else convert(value)
+    return lambda row: None if (time_ns := get(row)) is None else timestamp(time_ns)
 
 
 def resolve(name: str) -> Reference:
@@ -371,9 +343,9 @@ def _objection(column: Column, sign: str, text: str | None) -> str | None:
     if isinstance(kind, Array):
         kind, signs = kind.element, (*_EQUAL, "in", "not in")
     if kind in (INT16, INT32, INT64) and text is not None:
-        return f"{column.name} is a number; write it without quotes"
+        return f"{column.name} is a number; remove the quotes"
     if kind in (STRING, TIMESTAMP) and text is None:
-        return f"{column.name} is a text; write it in quotes"
+        return f"{column.name} is a string; put it in quotes"
     if text is None or column.name not in _NAMES or sign not in signs:
         return None
     known = _NAMES[column.name]()
@@ -396,17 +368,14 @@ def _column_hint(head: str, path: Sequence[str]) -> str:
     """What was probably meant by a name that no column has."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
-    return (
-        did_you_mean(head, BY_NAME)
-        or f'; a text stands in quotes ("{head}"), docs/columns.md has the columns'
-    )
+    return did_you_mean(head, BY_NAME) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
 
 
 def _check_struct(column: Column, path: Sequence[str]) -> None:
     inside = column.type.element if isinstance(column.type, Array) else column.type
     names = [name for name, _ in inside.fields] if isinstance(inside, Struct) else []
     if len(path) > 1 or path[0] not in names:
-        parts = f"its parts are {', '.join(names)}" if names else "it has no parts"
+        parts = f"its fields are {', '.join(names)}" if names else "it has no fields"
         raise UsageError(f'no "{".".join(path)}" in column {column.name}; {parts}')
 
 
@@ -466,9 +435,9 @@ def _aborted(record: CarriedRecord) -> bool | None:
 
 
 _ENCODINGS = (
-    "`utf-8`; `base64` for bytes that are no UTF-8; `json` for what was decoded in Kafka's own topics and in "
-    "control records; `withheld` for a credential, whose text is null; null for null. In Parquet and Spark "
-    "keys and values are binary."
+    "`utf-8`; `base64` for bytes that are not UTF-8; `json` for decoded records of Kafka's internal "
+    "topics and control records; `withheld` for a credential, whose text is null; null for null. In "
+    "Parquet and Spark, keys and values are binary."
 )
 
 RECORD: tuple[Column, ...] = (
@@ -476,127 +445,143 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("connection"),
     replace(
         _of_exchange("number"),
-        sentence="Number of the exchange that carried the record: with `connection` the key that all tables "
-        "join on.",
+        sentence="Number of the exchange that carried the record: with `connection` the key that joins all "
+        "tables.",
     ),
-    replace(_of_exchange("time"), sentence="Last byte of the request that carried or fetched the record."),
+    replace(
+        _of_exchange("time"),
+        sentence="Time of the last byte of the request that carried or fetched the record.",
+    ),
     _of_exchange("api"),
     _of_exchange("correlation_id"),
     _of_exchange("client_id"),
-    Column(
-        "topic", STRING, attrgetter("carried.topic"), "Name of the topic; null where only its id is known."
-    ),
-    Column("topic_id", STRING, attrgetter("carried.topic_id"), "Its id, where the message has it."),
-    Column("partition", INT32, attrgetter("carried.partition"), "Number of the partition."),
+    Column("topic", STRING, attrgetter("carried.topic"), "Topic name; null if only its id is known."),
+    Column("topic_id", STRING, attrgetter("carried.topic_id"), "Topic id, if the message has it."),
+    Column("partition", INT32, attrgetter("carried.partition"), "Partition number."),
     Column(
         "offset",
         INT64,
         attrgetter("offset"),
-        "Place in the partition; of a Produce counted from the response's base offset, null while that is "
-        "unknown; null in a snapshot.",
+        "Offset in the partition; for Produce, counted from the response's base offset and null while "
+        "that is unknown; null in a snapshot.",
     ),
     Column(
         "timestamp",
         TIMESTAMP,
         _timestamp_ns,
-        "The record's own time, in milliseconds; null where it has none.",
+        "Timestamp of the record, in milliseconds; null if it has none.",
     ),
     Column(
         "timestamp_type",
         STRING,
         attrgetter("timestamp_type"),
-        "Who set it: `CreateTime`, the producer; `LogAppendTime`, the broker (of a Produce as its response "
-        "tells); null for magic 0.",
+        "Source of the timestamp: `CreateTime`, the producer; `LogAppendTime`, the broker (for Produce, "
+        "from the response); null for magic 0.",
     ),
-    Column("key", STRING, lambda record: spelled(record.key)[0], "The key, see `key_encoding`."),
+    Column("key", STRING, lambda record: spelled(record.key)[0], "Key; see `key_encoding`."),
     Column("key_encoding", STRING, lambda record: spelled(record.key)[1], _ENCODINGS),
-    Column("value", STRING, lambda record: spelled(record.value)[0], "The value, see `value_encoding`."),
-    Column("value_encoding", STRING, lambda record: spelled(record.value)[1], "As `key_encoding`."),
+    Column("value", STRING, lambda record: spelled(record.value)[0], "Value; see `value_encoding`."),
+    Column(
+        "value_encoding",
+        STRING,
+        lambda record: spelled(record.value)[1],
+        "Same as `key_encoding`, for the value.",
+    ),
     Column(
         "key_schema_id",
         INT32,
         lambda record: _id(record.key_schema),
-        "Id of the key's schema in a registry; null where nothing says that there is one.",
+        "Schema id of the key; null if nothing indicates one.",
     ),
     Column(
         "key_schema_guid",
         STRING,
         lambda record: _guid(record.key_schema),
-        "Its GUID, where a header `__key_schema_id` tells that instead.",
+        "Schema GUID of the key, if a header `__key_schema_id` has that instead.",
     ),
     Column(
         "schema_id",
         INT32,
         lambda record: _id(record.schema),
-        "Id of the value's schema: from a header `__value_schema_id`, else what a value of Confluent's "
-        "serializers begins with. A value of 8 bytes is taken for a number; other values of one's own that "
-        "begin with a zero byte can be mistaken.",
+        "Schema id of the value: from a header `__value_schema_id`, otherwise the prefix written by "
+        "Confluent's serializers. A value of 8 bytes is treated as a number; other custom values that "
+        "begin with a zero byte can be mistaken for it.",
     ),
     Column(
         "schema_guid",
         STRING,
         lambda record: _guid(record.schema),
-        "Its GUID, where a header `__value_schema_id` tells that instead.",
+        "Schema GUID of the value, if a header `__value_schema_id` has that instead.",
     ),
-    Column("headers", Array(HEADER), _headers, "In wire order; a key can occur twice, a value can be null."),
+    Column(
+        "headers",
+        Array(HEADER),
+        _headers,
+        "Headers in wire order; a key can occur twice, a value can be null.",
+    ),
     Column(
         "trace_id",
         STRING,
         lambda record: None if (trace := record.trace) is None else trace.id,
-        "Id of the trace that headers name: W3C `traceparent`, B3, or SkyWalking's `sw8`, in this order.",
+        "Trace id from headers: W3C `traceparent`, B3, or SkyWalking's `sw8`, in this order.",
     ),
     Column(
         "span_id",
         STRING,
         lambda record: None if (trace := record.trace) is None else trace.span_id,
-        "The span that wrote the record; of `sw8` segment and number of the span: `segment/3`.",
+        "Span that wrote the record; for `sw8`, segment and span number: `segment/3`.",
     ),
     Column(
         "trace_format",
         STRING,
         lambda record: None if (trace := record.trace) is None else trace.format,
-        "`w3c`, `b3` or `sw8`.",
+        "Trace format: `w3c`, `b3` or `sw8`.",
     ),
     Column("magic", INT16, attrgetter("batch.magic"), "Format of its batch: 0, 1 or 2."),
     Column(
         "compression",
         STRING,
         attrgetter("batch.compression"),
-        "Of its batch: `none`, `gzip`, `snappy`, `lz4`, `zstd`.",
+        "Compression of its batch: `none`, `gzip`, `snappy`, `lz4`, `zstd`.",
     ),
-    Column("base_offset", INT64, _base_offset, "Of its batch; null where `offset` is."),
+    Column("base_offset", INT64, _base_offset, "Base offset of its batch; null where `offset` is."),
     Column(
         "producer_id",
         INT64,
         attrgetter("batch.producer_id"),
-        "Of its batch; -1: none; null for magic 0 and 1.",
+        "Producer id of its batch; -1: none; null for magic 0 and 1.",
     ),
-    Column("producer_epoch", INT16, attrgetter("batch.producer_epoch"), "Likewise."),
-    Column("base_sequence", INT32, attrgetter("batch.base_sequence"), "Likewise."),
-    Column("leader_epoch", INT32, attrgetter("batch.leader_epoch"), "Likewise; producers write -1 or 0."),
+    Column("producer_epoch", INT16, attrgetter("batch.producer_epoch"), "Producer epoch, likewise."),
+    Column("base_sequence", INT32, attrgetter("batch.base_sequence"), "Base sequence, likewise."),
+    Column(
+        "leader_epoch",
+        INT32,
+        attrgetter("batch.leader_epoch"),
+        "Leader epoch of its batch; producers write -1 or 0.",
+    ),
     Column(
         "transactional",
         BOOLEAN,
         attrgetter("batch.transactional"),
-        "Whether a transaction's end decides about it.",
+        "Whether its batch is part of a transaction.",
     ),
-    Column("control", BOOLEAN, attrgetter("batch.control"), "Whether it is a mark for programs, not data."),
+    Column("control", BOOLEAN, attrgetter("batch.control"), "Whether it is a control record."),
     Column(
         "control_type",
         STRING,
         attrgetter("control"),
-        "Which mark: `COMMIT`, `ABORT`, `LEADER_CHANGE` ..., `unknown`; null for data.",
+        "Type of control record: `COMMIT`, `ABORT`, `LEADER_CHANGE` ..., `unknown`; null for data.",
     ),
     Column(
         "aborted",
         BOOLEAN,
         _aborted,
-        "Whether it lies in the range of an aborted transaction; null where the response does not tell.",
+        "Whether it belongs to an aborted transaction; null if the response does not say.",
     ),
     Column(
         "anomalies",
         Array(ANOMALY),
         _record_anomalies,
-        "What was wrong with its batch: kind, where (message), detail.",
+        "Anomalies of its batch: kind, where (message), detail.",
     ),
 )

@@ -31,7 +31,7 @@ EXCHANGE_OWN = (
         "long_poll",
         BOOLEAN,
         is_long_poll,
-        "Whether it is a Fetch that found nothing to read until its max_wait_ms was over: its latency tells "
+        "Whether it is a Fetch that waited for data until its max_wait_ms expired: its latency says "
         "nothing about the broker.",
     ),
 )
@@ -42,7 +42,7 @@ RECORD_OWN = (
         "timestamp_ms",
         INT64,
         attrgetter("timestamp_ms"),
-        "`timestamp` as it is on the wire, -1 for none: any number of 64 bits, also one that is no date.",
+        "`timestamp` as on the wire, -1 for none: any 64-bit number, even if it is not a valid time.",
         "ms since 1970",
     ),
 )
@@ -64,7 +64,7 @@ def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
     ]
     return Table(
         "exchanges",
-        "A request with its response, or what there is of the two.",
+        "A request with its response, or only one of the two.",
         (*columns, *EXCHANGE_OWN),
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z, where the calendars of readers begin
 BEYOND_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z, where they end
-AS_IN_EXCHANGES = "As in `exchanges`."
+AS_IN_EXCHANGES = "See `exchanges`."
 _MOST_INT64 = (1 << 63) - 1
 
 
@@ -79,7 +79,7 @@ def day(get: Getter) -> Column:
         time_ns = known(row)
         return None if time_ns is None else date(time_ns)
 
-    return Column("date", DATE, read, "Day of the row's time in UTC: the partition column.")
+    return Column("date", DATE, read, "UTC date of the row's time: the partition column.")
 
 
 def nanoseconds(get: Callable[[Any], int]) -> Column:
@@ -88,7 +88,7 @@ def nanoseconds(get: Callable[[Any], int]) -> Column:
         "time_ns",
         INT64,
         lambda row: int64(get(row)),
-        "`time`, for captures that have nanoseconds.",
+        "`time` in nanoseconds, for captures with that precision.",
         "ns since 1970",
     )
 

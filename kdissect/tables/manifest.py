@@ -52,7 +52,7 @@ _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MOST_RUNS = 100
 _NO_MORE: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
-_ELSEWHERE = "name a new folder"
+_ELSEWHERE = "use a new folder"
 _OF_RUN = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
@@ -89,14 +89,14 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
             # What came through a pipe cannot be told from what comes now.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 told = (
-                    f"{folder / name} holds {_of_what(manifest)}, made of other captures or by other options"
+                    f"{folder / name} has {_of_what(manifest)} made from other captures or with other options"
                 )
                 raise OutputError(f"{told}; {_ELSEWHERE}, or --overwrite removes it")
     done = {name for name, manifest in found.items() if manifest["complete"] and not overwrite}
     try:
         for name in wanted:
             if name not in found and _has_files(folder / name):
-                raise OutputError(f"{folder / name} is not empty, and holds no export; {_ELSEWHERE}")
+                raise OutputError(f"{folder / name} is not empty and has no export; {_ELSEWHERE}")
         for name in found.keys() - done:
             if overwrite or name in wanted:
                 _remove(folder / name)
@@ -121,7 +121,7 @@ def going_on(folder: Path, tables: Mapping[str, TableFiles], form: Format, limit
     for name, manifest in found.items():
         if "runs" not in manifest:
             raise OutputError(
-                f"{folder / name} holds {_of_what(manifest)}, which is no live one; {_ELSEWHERE}"
+                f"{folder / name} has {_of_what(manifest)}, which is not from a live run; {_ELSEWHERE}"
             )
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     removed = 0
@@ -131,7 +131,7 @@ def going_on(folder: Path, tables: Mapping[str, TableFiles], form: Format, limit
             if name in found:
                 _check_alike(path, found[name], files, form)
             elif _has_files(path):
-                raise OutputError(f"{path} is not empty, and holds no export; {_ELSEWHERE}")
+                raise OutputError(f"{path} is not empty and has no export; {_ELSEWHERE}")
         except OSError as error:
             raise cannot_write(path, error) from None
     for name in tables.keys() & found.keys():
@@ -217,7 +217,7 @@ def _found(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise cannot_write(folder, error) from None
     except (ValueError, AttributeError):
-        raise OutputError(f"{path} is no manifest of an export; {_ELSEWHERE}") from None
+        raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}") from None
     return found
 
 
@@ -239,7 +239,7 @@ def _check_alike(folder: Path, manifest: Mapping[str, Any], files: TableFiles, f
     now = {"format": form.name, "partition_by": list(files.partition_by)}
     if was != now:
         divided = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
-        raise OutputError(f"{folder} holds {was['format']}{divided}; {_ELSEWHERE}, or say the same")
+        raise OutputError(f"{folder} has {was['format']}{divided}; {_ELSEWHERE}, or use the same options")
     if (folder / FOLDER / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
         raise OutputError(f"{folder} has other columns (written by kdissect {by}); {_ELSEWHERE}")

@@ -18,7 +18,7 @@ from kdissect.tables.columns import EXCHANGE, RECORD, Column, text_getter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kdissect.exchanges.partition_records import OpenBatch, PartitionRecords
+    from kdissect.exchanges.partition_records import Carried, OpenBatch
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
@@ -113,10 +113,10 @@ class Opened(NamedTuple):
         opener: how it is opened.
     """
 
-    carried: Mapping[int, PartitionRecords]
+    carried: Mapping[int, Carried]
     opener: Opener
 
-    def open(self, found: PartitionRecords) -> Iterator[OpenBatch]:
+    def open(self, found: Carried) -> Iterator[OpenBatch]:
         """Open one of them, batch by batch."""
         return open_carried(found, self.opener.limits, show_secrets=self.opener.show_secrets)
 

@@ -58,7 +58,7 @@ class RecordFiles:
         except OSError as error:
             raise _cannot_write(folder, error) from None
         if not is_empty:
-            raise OutputError(f"{folder} is not empty; name a new folder, nothing is overwritten")
+            raise OutputError(f"{folder} is not empty; use a new folder, nothing is overwritten")
 
     def feed(self, record: CarriedRecord) -> None:
         """Write one record.
@@ -97,7 +97,7 @@ class RecordFiles:
             many(self._written[KEY], "key"),
             many(self._written[NULL], "null") if self._written[NULL] else None,
         )
-        again = f"{many(self._again, 'record')} seen again" if self._again else ""
+        again = f"{many(self._again, 'duplicate record')} skipped" if self._again else ""
         withheld = f"{many(self._withheld, 'credential')} withheld" if self._withheld else ""
         return "; ".join(filter(None, (f"{files} written to {self._folder}", again, withheld)))
 

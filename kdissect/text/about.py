@@ -65,8 +65,8 @@ def _topics(body: Body) -> list[Body]:
 def _no_api(exchange: Exchange) -> str:
     frame = exchange.first_frame
     if exchange.request_frame is None:
-        return f"response {exchange.correlation_id}, {size(frame.size + 4)}, its request was not seen"
-    return facts(exchange.sasl_mechanism, f"{size(frame.size)} of a token")
+        return f"response {exchange.correlation_id}, {size(frame.size + 4)}, request not captured"
+    return facts(exchange.sasl_mechanism, f"{size(frame.size)} token")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import facts, many, size
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 _INTERFACES = 8  # of a file, before the rest is only counted
 _TICKS = {1: "s", 1000: "ms", 1_000_000: "us", 1_000_000_000: "ns"}
+
+_ENDS = {
+    "fin": "closed by FIN",
+    "reset": "closed by RST",
+    "reused": "followed by another with the same endpoints",
+    "idle": "idle for too long",
+    "evicted": "evicted",
+    "end": "still open at the end",
+}
 
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
@@ -29,20 +38,29 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
     if check.connections.total or check.connections.silent:
         yield Section("Connections", notes=tuple(_connections(check)))
     if check.connections.unread:
-        yield table("Not read", _UNREAD, check.connections.unread, limit=limit)
+        yield _unread(check, limit)
     if check.exchanges.total:
         yield Section("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
-        notes = ("read -V --exchange EXAMPLE shows one of them",)
-        yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)
+        yield _anomalies(check, limit)
     if check.unknown:
-        yield table("Not known", _UNKNOWN, check.unknown, limit=limit)
+        rows = [
+            (str(each.api_key), each.api or "?", _text(each.api_version), f"{each.exchanges:,}")
+            for each in check.unknown[:limit]
+        ]
+        headings = (
+            Heading("API KEY", right=True),
+            Heading("API"),
+            Heading("VERSION", right=True),
+            Heading("EXCHANGES", right=True),
+        )
+        yield Section("Unknown", headings, rows, left_out=len(check.unknown) - len(rows))
 
 
 def _file(file: quality.FilePart) -> Iterator[str]:
     order = f"{file.byte_order} endian" if file.byte_order else None
     written = f"written by {file.application}" if file.application else None
-    yield facts(file.format or "nothing could be read", order, file.compression, size(file.bytes), written)
+    yield facts(file.format or "not readable", order, file.compression, size(file.bytes), written)
     yield facts(many(file.packets, "packet"), _span(file.first, file.last))
     for interface in file.interfaces[:_INTERFACES]:
         yield _interface(interface)
@@ -53,7 +71,7 @@ def _file(file: quality.FilePart) -> Iterator[str]:
 def _interface(part: quality.InterfacePart) -> str:
     name = f" ({part.name})" if part.name else ""
     ticks = part.ticks_per_second
-    clock = f"times in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
+    clock = f"timestamps in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
     share = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
     return f"interface {part.interface}{name}: " + facts(
         part.link or f"link type {part.link_type}",
@@ -72,7 +90,7 @@ def _packets(check: quality.Check) -> Iterator[str]:
     span = _span(check.first, check.last) if len(check.files) > 1 else None
     yield facts(many(check.packets, "packet"), span)
     if check.skipped:
-        yield f"not looked into: {_counted(check.skipped)}"
+        yield f"skipped: {_counted(check.skipped)}"
     tcp = check.tcp
     yield facts(
         f"TCP: {many(tcp.gaps, 'gap')}",
@@ -82,12 +100,12 @@ def _packets(check: quality.Check) -> Iterator[str]:
         f"{many(tcp.retransmitted_bytes, 'byte')} retransmitted" if tcp.retransmitted_bytes else None,
         f"{many(tcp.overlapping_bytes, 'byte')} overlapping" if tcp.overlapping_bytes else None,
         f"{many(tcp.conflicting_bytes, 'byte')} in conflict" if tcp.conflicting_bytes else None,
-        f"{many(tcp.without_connection, 'segment')} of no connection" if tcp.without_connection else None,
+        f"{many(tcp.without_connection, 'segment')} without connection" if tcp.without_connection else None,
     )
 
 
 def _connections(check: quality.Check) -> Iterator[str]:
-    part = check.connections
+    part, skipped = check.connections, check.counts.get("kafka_skipped_bytes")
     yield facts(
         f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
@@ -96,24 +114,41 @@ def _connections(check: quality.Check) -> Iterator[str]:
     )
     if part.protocols.get("Kafka"):
         yield facts(
-            f"Kafka's: {part.kafka_from_start:,} from their beginning",
+            f"Kafka: {part.kafka_from_start:,} from the start",
             f"{part.kafka_mid_stream:,} from mid-stream",
-            f"{part.kafka_one_sided:,} one side only" if part.kafka_one_sided else None,
+            f"{part.kafka_one_sided:,} one-sided" if part.kafka_one_sided else None,
+            f"skipped {many(skipped, 'byte')} outside whole messages" if skipped else None,
         )
     if part.ends:
-        yield f"ended by: {_counted(part.ends)}"
+        yield ", ".join(f"{count:,} {_ENDS[end]}" for end, count in part.ends.items())
+
+
+def _unread(check: quality.Check, limit: int) -> Section:
+    unread = check.connections.unread
+    rows = [(each.protocol, each.end, f"{each.connections:,}") for each in unread[:limit]]
+    headings = (Heading("PROTOCOL"), Heading("END"), Heading("CONNECTIONS", right=True))
+    return Section("Skipped", headings, rows, left_out=len(unread) - len(rows))
 
 
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
     yield facts(
         many(part.total, "exchange"),
         f"{part.answered:,} answered" if part.answered else None,
-        f"{part.unacknowledged:,} wanted no answer" if part.unacknowledged else None,
+        f"{part.unacknowledged:,} with acks=0" if part.unacknowledged else None,
         f"{part.unanswered:,} unanswered" if part.unanswered else None,
-        f"{part.orphans:,} responses without request" if part.orphans else None,
+        f"{many(part.orphans, 'response')} without request" if part.orphans else None,
     )
     if part.lost or part.incomplete:
-        yield f"by gaps and cuts: {part.lost:,} lost, {part.incomplete:,} incomplete"
+        yield f"affected by gaps and cuts: {part.lost:,} lost, {part.incomplete:,} incomplete"
+
+
+def _anomalies(check: quality.Check, limit: int) -> Section:
+    rows = [
+        (each.anomaly, each.severity, f"{each.exchanges:,}", each.example) for each in check.anomalies[:limit]
+    ]
+    headings = (Heading("ANOMALY"), Heading("SEVERITY"), Heading("EXCHANGES", right=True), Heading("EXAMPLE"))
+    notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
+    return Section("Anomalies", headings, rows, notes, len(check.anomalies) - len(rows))
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -127,20 +162,5 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
     return f"{seconds:,.3f} s from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-_UNREAD = (
-    View("PROTOCOL", lambda row: row.protocol),
-    View("END", lambda row: row.end),
-    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
-)
-_ANOMALIES = (
-    View("ANOMALY", lambda row: row.anomaly),
-    View("SEVERITY", lambda row: row.severity),
-    View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True),
-    View("EXAMPLE", lambda row: row.example),
-)
-_UNKNOWN = (
-    View("API KEY", lambda row: str(row.api_key), right=True),
-    View("API", lambda row: row.api or "?"),
-    View("VERSION", lambda row: "" if row.api_version is None else str(row.api_version), right=True),
-    View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True),
-)
+def _text(value: int | None) -> str:
+    return "" if value is None else str(value)

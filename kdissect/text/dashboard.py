@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kdissect.stats.pulse import Now
-    from kdissect.text.dashboard_panes import Pane, PaneView
+    from kdissect.text.dashboard_panes import Column, Pane
 
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def _headline(now: Now, width: int) -> Line:
         return [("waiting for packets", WARNING)]
     if not now.exchanges:
         said = (
-            f"{many(now.packets, 'packet')}, and no Kafka exchange yet; -d tcp.port==PORT,kafka names a port"
+            f"{many(now.packets, 'packet')}, but no Kafka exchange yet; -d tcp.port==PORT,kafka "
+            "decodes a port as Kafka"
         )
         return [(said, WARNING)]
     every = now.all
@@ -181,26 +182,26 @@ def _pane(number: int, now: Now, choices: Choices, width: int, height: int, *, i
     return lines[:height]
 
 
-def _columns(pane: Pane, width: int) -> list[PaneView]:
+def _columns(pane: Pane, width: int) -> list[Column]:
     """Those that there is room for; the last of those that only a wide pane has go first."""
     columns = list(pane.columns)
     for column in reversed(pane.columns):
-        if not column.keep and _left(columns, width) < LEAST_NAME:
+        if column.wide and _left(columns, width) < LEAST_NAME:
             columns.remove(column)
     return columns
 
 
-def _left(columns: Sequence[PaneView], width: int) -> int:
+def _left(columns: Sequence[Column], width: int) -> int:
     return width - sum(column.width for column in columns) - (len(columns) - 1)
 
 
-def _widths(columns: Sequence[PaneView], width: int) -> list[int]:
+def _widths(columns: Sequence[Column], width: int) -> list[int]:
     """Of each column: what it has, and what is left over for those that have none."""
     left = _left(columns, width)
     return [column.width or max(1, left) for column in columns]
 
 
-def _headings(columns: Sequence[PaneView], widths: Sequence[int], by: PaneView, *, is_reversed: bool) -> Line:
+def _headings(columns: Sequence[Column], widths: Sequence[int], by: Column, *, is_reversed: bool) -> Line:
     arrow = "▲" if by.right == is_reversed else "▼"
     cells = [
         (f"{column.heading}{arrow}", _SORTED) if column is by else (column.heading, _HEADING)
@@ -209,7 +210,7 @@ def _headings(columns: Sequence[PaneView], widths: Sequence[int], by: PaneView, 
     return _cells(columns, widths, cells)
 
 
-def _cells(columns: Sequence[PaneView], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
+def _cells(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
     line: Line = []
     for column, width, (cell, style) in zip(columns, widths, cells, strict=True):
         text = cut(printable(cell), width)
@@ -253,21 +254,21 @@ def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
 
 def _keys(around: Around) -> Line:
     if not around.has_keys:
-        return [("no keyboard; Ctrl-C ends it", FAINT)]
+        return [("no keyboard; Ctrl-C quits", FAINT)]
     return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
 
 
 def _help(room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
     told = (
-        "Rates are by second, over the last ten. IN is what clients send, OUT what",
-        "brokers answer. P50, P95, P99: from a request's last byte to its response's",
-        "first; not in them are POLLS/s, Fetches that found nothing to read until",
-        "their max_wait_ms was over. FAIL/s and FAILED: exchanges with an error code.",
-        "CONN: connections that said something in the last minute. COPIED/s: what",
-        "brokers fetch. LAG: records from what the group committed to the ends of the",
-        "partitions; FURTHEST is the one with most. REBAL: rebalances that were seen.",
-        "Faint is what is over; a minute later it goes, unless everything is silent.",
+        "Rates are per second, over the last ten seconds. IN is sent by clients, OUT by",
+        "brokers. P50, P95, P99: from the last byte of a request to the first of its",
+        "response; not included are POLLS/s, Fetches that waited for data until their",
+        "max_wait_ms expired. FAIL/s and FAILED: exchanges with an error code.",
+        "CONN: connections active in the last minute. COPIED/s: fetched by other",
+        "brokers. LAG: records from the committed offsets to the ends of the",
+        "partitions; FURTHEST is the partition with most. REBAL: rebalances seen.",
+        "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
     )
     lines += [[(f"  {line}", "")] for line in told]
     lines += [[] for _ in range(room - len(lines))]
@@ -292,13 +293,13 @@ def _text(line: Line, width: int) -> Text:
 PAGE = 10  # rows
 
 KEYS = (
-    ("1-5, Tab", "another pane"),
+    ("1-5, Tab", "next pane"),
     ("left, right", "sort by another column"),
-    ("r", "the other way round"),
-    ("up, down, PgUp, PgDn, Home", "rows that are not shown"),
-    ("p, Space", "hold the picture still; counting goes on"),
-    ("h, ?", "this help"),
-    ("q, Ctrl-C", "the end"),
+    ("r", "reverse the sort order"),
+    ("up, down, PgUp, PgDn, Home", "scroll"),
+    ("p, Space", "pause the display; counting continues"),
+    ("h, ?", "show or hide this help"),
+    ("q, Ctrl-C", "quit"),
 )
 """What keys do, for people."""
 

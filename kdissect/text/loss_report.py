@@ -24,16 +24,15 @@ def shortcomings(counts: Mapping[str, int]) -> list[str]:
 def _gaps(counts: Mapping[str, int]) -> list[str]:
     gaps, cut = counts.get("kafka_gaps", 0), counts.get("kafka_cut_bytes", 0)
     skipped = counts.get("kafka_skipped_bytes", 0)
-    passed_over = many(skipped, "byte")
     lines = []
     if gaps:
         missing = many(counts.get("kafka_lost_bytes", 0), "byte")
         line = f"{many(gaps, 'gap')} in Kafka connections: {missing} not captured"
-        lines.append(f"{line}, {passed_over} passed over" if skipped else line)
+        lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
     if cut:
         lines.append(f"a snaplen cut {many(cut, 'byte')} of Kafka connections")
     if skipped and not gaps:
-        lines.append(f"{passed_over} of Kafka connections passed over outside of whole frames")
+        lines.append(f"{many(skipped, 'byte')} of Kafka connections skipped outside whole messages")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)
     cost = facts(
         many(lost, "exchange") + " lost" if lost else None,
@@ -47,20 +46,27 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
 def _given_up(counts: Mapping[str, int]) -> list[str]:
     lines = []
     if evicted := counts.get("closed_evicted", 0):
-        text = f"{many(evicted, 'connection')} given up before {'its' if evicted == 1 else 'their'} end"
+        text = f"{many(evicted, 'connection')} evicted before {'its' if evicted == 1 else 'their'} end"
         lines.append(f"{text}; --limits connections=N keeps more")
     if requests := counts.get("requests_given_up", 0):
-        lines.append(f"{many(requests, 'request')} given up while waiting; --limits shows the bounds")
+        lines.append(
+            f"{many(requests, 'outstanding request')} dropped because of a limit; --limits shows the limits"
+        )
     if flushed := counts.get("streams_flushed", 0):
-        text = f"missing segments given up {many(flushed, 'time')}, too much was held behind them"
+        text = (
+            f"missing segments given up {many(flushed, 'time')} because too much data was waiting behind them"
+        )
         lines.append(f"{text}; --limits stream_bytes_in_all=SIZE holds more")
     if forgotten := counts.get("ended_forgotten", 0):
-        text = f"{many(forgotten, 'ended connection')} forgotten early, copies of their packets count again"
+        text = (
+            f"{many(forgotten, 'closed connection')} forgotten early; repeated packets of theirs are "
+            "counted again"
+        )
         lines.append(f"{text}; --limits ended_connections=N keeps more")
     if late := counts.get("late_segments", 0):
         text = f"{many(late, 'TCP segment')} captured too late to fill a gap"
         lines.append(f"{text}; --limits patience=TIME waits longer")
     if shed := counts.get("shed", 0):
-        text = f"what a connection held was let go {many(shed, 'time')}"
+        text = f"data held for a connection was dropped {many(shed, 'time')}"
         lines.append(f"{text}; --limits held_bytes_in_all=SIZE keeps more")
     return lines

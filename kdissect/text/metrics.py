@@ -89,26 +89,26 @@ class Metrics:
         self._apis, self._errors, self._topics = Names(most), Names(most), Names(most)
         self._clients, self._groups = Names(most), Names(most)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
-        self._failures = self._counter(
-            "errors", "Exchanges with an error, by each they have.", "api", "error"
-        )
+        self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
         self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
-        self._long_polls = self._counter("long_polls", "Fetches that found nothing to read.", "api")
-        self._throttled = self._counter("throttled_exchanges", "Answers that tell a throttle time.", "api")
+        self._long_polls = self._counter(
+            "long_polls", "Fetches that waited for data until max_wait_ms expired.", "api"
+        )
+        self._throttled = self._counter("throttled_exchanges", "Responses with a throttle time.", "api")
         self._latency = Histogram(
             "kdissect_latency_seconds",
-            "Last byte of a request to the first of its response, without long polls.",
+            "Time from the last byte of a request to the first byte of its response, without long polls.",
             ["api"],
             registry=self.registry,
             buckets=BUCKETS,
         )
-        self._records = self._counter("topic_records", "Records of a topic.", "topic", "direction")
+        self._records = self._counter("topic_records", "Records, by topic.", "topic", "direction")
         self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")
-        self._refused = self._counter("topic_errors", "Partitions that were refused.", "topic")
-        self._of_client = self._counter("client_exchanges", "Exchanges of a client.", "client")
-        self._failed_of = self._counter("client_errors", "Exchanges with an error of a client.", "client")
-        self._odd = self._counter("anomalies", "What was wrong or odd in the data.", "kind")
+        self._refused = self._counter("topic_errors", "Partition-level errors.", "topic")
+        self._of_client = self._counter("client_exchanges", "Exchanges, by client.", "client")
+        self._failed_of = self._counter("client_errors", "Exchanges with an error code, by client.", "client")
+        self._odd = self._counter("anomalies", "Anomalies in the data.", "kind")
         self.registry.register(self)
 
     def feed(self, facts: Facts) -> None:
@@ -139,19 +139,21 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """What is so now, for a scraper."""
         now = self._now()
-        info = GaugeMetricFamily("kdissect_build_info", "What is running.", labels=["version"])
+        info = GaugeMetricFamily("kdissect_build_info", "Build information.", labels=["version"])
         info.add_metric([__version__], 1)
         yield info
         yield CounterMetricFamily("kdissect_packets", "Packets captured.", value=now.packets)
-        dropped = CounterMetricFamily("kdissect_packets_dropped", "Packets lost, by whom.", labels=["by"])
+        dropped = CounterMetricFamily(
+            "kdissect_packets_dropped", "Packets dropped, by component.", labels=["by"]
+        )
         for by, count in zip(("kernel", "kdissect"), self._drops(), strict=True):
             dropped.add_metric([by], count)
         yield dropped
         yield GaugeMetricFamily(
-            "kdissect_last_packet_age_seconds", "Since the latest packet.", value=now.silent_s
+            "kdissect_last_packet_age_seconds", "Time since the latest packet.", value=now.silent_s
         )
         yield GaugeMetricFamily(
-            "kdissect_connections", "Connections heard of in the last minute.", value=now.connections
+            "kdissect_connections", "Connections active in the last minute.", value=now.connections
         )
         yield from self._collect_clients(now)
         yield from self._collect_groups(now)
@@ -174,25 +176,26 @@ class Metrics:
 
     def _collect_clients(self, now: Now) -> Iterator[Metric]:
         connections: Tally[str] = Tally()
-        info = GaugeMetricFamily(
-            "kdissect_client_info", "Software of a client.", labels=["client", "software"]
-        )
+        info = GaugeMetricFamily("kdissect_client_info", "Client library.", labels=["client", "software"])
         for row in now.clients:
             client = self._clients(row.name)
             connections[client] += row.connections
             if row.software and client != OTHER:
                 info.add_metric([client, printable(row.software[:_NAME_CHARACTERS])], 1)
         yield _gauge(
-            "client_connections", "Its connections heard of in the last minute.", "client", connections
+            "client_connections",
+            "Connections of the client active in the last minute.",
+            "client",
+            connections,
         )
         yield info
 
     def _collect_groups(self, now: Now) -> Iterator[Metric]:
         members: Tally[str] = Tally()
         lags: Tally[str] = Tally()
-        rebalances = CounterMetricFamily("kdissect_group_rebalances", "Rebalances seen.", labels=["group"])
+        rebalances = CounterMetricFamily("kdissect_group_rebalances", "Rebalances.", labels=["group"])
         state = GaugeMetricFamily(
-            "kdissect_group_state", "1 for the state it is in.", labels=["group", "state"]
+            "kdissect_group_state", "Current state of the group (1 = active).", labels=["group", "state"]
         )
         for row in now.groups:
             group = self._groups(row.name)
@@ -203,8 +206,13 @@ class Metrics:
                 rebalances.add_metric([group], row.rebalances)
                 for each in STATES if row.state is not None else ():
                     state.add_metric([group, each], row.state == each)
-        yield _gauge("group_members", "Members heard of in the last minute.", "group", members)
-        yield _gauge("group_lag_records", "Records between commits and ends of partitions.", "group", lags)
+        yield _gauge("group_members", "Members active in the last minute.", "group", members)
+        yield _gauge(
+            "group_lag_records",
+            "Records between committed offsets and the ends of partitions.",
+            "group",
+            lags,
+        )
         yield rebalances
         yield state
 

@@ -16,7 +16,7 @@ from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
     MOST_ELEMENTS,
-    BodyContext,
+    View,
     array_text,
     batches,
     embedded,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord
-    from kdissect.kafka.bodies import BodyLayout
+    from kdissect.kafka.bodies import Layout
     from kdissect.kafka.walker import Span, Walk
     from kdissect.model import Anomaly, Body, Exchange, Frame
     from kdissect.tables.record_bodies import Opened, Opener
@@ -145,7 +145,7 @@ class ExchangeTree(Tree["Exchange"]):
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = BodyContext(message, version, exchange.topic_names, self._whole)
+        view = View(message, version, exchange.topic_names, self._whole)
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -155,16 +155,16 @@ class ExchangeTree(Tree["Exchange"]):
         self,
         exchange: Exchange,
         body: Body | None,
-        layout: BodyLayout | None,
+        layout: Layout | None,
         walked: Walk | None,
         frame: Frame,
         opened: Opened | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = BodyContext(None, 0, exchange.topic_names, self._whole)
+            view = View(None, 0, exchange.topic_names, self._whole)
             yield from _indented(outline(view, body or {}))
             return
-        view = BodyContext(
+        view = View(
             layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
         )
         if walked is None:
@@ -196,7 +196,7 @@ def _indented(lines: Iterator[str]) -> Iterator[str]:
 def _outcome(exchange: Exchange) -> str:
     latency_ns = exchange.latency_ns
     if exchange.kind == ANSWERED and latency_ns is not None:
-        return f"answered after {duration(latency_ns)}"
+        return f"response after {duration(latency_ns)}"
     return UNANSWERED_KINDS.get(exchange.kind, exchange.kind)
 
 
@@ -236,7 +236,7 @@ class RecordTree(Tree["CarriedRecord"]):
         carried, exchange = record.carried, record.carried.exchange
         topic = next(iter(carried.names), None)
         title = facts(
-            "topic not told" if topic is None else f"topic {printable(topic)}",
+            "unknown topic" if topic is None else f"topic {printable(topic)}",
             None if carried.partition is None else f"partition {carried.partition}",
             offset_text(record),
         )
@@ -251,7 +251,7 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._whole), record, 1)
+        yield from record_details(View(None, 0, exchange.topic_names, self._whole), record, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ _MARGIN = " " * (8 + 3 * ROW + 1)
 
 
 def offsets(
-    view: BodyContext, walked: Walk, data: bytes, body: Body | None = None, *, hide_records: bool = True
+    view: View, walked: Walk, data: bytes, body: Body | None = None, *, hide_records: bool = True
 ) -> Iterator[str]:
     """Write every span.
 
@@ -341,7 +341,7 @@ def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
     return data[span.pos : end]
 
 
-def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
+def _span(view: View, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
     most = len(own) if view.whole else MOST_BYTES
     rest: Iterator[str] = iter(())
     if span.type == "records" and span.value is not None:
@@ -362,7 +362,7 @@ def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> I
     yield from (_MARGIN + line for line in rest)
 
 
-def _text(view: BodyContext, span: Span) -> str:
+def _text(view: View, span: Span) -> str:
     match span.type:
         case "tags":
             return f"{span.name}: {span.value}"

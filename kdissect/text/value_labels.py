@@ -17,7 +17,7 @@ from kdissect.text.style import iso_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
+    from kdissect.exchanges.partition_records import Carried, CarriedRecord
     from kdissect.kafka.batches import Batch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.schema import Field, Message
@@ -45,7 +45,7 @@ def value_text(value: Any, *, whole: bool = False) -> str:
         case bytes():
             return bytes_text(value, whole=whole)
         case Withheld(length):
-            return f"withheld ({many(length, 'byte')})"
+            return f"redacted ({many(length, 'byte')})"
         case Embedded(data, _):
             return bytes_text(data, whole=whole) if isinstance(data, bytes) else value_text(data)
         case RecordData():
@@ -76,12 +76,12 @@ def records_text(records: RecordData) -> str:
     magic_2 = not scan.batches or scan.batches[0]["magic"] == 2
     words = [many(len(scan.batches), "batch" if magic_2 else "message").replace("batchs", "batches")]
     if scan.records is None:
-        words.append("records inside not counted")
+        words.append("records not counted")
     elif magic_2:
         words.append(many(scan.records, "record"))
     words.append(many(len(records), "byte"))
     if scan.cut_off:
-        words.append(f"{many(scan.cut_off, 'byte')} of a cut-off entry at the end")
+        words.append(f"{many(scan.cut_off, 'byte')} of a truncated entry at the end")
     if scan.fault:
         words.append(scan.fault)
     return ", ".join(words)
@@ -129,7 +129,7 @@ def _of_producer(
     return words
 
 
-def opened_text(carried: PartitionRecords, batch: Batch) -> str:
+def opened_text(carried: Carried, batch: Batch) -> str:
     """The same of a batch that was opened, with absolute offsets where they are told."""
     timestamp_type = carried.timestamp_type(batch)
     words = [
@@ -157,7 +157,7 @@ def offset_text(record: CarriedRecord) -> str:
     """Write where in the log a record is."""
     if record.offset is not None:
         return f"offset {record.offset}"
-    return "offset not told" if record.carried.in_log else "in a snapshot"
+    return "offset unknown" if record.carried.in_log else "in a snapshot"
 
 
 def time_text(record: CarriedRecord) -> str | None:
@@ -205,7 +205,7 @@ def meaning(
 def _operations(bits: int) -> str:
     """Name the operations of a bit field (KIP-430)."""
     if bits == _NOT_ASKED:
-        return "not asked for"
+        return "not requested"
     names = (codes.enum_name("DescribeAclsRequest", "operation", bit) for bit in range(31) if bits >> bit & 1)
     return ", ".join(name for name in names if name) or "none"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.compression import decompressed, recognised
+from kdissect.capture.compression import decompressed, recognized
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB
 from tests.capture.reading import read
@@ -31,7 +31,7 @@ BLOCKS = pytest.mark.parametrize("block_bytes", [1, 5, 65536])
 
 def unpack(data: bytes, block_bytes: int) -> tuple[list[bytes], list[str]]:
     warnings: list[str] = []
-    method = recognised(data)
+    method = recognized(data)
     assert method is not None
     blocks = (data[pos : pos + block_bytes] for pos in range(0, len(data), block_bytes))
     return list(decompressed(method, blocks, warnings.append)), warnings
@@ -69,7 +69,7 @@ def test_large_data_comes_in_pieces(name: str) -> None:
 @METHODS
 def test_data_that_expands_a_thousandfold_comes_in_pieces(name: str) -> None:
     packed = COMPRESSIONS[name](bytes(64 * MIB))
-    method = recognised(packed)
+    method = recognized(packed)
     assert method is not None
     largest = total = 0
     for piece in decompressed(method, iter([packed]), print):
@@ -93,7 +93,7 @@ def test_zeros_behind_the_data_are_padding_and_other_bytes_are_told(name: str, b
     assert (padded.timed, padded.warnings) == (list(EXAMPLE), [])
     other = read(packed + b"GARBAGE", block_bytes=block_bytes)
     assert other.timed == list(EXAMPLE)
-    assert other.warnings == [f"stream: its {name} data is followed by something else, which is left out"]
+    assert other.warnings == [f"stream: its {name} data is followed by something else, which is ignored"]
 
 
 @METHODS
@@ -102,7 +102,7 @@ def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning(name: str) -> Non
     for cut in range(4, len(packed)):
         seen = read(packed[:cut])
         assert seen.timed == list(EXAMPLE[: len(seen.timed)])
-        assert f"stream: its {name} data ends early" in seen.warnings
+        assert f"stream: its {name} data is truncated" in seen.warnings
         # A few bytes of a header can come out and still be no capture.
         nothing = f"stream: its {name} data ends before the first packet"
         assert seen.fault in (None, nothing) or "neither pcap nor pcapng" in seen.fault
@@ -121,7 +121,7 @@ def test_a_cut_tells_both_what_is_missing_and_where_in_the_capture() -> None:
     seen = read(stored(data)[:-12])
     assert len(seen.packets) == 1
     assert seen.warnings == [
-        "stream: its gzip data ends early",
+        "stream: its gzip data is truncated",
         "stream: ends in the middle of packet 2, which begins at decompressed byte 44",
     ]
 
@@ -151,23 +151,23 @@ def test_packets_before_the_damage_are_read() -> None:
 def test_compression_inside_compression_is_not_opened(outer: str) -> None:
     seen = read(COMPRESSIONS[outer](gzipped(pcap(EXAMPLE))))
     assert seen.fault == (
-        f"stream: neither pcap nor pcapng; it is, behind its {outer} compression, gzip data once more"
+        f"stream: neither pcap nor pcapng; it is, inside its {outer} compression, another layer of gzip"
     )
 
 
 def test_compressed_text_and_compressed_nothing() -> None:
     assert read(gzipped(b"hello")).fault == (
-        "stream: neither pcap nor pcapng; it is, behind its gzip compression, text"
+        "stream: neither pcap nor pcapng; it is, inside its gzip compression, text"
     )
     assert read(lz4_compressed(b"")).fault == (
-        "stream: neither pcap nor pcapng; it is, behind its lz4 compression, empty"
+        "stream: neither pcap nor pcapng; it is, inside its lz4 compression, empty"
     )
 
 
-def test_what_is_not_compressed_is_not_recognised() -> None:
+def test_what_is_not_compressed_is_not_recognized() -> None:
     for make in VARIANTS.values():
-        assert recognised(make(EXAMPLE)) is None
-    assert recognised(b"") is None
+        assert recognized(make(EXAMPLE)) is None
+    assert recognized(b"") is None
 
 
 def test_faults_of_the_input_pass_through() -> None:
@@ -175,7 +175,7 @@ def test_faults_of_the_input_pass_through() -> None:
         yield gzipped(b"x" * 1000)[:15]
         raise OSError(5, "Input/output error")
 
-    method = recognised(b"\x1f\x8b")
+    method = recognized(b"\x1f\x8b")
     assert method is not None
     with pytest.raises(OSError, match="Input/output"):
         list(decompressed(method, failing(), print))

@@ -148,7 +148,7 @@ def test_a_file_that_was_cut_says_that_packets_are_missing(tmp_path: Path) -> No
     assert reader.numbers(1) == [4]
     assert reader.rest() == []
     assert reader.ongoing.warnings == [
-        f"{path}: was written anew before it was read to its end; packets are missing"
+        f"{path}: was rewritten before it was read to the end; packets are missing"
     ]
 
 

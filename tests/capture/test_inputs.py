@@ -44,7 +44,7 @@ def test_patterns_that_the_shell_did_not_expand(folder: Path) -> None:
         str(folder / "b" / name) for name in ("3.pcap.gz", "broken.gz", "log.gz")
     ]
     assert list(captures([f"{folder}/[b]"])) == [str(folder / "b" / "3.pcap.gz")]
-    with pytest.raises(UsageError, match=r"no file fits .*nothing"):
+    with pytest.raises(UsageError, match=r"no file matches .*nothing"):
         captures([f"{folder}/nothing-*"])
 
 
@@ -62,7 +62,7 @@ def test_names_stay_as_they_are_and_come_once(folder: Path) -> None:
 def test_a_folder_without_captures(folder: Path) -> None:
     empty = folder / "empty"
     empty.mkdir()
-    with pytest.raises(CaptureError, match="no capture in this folder or below"):
+    with pytest.raises(CaptureError, match="no capture files in this folder or its subfolders"):
         captures([str(empty)])
 
 

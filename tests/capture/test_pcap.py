@@ -82,7 +82,7 @@ def test_the_bound_on_a_packet_does_not_depend_on_how_the_bytes_come() -> None:
 
 
 def test_an_unknown_version_is_refused() -> None:
-    assert read(pcap(EXAMPLE, version=(3, 0))).fault == "stream: pcap version 3.0 is not known, at byte 4"
+    assert read(pcap(EXAMPLE, version=(3, 0))).fault == "stream: unknown pcap version 3.0, at byte 4"
 
 
 def test_no_packets_is_fine() -> None:

@@ -181,10 +181,13 @@ BAD_BLOCKS = {
         "a block of type 6 has an impossible length of 28 bytes",
     ),
     "length zero": (with_word(GOOD, 4, 0), "a block of type 6 has an impossible length of 0 bytes"),
-    "too large": (with_word(GOOD, 4, 0xFFFF_FFF0), "a block claims 4294967280 bytes, too many to be true"),
+    "too large": (
+        with_word(GOOD, 4, 0xFFFF_FFF0),
+        "a block claims an implausible length of 4294967280 bytes",
+    ),
     "unknown interface": (
         enhanced(1, b"12345678", index=7),
-        "a block names interface 7, but 1 were described before it",
+        "a block refers to interface 7, but only 1 were declared before it",
     ),
     "obsolete, claims more": (
         with_word(obsolete(1, b"1234"), 20, 99),
@@ -192,16 +195,16 @@ BAD_BLOCKS = {
     ),
     "section without byte order": (
         with_word(section(), 8, 0x12345678),
-        "a section header without a byte order",
+        "a section header without a byte-order magic",
     ),
-    "section of another version": (section(version=(2, 7)), "pcapng version 2.7 is not known"),
+    "section of another version": (section(version=(2, 7)), "unknown pcapng version 2.7"),
     "skipped block ends with another length": (
         with_word(block(0x7777, b"1234"), 12, 44),
         "a block begins with length 16 and ends with length 44",
     ),
     "simple packet before any interface": (
         section() + simple(b"a"),
-        "a block names interface 0, but 0 were described before it",
+        "a block refers to interface 0, but only 0 were declared before it",
     ),
 }
 

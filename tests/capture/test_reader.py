@@ -98,7 +98,7 @@ BAD = {
     "text": (b"time,client,broker\n", "neither pcap nor pcapng; it is text"),
     "one byte": (b"\xa1", "neither pcap nor pcapng; it is something else"),
     "other magic": (b"\xa1\xb2\xc3\xd5" + bytes(40), "neither pcap nor pcapng; it is something else"),
-    "zip": (b"PK\x03\x04" + bytes(40), "neither pcap nor pcapng; it is a zip archive, to be unpacked first"),
+    "zip": (b"PK\x03\x04" + bytes(40), "neither pcap nor pcapng; it is a zip archive; extract it first"),
 }
 
 
@@ -116,9 +116,9 @@ def test_missing_directory_and_forbidden(tmp_path: Path) -> None:
         open_capture(tmp_path / "missing.pcap")
     with pytest.raises(CaptureError, match=r": is a directory$"):
         list(open_capture(tmp_path))
-    with pytest.raises(CaptureError, match="no capture was named"):
+    with pytest.raises(CaptureError, match="no capture given"):
         open_capture()
-    with pytest.raises(CaptureError, match="- can be named only once"):
+    with pytest.raises(CaptureError, match=r"stdin \(-\) can be given only once"):
         open_capture("-", tmp_path, "-")
     if os.geteuid() != 0:
         path = tmp_path / "secret.pcap"
@@ -353,7 +353,7 @@ def test_a_bug_in_looking_is_told_by_reading(tmp_path: Path, monkeypatch: pytest
 
     path = tmp_path / "capture.gz"
     path.write_bytes(gzipped(pcap([(1, b"packet")])))
-    monkeypatch.setattr("kdissect.capture.compression.recognised", fail)
+    monkeypatch.setattr("kdissect.capture.compression.recognized", fail)
     assert is_capture(path)
     with pytest.raises(UnexpectedError, match=r"capture\.gz: unexpected ZeroDivisionError at "):
         open_capture(path)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kdissect.capture.source import FileFormat, InterfaceStatistics
+from kdissect.capture.source import Form, InterfaceStatistics
 from kdissect.limits import MOST_COUNT, Limits
 from tests.capture.reading import read
 from tests.captures import SECOND_NS, block, counters, enhanced, interface, option, section
@@ -50,9 +50,7 @@ def test_times_are_bounded_to_64_bits_with_one_warning() -> None:
     seen = read(data)
     late, early = (1 << 63) - 1, -(1 << 63)
     assert [p.time_ns for p in seen.packets] == [(1 << 63) // 1000 * 1000, late, early, late]
-    assert seen.warnings == [
-        "stream: has times outside the years 1677 to 2262, shown as the nearest within them"
-    ]
+    assert seen.warnings == ["stream: has times outside the years 1677 to 2262, clamped to that range"]
 
 
 def test_options_that_do_not_fit_are_left_out_with_a_warning() -> None:
@@ -89,7 +87,7 @@ def test_the_last_counters_of_an_interface_are_kept() -> None:
 def test_counters_of_an_unknown_interface_are_left_out_with_a_warning() -> None:
     seen = read(section() + interface() + counters(index=4) + enhanced(1, b""))
     assert len(seen.packets) == 1
-    assert seen.warnings == ["stream: counters of an interface that was not described, at byte 48"]
+    assert seen.warnings == ["stream: statistics of an undeclared interface, at byte 48"]
 
 
 def test_interfaces_and_counters_are_bounded() -> None:
@@ -107,7 +105,7 @@ def test_the_program_that_wrote_the_file_and_what_passed_its_filter() -> None:
     passed = block(5, struct.pack("<3I", 0, 0, 0) + option(6, struct.pack("<Q", 7)) + option(0, b""))
     second = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + option(4, b"another"))
     seen = read(block(0x0A0D0D0A, head) + interface() + enhanced(0, b"") + passed + second)
-    assert seen.source.form == FileFormat("pcapng", "little", "dumpcap")
+    assert seen.source.form == Form("pcapng", "little", "dumpcap")
     assert list(seen.source.statistics.values()) == [InterfaceStatistics(None, None, None, 7)]
 
 

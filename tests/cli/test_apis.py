@@ -25,11 +25,11 @@ def test_all_apis(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_api_by_any_name(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "apis", "join-group")
-    assert done.lines[0] == "JoinGroup (api key 11); answered by broker"
+    assert done.lines[0] == "JoinGroup (API key 11); served by broker"
     assert done.lines[2:5] == [
         "VERSION  INTRODUCED  REMOVED  NOTES",
-        "0        0.8.2       4.0.0    back in 4.0.1, other layout in 0.8.2",
-        "1        0.10.1      4.0.0    back in 4.0.1",
+        "0        0.8.2       4.0.0    restored in 4.0.1, different layout in 0.8.2",
+        "1        0.10.1      4.0.0    restored in 4.0.1",
     ]
     assert done.lines[-1] == "9        3.2                  flexible"
     assert run(capsys, "apis", "11").out == run(capsys, "apis", "JOIN_GROUP").out == done.out
@@ -39,7 +39,7 @@ def test_one_api_by_any_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_versions_that_some_releases_had_differently(capsys: pytest.CaptureFixture[str]) -> None:
     shown = run(capsys, "apis", "ConsumerGroupHeartbeat").lines
     assert "unstable in 3.5..3.6" in shown[3]
-    assert "other layout in " in shown[3]
+    assert "different layout in " in shown[3]
     assert run(capsys, "apis", "ConsumerGroupHeartbeat", "0").out.count("Request (Version: 0, draft of ") == 1
 
 
@@ -93,9 +93,9 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["Fetch", "19"], 'Fetch has versions 0-18, not "19"'),
         (["Fetch", "-1"], "no such option"),
         (["Fetch", "new"], 'not "new"'),
-        (["--source"], "--source needs a name and a version"),
-        (["--source", "Fetch"], "--source needs a name and a version"),
-        (["--source", "--json", "Fetch", "13"], "--source and --json exclude each other"),
+        (["--source"], "--source needs an API name and a version"),
+        (["--source", "Fetch"], "--source needs an API name and a version"),
+        (["--source", "--json", "Fetch", "13"], "--source and --json are mutually exclusive"),
     ],
 )
 def test_mistakes(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

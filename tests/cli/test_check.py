@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 PAGE = """\
 good: 3 of 4 exchanges are complete (75 %)
-- 1 request without response: connection or capture ended before it came, or it was lost.
+- 1 request without response: the connection or capture ended first, or the response was lost.
 
 {path}
 pcap, little endian, 812 B
 7 packets, 0.006 s from 2023-11-14T22:13:20.000000Z to 2023-11-14T22:13:20.006000Z
-interface 0: Ethernet, times in us, snaplen 262,144, 7 packets, 676 B
+interface 0: Ethernet, timestamps in us, snaplen 262,144, 7 packets, 676 B
 
 Packets
 7 packets
@@ -35,8 +35,8 @@ TCP: 0 gaps
 
 Connections
 1 connection: 1 Kafka
-Kafka's: 1 from their beginning, 0 from mid-stream
-ended by: 1 end
+Kafka: 1 from the start, 0 from mid-stream
+1 still open at the end
 
 Exchanges
 4 exchanges, 3 answered, 1 unanswered
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_told(tmp_path: Path, capsys: Capsys) -> None:
     assert found.startswith("good: ")
     assert "ends in the middle of packet 7" in found
     path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
-    assert "its gzip data ends early" in run(capsys, "check", str(path)).out
+    assert "its gzip data is truncated" in run(capsys, "check", str(path)).out
 
 
 def test_what_is_no_capture_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
@@ -143,5 +143,5 @@ def test_options_for_ports_and_rows(tmp_path: Path, capsys: Capsys) -> None:
         for port in (9093, 9094)
     ]
     path = write(tmp_path / "a.pcap", *talks)
-    assert "and 1 more; --limit shows them" in run(capsys, "check", "--limit", "1", path).out
+    assert "1 more; use --limit to show them" in run(capsys, "check", "--limit", "1", path).out
     assert "9094" not in run(capsys, "check", "--port", "9093", path).out

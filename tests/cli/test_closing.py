@@ -38,7 +38,7 @@ def test_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert closing(capsys, told) == [
         "warning: x.pcap: ends early",
         "a - b: TLS, not decrypted",
-        "3 packets not looked at: 2 UDP, 1 ARP",
+        "3 packets skipped: 2 UDP, 1 ARP",
     ]
 
 
@@ -48,14 +48,14 @@ def test_many_notices_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1] == "5 more notices like these"
 
 
-NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka takes a port's traffic for Kafka"
+NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kafka"
 
 
 @pytest.mark.parametrize(
     ("counts", "text"),
     [
         ({}, "no packets"),
-        ({"packets": 9, "exchanges": 75}, "none of 75 exchanges is what was asked for"),
+        ({"packets": 9, "exchanges": 75}, "no match in 75 exchanges"),
         (
             {"packets": 9, "exchanges": 0, "connections: Kafka": 1},
             "no complete request or response in 1 Kafka connection",
@@ -83,12 +83,12 @@ def test_what_was_probably_meant_is_told(capsys: pytest.CaptureFixture[str]) -> 
     told = Told(packets=9, exchanges=75)
     close(told, told, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
     said = capsys.readouterr().err
-    assert said == 'kdissect: none of 75 exchanges is what was asked for: no topic "a"; did you mean "b"?\n'
+    assert said == 'kdissect: no match in 75 exchanges: no topic "a"; did you mean "b"?\n'
 
 
-def test_connections_that_were_not_recognised_beside_those_that_were(
+def test_connections_that_were_not_recognized_beside_those_that_were(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = Told(**{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognised": 2})
+    told = Told(**{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognized": 2})
     (line,) = closing(capsys, told, shown=3)
-    assert line.startswith("2 connections not recognised; -d tcp.port==PORT,kafka")
+    assert line.startswith("2 connections not recognized; -d tcp.port==PORT,kafka")

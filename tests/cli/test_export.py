@@ -215,7 +215,7 @@ def test_a_complete_export_is_left_alone(export: Exporting, capture: str, out: P
     before = part(out / "exchanges").stat()
     done = export(capture, "-o", out)
     assert (done.status, done.err) == (
-        OK, f"kdissect: {out} holds this export already; --overwrite makes it again\n"
+        OK, f"kdissect: {out} already has this export; use --overwrite to redo it\n"
     )  # fmt: skip
     assert part(out / "exchanges").stat() == before
 
@@ -243,7 +243,7 @@ def test_another_export_in_the_same_folder(
     before = json_rows(out / "exchanges")
     done = export(capture, "-o", out, *other)
     assert done.status == USAGE
-    assert "made of other captures or by other options; name a new folder" in done.err
+    assert "made from other captures or with other options; use a new folder" in done.err
     assert json_rows(out / "exchanges") == before
     (out / "exchanges" / "mine.txt").write_text("kept")
     assert export(capture, "-o", out, *other, "--overwrite").status == OK
@@ -263,7 +263,7 @@ def test_somebody_elses_files(export: Exporting, capture: str, out: Path) -> Non
     for options in ([], ["--overwrite"]):
         done = export(capture, "-o", out, *options)
         assert done.status == USAGE
-        assert f"{out}/exchanges is not empty, and holds no export; name a new folder" in done.err
+        assert f"{out}/exchanges is not empty and has no export; use a new folder" in done.err
     assert (out / "exchanges" / "part-00000.jsonl").read_text() == "mine\n"
 
 
@@ -315,7 +315,7 @@ def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=MOST_WAIT_S)
     assert process.returncode == INTERRUPTED, err
-    assert b"the export is not complete; --overwrite makes it again" in err
+    assert b"the export is incomplete; use --overwrite to complete it" in err
     told = manifest(out / "exchanges")
     rows = json_rows(out / "exchanges")
     assert told["complete"] is False
@@ -341,9 +341,9 @@ def test_killed_in_the_middle_and_run_again(export: Exporting, tmp_path: Path, o
     ("options", "said"),
     [
         ([], "-o"),
-        (["-o", "x", "--tables", "exchange"], 'no table "exchange"; did you mean "exchanges"?'),
-        (["-o", "x", "--partition-by", "topic"], '"topic" is no partition; write date, api or date,api'),
-        (["-o", "x", "--rotate", "5"], '"5" is too small; write 256MB, 1GiB'),
+        (["-o", "x", "--tables", "exchange"], 'unknown table "exchange"; did you mean "exchanges"?'),
+        (["-o", "x", "--partition-by", "topic"], 'invalid partitioning "topic": use date, api or date,api'),
+        (["-o", "x", "--rotate", "5"], '"5" is too small; use 256MB, 1GiB'),
         (["-o", "x", "--format", "csv"], "csv"),
     ],
 )

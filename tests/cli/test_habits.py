@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     [
         (["read", "-T", "json", "x.pcap"], "no such option -T; the formats are --json, --csv, "),
         (["read", "-i", "eth0"], "kdissect live -i IFACE"),
-        (["read", "-nr", "x.pcap"], "no such option -n; leave it out"),
+        (["read", "-nr", "x.pcap"], "no such option -n; not needed: kdissect does not resolve names"),
         (["read", "--jsno", "x.pcap"], "no such option --jsno; did you mean --json"),
         (["read", "--xyzzy", "x.pcap"], "no such option --xyzzy (see kdissect read --help)"),
-        (["-r", "x.pcap"], "options stand behind a command: kdissect read -r"),
+        (["-r", "x.pcap"], "options go after the command: kdissect read -r"),
         (["read", "-c"], "requires an argument (see kdissect"),
         (["apis", "1", "2", "3"], "(see kdissect apis --help)"),
     ],

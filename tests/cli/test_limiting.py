@@ -40,16 +40,16 @@ def test_values_with_units_in_one_text_or_in_several() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("conections=5", 'no bound is called "conections"; did you mean "connections"?'),
-        ("capture.pcap", '"capture.pcap" sets nothing; write NAME=VALUE'),
-        ("connections=many", '"many" is no count'),
-        ("connections=16MiB", '"16MiB" is no count'),
-        ("connections=-1", '"-1" is no count'),
+        ("conections=5", 'unknown limit "conections"; did you mean "connections"?'),
+        ("capture.pcap", 'invalid limit "capture.pcap": use NAME=VALUE'),
+        ("connections=many", 'invalid count "many": use 20000'),
+        ("connections=16MiB", 'invalid count "16MiB": use 20000'),
+        ("connections=-1", 'invalid count "-1": use 20000'),
         ("connections=0", "too small"),
-        ("frame_bytes=1s", '"1s" is no size'),
+        ("frame_bytes=1s", 'invalid size "1s": use 1000'),
         ("frame_bytes=0", "too small"),
         ("frame_bytes=9999999999TB", "too large"),
-        ("patience=16", '"16" is no duration'),
+        ("patience=16", 'invalid duration "16": use a number and a unit'),
     ],
 )
 def test_what_is_no_bound_is_refused(text: str, told: str) -> None:
@@ -83,4 +83,4 @@ def test_alone_it_shows_the_table() -> None:
 def test_a_file_in_the_place_of_a_value_is_told() -> None:
     run = CliRunner().invoke(command, ["--limits", "a.pcap"])
     assert run.exit_code == 2
-    assert "write NAME=VALUE" in run.output
+    assert "use NAME=VALUE" in run.output

@@ -75,7 +75,7 @@ def test_filters_trees_and_a_count() -> None:
         client.beat(2)
         status, lines, _ = running.rest()
     assert status == OK
-    assert re.fullmatch(r"[0-9a-f]+/1  Heartbeat v4  answered after \S+", lines[0])
+    assert re.fullmatch(r"[0-9a-f]+/1  Heartbeat v4  response after \S+", lines[0])
     assert sum("Heartbeat v4" in line for line in lines) == 1
 
 
@@ -88,7 +88,7 @@ def test_what_is_dropped_is_told() -> None:
     ):
         client.beat(50)
         _, _, said = running.end()
-    assert re.search(r"\d+ packets dropped by kdissect, which is too slow", said)
+    assert re.search(r"\d+ packets dropped by kdissect, which cannot keep up", said)
     counted = COUNTED.search(said)
     assert counted
     assert int(counted[3].replace(",", "")) > 0
@@ -145,7 +145,7 @@ def test_an_interface_that_goes_down_and_comes_up_again(tmp_path: Path) -> None:
         assert [json.loads(running.line())["client_port"] for _ in range(3)] == [41_001] * 3
         pair.remove()
         assert running.error_line() == f"kdissect: {pair.name} went down; waiting until it is up again\n"
-        assert running.error_line() == f"kdissect: {pair.name} is gone; waiting until there is one again\n"
+        assert running.error_line() == f"kdissect: {pair.name} disappeared; waiting for it to come back\n"
         pair.add()
         assert running.error_line() == f"kdissect: {pair.name} is up again\n"
         pair.send(beats(41_002))
@@ -189,7 +189,7 @@ def test_without_the_right_one_line_says_what_is_needed() -> None:
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert re.fullmatch(
         r"kdissect: lo: capturing needs root, or once: setcap cap_net_raw,cap_net_admin=eip \S+; "
-        r"or a pipe: tcpdump -i lo -U -w - \| kdissect live -\n",
+        r"or use a pipe: tcpdump -i lo -U -w - \| kdissect live -\n",
         done.stderr,
     )
 
@@ -198,7 +198,7 @@ def test_without_the_right_one_line_says_what_is_needed() -> None:
 def test_an_interface_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "live", "-i", "nowhere0")
     assert done.status == USAGE
-    assert re.fullmatch(r"kdissect: no interface nowhere0; there are .*any\n", done.err)
+    assert re.fullmatch(r"kdissect: no interface nowhere0; available: .*any\n", done.err)
 
 
 def test_interfaces_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,5 +303,5 @@ def test_records_are_shown_as_they_are_produced() -> None:
 def test_records_of_an_interface_are_not_those_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "records", "-i", "lo", "x.pcap")
     assert (done.status, done.out) == (USAGE, "")
-    assert "-i listens to an interface, and reads no FILE" in done.err
-    assert "-f goes with -i IFACE" in run(capsys, "records", "-f", "tcp", "x.pcap").err
+    assert "-i captures on an interface and takes no FILE" in done.err
+    assert "-f needs -i IFACE" in run(capsys, "records", "-f", "tcp", "x.pcap").err

@@ -169,7 +169,7 @@ def test_an_interface_until_sigterm_and_again(out: Path) -> None:
         files = sum(len(parts(out / name)) for name in TABLES)
         with live("-i", "lo", "-f", f"tcp port {port}", *options) as running:
             assert (
-                running.error_line() == f"kdissect: {out} has {files} files of earlier runs; more are added\n"
+                running.error_line() == f"kdissect: {out} has {files} files from earlier runs; adding more\n"
             )
             running.error_line()
             client.beat(10)
@@ -207,7 +207,7 @@ def test_killed_and_run_again(out: Path) -> None:
         status, _, said = running.rest_of_pipe()
     assert status == OK
     assert f"kdissect: {out} has {len(before)} file" in said
-    assert f"in {out} removed, of a run that was killed" in said
+    assert f"in {out}, left by a run that was killed" in said
     assert not list(out.rglob("*.unfinished"))
     assert len(json_rows(out / "exchanges")) == len(left) + 1000
     after = manifest(out / "exchanges")
@@ -241,20 +241,20 @@ def test_two_at_once_have_no_room_in_one_folder(
         for command in (["live", "--follow", str(tmp_path), "--export"], ["export", str(path), "-o"]):
             done = run(capsys, *command, str(out))
             assert done.status == USAGE
-            told = f"{out} is being written to by another kdissect (process {running.process.pid})"
-            assert done.err == f"kdissect: {told}; name a new folder\n"
+            told = f"{out} is in use by another kdissect (process {running.process.pid})"
+            assert done.err == f"kdissect: {told}; use a new folder\n"
         running.process.kill()
         running.process.wait()
     done = run(capsys, "export", str(path), "-o", str(out))
-    assert "holds an unfinished export of - (0 rows), made of other captures" in done.err
+    assert "has an unfinished export of - (0 rows) made from other captures" in done.err
     assert run(capsys, "export", str(path), "-o", str(out), "--overwrite").status == OK
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "parquet"], "exchanges holds jsonl; name a new folder, or say the same"),
-        (["--partition-by", "date"], "exchanges holds jsonl; name a new folder, or say the same"),
+        (["--format", "parquet"], "exchanges has jsonl; use a new folder, or use the same options"),
+        (["--partition-by", "date"], "exchanges has jsonl; use a new folder, or use the same options"),
     ],
 )
 def test_what_cannot_stand_beside_what_there_is(out: Path, options: list[str], said: str) -> None:
@@ -275,12 +275,12 @@ def test_an_export_of_files_is_none_that_goes_on(
     assert run(capsys, "export", str(path), "-o", str(out)).status == OK
     done = run(capsys, "live", "--follow", str(path), "--export", str(out))
     assert done.status == USAGE
-    assert "anomalies holds an export of" in done.err
-    assert "(0 rows), which is no live one; name a new folder" in done.err
+    assert "anomalies has an export of" in done.err
+    assert "(0 rows), which is not from a live run; use a new folder" in done.err
 
 
 @pytest.mark.parametrize("option", [["--format", "parquet"], ["--rotate", "5min"], ["--tables", "groups"]])
 def test_options_that_go_with_export(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
     done = run(capsys, "live", "-i", "lo", *option)
     assert done.status == USAGE
-    assert f"{option[0]} goes with --export DIR" in done.err
+    assert f"{option[0]} needs --export DIR" in done.err

@@ -34,9 +34,9 @@ def test_the_sink_that_was_asked_for(chosen: dict[str, bool], kind: type) -> Non
 
 
 def test_ways_exclude_each_other_those_of_the_command_too() -> None:
-    with pytest.raises(click.UsageError, match="-V or -x and --json exclude each other"):
+    with pytest.raises(click.UsageError, match="-V or -x and --json are mutually exclusive"):
         look(tree=True, as_json=True)
-    with pytest.raises(click.UsageError, match="--csv and -w exclude each other"):
+    with pytest.raises(click.UsageError, match="--csv and -w are mutually exclusive"):
         Look.take(NOTHING | {"as_csv": True}, {"-w": True})
-    with pytest.raises(click.UsageError, match="--records goes with -V, -x, --json or --csv"):
+    with pytest.raises(click.UsageError, match="--records needs -V, -x, --json or --csv"):
         look(with_records=True)

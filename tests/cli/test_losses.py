@@ -25,8 +25,9 @@ def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest
     next(lulls)
     assert (losses.by_kernel, losses.by_us) == (3, 3)
     assert capsys.readouterr().err == (
-        "kdissect: 3 packets dropped by the kernel: -B SIZE enlarges its buffer\n"
-        "kdissect: 3 packets dropped by kdissect, which is too slow: -f FILTER leaves out more\n"
+        "kdissect: 3 packets dropped by the kernel; use a larger buffer (-B SIZE)\n"
+        "kdissect: 3 packets dropped by kdissect, which cannot keep up; use a narrower "
+        "capture filter (-f FILTER)\n"
     )
     ongoing.statistics = {"eth0": counted(2000, 4000, 5)}
     next(lulls)

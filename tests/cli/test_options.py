@@ -37,7 +37,7 @@ def test_ports(text: str, ports: set[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "0", "65536", "9094-9092", "9092,", "-1", "1-", "99999999"])
 def test_no_ports(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no port"):
+    with pytest.raises(click.BadParameter, match=f'invalid port "{text}": use 9092'):
         to_ports(text)
 
 
@@ -55,11 +55,11 @@ def test_decode_as_takes_ranges() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("tcp.port==9093,mqtt", 'not for "mqtt"'),
-        ("udp.port==9093,kafka", "is no rule"),
-        ("tcp.port==kafka", "is no rule"),
-        ("tcp.port==99999,kafka", "is no port"),
-        ("", "is no rule"),
+        ("tcp.port==9093,mqtt", 'as kafka only, not as "mqtt"'),
+        ("udp.port==9093,kafka", 'invalid rule "udp.port==9093,kafka": use '),
+        ("tcp.port==kafka", 'invalid rule "tcp.port==kafka": use '),
+        ("tcp.port==99999,kafka", 'invalid port "99999": use '),
+        ("", 'invalid rule "": use '),
     ],
 )
 def test_no_rule(text: str, reason: str) -> None:
@@ -70,7 +70,7 @@ def test_no_rule(text: str, reason: str) -> None:
 def test_exchange_ids() -> None:
     assert to_exchange_id("c0ffee/12") == ExchangeId("c0ffee", 12)
     for text in ("c0ffee", "c0ffee/", "/12", "c0ffee/x", ""):
-        with pytest.raises(click.BadParameter, match="is no exchange"):
+        with pytest.raises(click.BadParameter, match=f'invalid exchange "{text}": use '):
             to_exchange_id(text)
 
 

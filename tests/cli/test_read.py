@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 ENDS = f"{'10.0.0.1:40000':21}  {'10.0.0.2:9092':21}  {'test-client':20}"
 LINES = f"""\
-22:13:20.003000  {ENDS}  Metadata v12        1.00ms     \
+22:13:20.003000  {ENDS}  Metadata v12        1.00ms       \
 orders -> 0 brokers, 1 topic, 0 partitions  LEADER_NOT_AVAILABLE
-22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms     \
+22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms       \
 group group, generation 7, member member-1
-22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms     \
+22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms       \
 group group, generation 7, member member-1
-22:13:20.005000  {ENDS}  Heartbeat v4        no answer  \
+22:13:20.005000  {ENDS}  Heartbeat v4        no response  \
 group group, generation 7, member member-1
 """
 
@@ -66,7 +66,7 @@ def test_times(read: Reader) -> None:
 
 def test_a_tree(read: Reader) -> None:
     shown = read("-V", "--api", "metadata").lines
-    assert re.fullmatch(r"[0-9a-f]+/1  Metadata v12  answered after 1\.00ms", shown[0])
+    assert re.fullmatch(r"[0-9a-f]+/1  Metadata v12  response after 1\.00ms", shown[0])
     assert f'    topics: [1]\n      [0] topic_id: {"A" * 22}, name: "orders"' in "\n".join(shown)
     assert f'topic_id: {ORDERS} ("orders")' in read("-V", "--api", "metadata").out
     assert "000000  00 03                    request_api_key: 3 (Metadata)" in read("-x").lines
@@ -105,7 +105,7 @@ def test_colour_on_request(read: Reader) -> None:
 def test_two_ways_at_once(read: Reader, options: tuple[str, ...]) -> None:
     done = read(*options)
     assert (done.status, done.out) == (USAGE, "")
-    assert "exclude each other" in done.err
+    assert "are mutually exclusive" in done.err
 
 
 # Which exchanges
@@ -139,7 +139,7 @@ def test_filters(read: Reader, options: list[str], numbers: list[int]) -> None:
     done = read("--json", *options)
     assert done.status == OK
     assert [json.loads(line)["number"] for line in done.lines] == numbers
-    assert ("none of 4 exchanges is what was asked for" in done.err) is (not numbers)
+    assert ("no match in 4 exchanges" in done.err) is (not numbers)
 
 
 def test_one_exchange_by_its_key(read: Reader) -> None:
@@ -155,14 +155,14 @@ def test_one_exchange_by_its_key(read: Reader) -> None:
     [
         (["--api", "Fetsch"], "did you mean Fetch?"),
         (["--error", "NOT_LEADER"], "did you mean"),
-        (["--slower-than", "5"], "is no duration"),
+        (["--slower-than", "5"], 'invalid duration "5": use '),
         (["--where", "api = 3"], "  api = 3\n      ^\n"),
         (["--where", "latency > 3"], 'did you mean "latency_us"?'),
-        (["--exchange", "x"], "is no exchange"),
+        (["--exchange", "x"], 'invalid exchange "x": use '),
         (["-t", "x"], "'x' is not one of"),
         (["-c", "0"], "0 is not in the range"),
-        (["-d", "tcp.port==9093,mqtt"], 'not for "mqtt"'),
-        (["--port", "http"], "is no port"),
+        (["-d", "tcp.port==9093,mqtt"], 'as kafka only, not as "mqtt"'),
+        (["--port", "http"], 'invalid port "http": use '),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -179,7 +179,7 @@ def test_files_are_named_as_tshark_users_do(read: Reader) -> None:
     assert run(read.capsys, "read", "-t", "u", "-r", read.path).out == LINES
     done = run(read.capsys, "read")
     assert (done.status, done.out) == (USAGE, "")
-    assert "no FILE was named; - is stdin" in done.err
+    assert "no FILE given; use - for stdin" in done.err
 
 
 def test_several_files_are_one_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_a_capture_that_is_damaged_in_the_middle(tmp_path: Path, capsys: pytest.
     done = run(capsys, "read", str(path))
     assert (done.status, len(done.lines)) == (OK, 4)
     assert done.err.startswith(f"kdissect: warning: {path}: packet ")
-    assert done.err.endswith("what follows was not read\n")
+    assert done.err.endswith("the rest was not read\n")
     assert done.err.count("\n") == 1
 
 
@@ -255,7 +255,7 @@ def test_credentials_are_withheld_unless_asked_for(
     login.client_sends(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0hunter2"}, correlation_id=1))
     login.broker_sends(response(SASL_AUTHENTICATE, 2, {}, correlation_id=1))
     path = write(tmp_path / "login.pcap", login)
-    assert "auth_bytes: withheld (14 bytes)" in run(capsys, "read", "-V", path).out
+    assert "auth_bytes: redacted (14 bytes)" in run(capsys, "read", "-V", path).out
     assert b"hunter2".hex(" ") in run(capsys, "read", "-V", "--show-secrets", path).out
 
 
@@ -342,16 +342,16 @@ def test_records_of_the_metadata_log_hide_their_credentials(capsys: pytest.Captu
     kraft = ("--records", "--api", "Fetch", "--where", "records > 0", "samples/kafka-4-kraft.pcap.gz")
     salts = [line for line in run(capsys, "read", "-V", "--full", *kraft).lines if " salt: " in line]
     assert salts
-    assert all(re.search(r"salt: withheld \(\d+ bytes\)$", line) for line in salts)
+    assert all(re.search(r"salt: redacted \(\d+ bytes\)$", line) for line in salts)
     with_bytes = run(capsys, "read", "-x", *kraft).out
-    assert re.search(r"not shown +records: withheld \([\d,]+ bytes\)\n +\[0\] offsets 0 to ", with_bytes)
+    assert re.search(r"not shown +records: redacted \([\d,]+ bytes\)\n +\[0\] offsets 0 to ", with_bytes)
 
 
 def test_records_need_a_way_that_has_room_for_them(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "read", "--records", QUICKSTART)
     assert done.status == USAGE
     assert done.err == (
-        "kdissect: --records goes with -V, -x, --json or --csv; for lines: kdissect records "
+        "kdissect: --records needs -V, -x, --json or --csv; for one line per record: kdissect records "
         "(see kdissect read --help)\n"
     )
 

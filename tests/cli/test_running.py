@@ -45,7 +45,7 @@ def test_takes_its_own_options_and_leaves_the_others(capture: str) -> None:
 
 
 def test_no_file_is_a_usage_error() -> None:
-    with pytest.raises(click.UsageError, match="no FILE was named"):
+    with pytest.raises(click.UsageError, match="no FILE given; use - for stdin"):
         Asked.take(options())
 
 

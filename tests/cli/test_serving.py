@@ -33,7 +33,7 @@ def test_addresses(text: str, address: Address) -> None:
 
 @pytest.mark.parametrize("text", ["", ":", "host", ":port", ":65536", "1.2.3.4", ":-1", ":٣"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no address; write :9464"):
+    with pytest.raises(click.BadParameter, match=f'invalid address "{text}": use :9464'):
         to_address(text)
 
 
@@ -48,7 +48,7 @@ def test_metrics_are_served_until_the_end(host: str, capsys: pytest.CaptureFixtu
     if ":" in host and not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     with serving(metrics(), (host, 0)) as port:
-        said = f"kdissect: metrics are served on http://{shown}:{port}/metrics\n"
+        said = f"kdissect: serving metrics on http://{shown}:{port}/metrics\n"
         assert capsys.readouterr().err == said
         with urlopen(f"http://{shown}:{port}/metrics", timeout=60) as page:
             assert page.headers["Content-Type"].startswith("text/plain")

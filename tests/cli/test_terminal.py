@@ -74,7 +74,7 @@ def test_warnings_that_nobody_can_see_are_no_fault(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; name a")]
+    ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; give a")]
 )
 def test_where_no_capture_can_come_from(
     stdin: io.StringIO | None, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

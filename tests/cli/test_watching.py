@@ -21,7 +21,7 @@ from tests.loopback import WAIT_S, Client, broker, listens
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SERVED = re.compile(r"kdissect: metrics are served on (http://127\.0\.0\.1:\d+/metrics)\n")
+_SERVED = re.compile(r"kdissect: serving metrics on (http://127\.0\.0\.1:\d+/metrics)\n")
 
 
 @contextmanager
@@ -119,4 +119,4 @@ def test_a_port_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "live", "-i", "lo", "--prometheus", "here")
     assert done.status == USAGE
-    assert '"here" is no address; write :9464' in done.err
+    assert 'invalid address "here": use :9464' in done.err

@@ -189,7 +189,7 @@ def test_up_to_where_a_capture_is_damaged(tmp_path: Path, capsys: pytest.Capture
     whole = capture_bytes(talk())
     path.write_bytes(whole + b"\xff" * 16)
     found = run(capsys, "read", "-w", str(out), str(path))
-    assert "what follows was not read" in found.err
+    assert "the rest was not read" in found.err
     path.write_bytes(whole)
     assert bare(packets(out)) == bare(packets(path))
 
@@ -198,7 +198,7 @@ def test_nothing_found_is_an_empty_capture(tmp_path: Path, capsys: pytest.Captur
     path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
     found = run(capsys, "read", "--api", "Fetch", "-w", str(out), path)
     assert found.status == OK
-    assert "none of 4 exchanges is what was asked for" in found.err
+    assert "no match in 4 exchanges" in found.err
     assert packets(out) == []
 
 
@@ -213,8 +213,8 @@ def test_a_connection_with_a_credential_is_left_out(
     found = run(capsys, "read", "--api", "SaslHandshake", "-w", str(out), str(path))
     assert found.err == (
         f"kdissect: 0 packets of 0 connections written to {out}\n"
-        "kdissect: 1 connection left out, because credentials passed there, or what may be some; "
-        "--show-secrets writes all\n"
+        "kdissect: 1 connection omitted because they carry, or may carry, credentials; "
+        "use --show-secrets to include them\n"
     )
     assert packets(out) == []
     run(capsys, "read", "--show-secrets", "-w", str(out), str(path))
@@ -229,7 +229,7 @@ def test_no_credential_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     made.broker_sends(response(api, version, answered, correlation_id=50))
     path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
     assert b"hunter2" in Path(path).read_bytes()
-    assert "1 connection left out" in run(capsys, "read", "--api", "Metadata", "-w", str(out), path).err
+    assert "1 connection omitted" in run(capsys, "read", "--api", "Metadata", "-w", str(out), path).err
     assert b"hunter2" not in out.read_bytes()
     assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
 
@@ -253,7 +253,7 @@ def test_nor_is_the_rest_of_a_credential_that_began_in_a_gap(
     del made.packets[lost]
     path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
     found = run(capsys, "read", "-w", str(out), path)
-    assert "1 connection left out" in found.err
+    assert "1 connection omitted" in found.err
     assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
     run(capsys, "read", "--show-secrets", "-w", str(out), path)
     assert b"hunter2" in out.read_bytes()
@@ -284,7 +284,7 @@ def test_a_name_that_promises_compression_is_refused(
 ) -> None:
     found = run(capsys, "read", "-w", str(tmp_path / name), write(tmp_path / "in.pcap", talk()))
     assert found.status == USAGE
-    assert "write out.pcapng, and compress that" in found.err
+    assert "use out.pcapng and compress it afterwards" in found.err
     assert not (tmp_path / name).exists()
 
 
@@ -299,7 +299,7 @@ def test_an_input_is_never_overwritten(
     found = run(capsys, "read", "-w", same, "in.pcap")
     assert (found.status, found.err) == (
         USAGE,
-        f"kdissect: -w {same} would overwrite what is to be read (see kdissect read --help)\n",
+        f"kdissect: -w {same} would overwrite an input file (see kdissect read --help)\n",
     )
     with (tmp_path / "in.pcap").open("rb") as stdin:
         process = spawn("read", "-w", same, "-", stdin=stdin)

@@ -123,18 +123,18 @@ def test_a_forced_port_needs_no_recognition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "recognised"),
+    ("answer", "recognized"),
     [(b"\0\0\0\x09rest", True), (None, True), (b"\0\0\0\x08rest", False), (b"\x01\x02", False)],
 )
 def test_a_first_request_of_tomorrow_is_believed_by_its_answer(
-    answer: bytes | None, recognised: bool
+    answer: bytes | None, recognized: bool
 ) -> None:
     versions_99 = sized(b"\x00\x12\x00\x63\x00\x00\x00\x09\x00\x01c\x00future")
     steps = [(CLIENT, versions_99), *([(BROKER, sized(answer) + bytes(4))] if answer else [])]
     exchanges, dialogue = play(*steps)
-    assert (dialogue.protocol == "Kafka") == recognised
-    assert bool(exchanges) == recognised
-    if answer and recognised:
+    assert (dialogue.protocol == "Kafka") == recognized
+    assert bool(exchanges) == recognized
+    if answer and recognized:
         assert exchanges[0].kind == "answered"
 
 
@@ -342,7 +342,7 @@ def test_tls_on_a_forced_port_is_tls() -> None:
     assert (exchanges, dialogue.protocol) == ([], "TLS")
 
 
-def test_what_was_never_recognised_has_no_anomalies() -> None:
+def test_what_was_never_recognized_has_no_anomalies() -> None:
     exchanges, dialogue = play((CLIENT, b"abc" * 100), (BROKER, b"def" * 100), initiator=None)
     assert (exchanges, dialogue.unattached, dialogue.protocol) == ([], [], None)
 

@@ -85,7 +85,7 @@ def test_a_batch_that_lies_about_its_count_shows_what_is_there(codec: int, count
     found = only(batch(ITEMS, codec=codec, count=count))
     assert found.records == expected(2, ITEMS)
     assert kinds(found) == ["wrong_record_count"]
-    assert f"{count} records announced, 3 are there" in found.anomalies[0].detail
+    assert f"{count} records declared, 3 present" in found.anomalies[0].detail
 
 
 def test_a_batch_that_lies_about_its_length_shows_what_is_there() -> None:
@@ -157,8 +157,8 @@ def test_one_level_of_nesting_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("inner", "shown", "what"),
     [
-        (messages(1, ITEMS)[:-1], 2, "ends early"),
-        (messages(1, ITEMS) + b"\0" * 10, 3, "ends early"),
+        (messages(1, ITEMS)[:-1], 2, "a message is truncated"),
+        (messages(1, ITEMS) + b"\0" * 10, 3, "a message is truncated"),
         (messages(1, ITEMS) + batch(ITEMS), 3, "magic 2 in a message set"),
         (messages(1, ITEMS) + message(1, size=3), 3, "a message of 3 bytes"),
         (b"no messages at all, but some text", 0, "magic"),

@@ -95,7 +95,7 @@ def test_other_protocols_that_a_snaplen_cut_are_not_taken_for_kafka(name: str, s
         assert locate_request(found) is None
 
 
-def test_a_first_request_is_recognised_at_once_and_only_when_whole() -> None:
+def test_a_first_request_is_recognized_at_once_and_only_when_whole() -> None:
     payload = heartbeats(1)[0]
     for end in range(1, len(payload)):
         assert begins(search(payload[:end], at_start=True)) is None

@@ -20,5 +20,5 @@ def test_every_value_can_be_given_back() -> None:
 
 
 def test_what_is_no_bound_is_refused() -> None:
-    with pytest.raises(UsageError, match='no bound is called "conections"; did you mean "connections"'):
+    with pytest.raises(UsageError, match='unknown limit "conections"; did you mean "connections"'):
         parse_limits(["conections=5"])

@@ -171,7 +171,7 @@ def test_names_that_do_not_occur_and_what_was_meant(criteria: dict[str, Any], te
     ],
 )
 def test_a_time_that_cannot_be(since: str, until: str) -> None:
-    with pytest.raises(UsageError, match=f"nothing is since {since} and until {until}"):
+    with pytest.raises(UsageError, match=f"no time is both since {since} and until {until}"):
         filters.build(since=[since], until=[until])
 
 
@@ -288,15 +288,18 @@ def test_matches_header_asks_for_nothing_in_a_body() -> None:
     ("criteria", "text"),
     [
         ({"api": ["Fetsh"]}, "did you mean Fetch?"),
-        ({"error": ["NOT_LEADER"]}, "no error code 'NOT_LEADER', did you mean NOT_"),
-        ({"error": ["QQQ*"]}, 'no error is named like "QQQ*"'),
-        ({"kind": ["orphans"]}, 'no kind "orphans"; did you mean "orphan"? (there are answered, unanswered,'),
-        ({"partition": ["orders"]}, '"orders" is no partition; write 3, or orders:3'),
-        ({"partition": ["-1"]}, '"-1" is no partition'),
-        ({"slower_than": ["50"]}, '"50" is no duration; write 50ms'),
-        ({"bigger_than": ["big"]}, '"big" is no size'),
-        ({"since": ["soon"]}, '"soon" is no time'),
-        ({"until": ["26:00"]}, '"26:00" is no time: hour must be in 0..23'),
+        ({"error": ["NOT_LEADER"]}, "unknown error code 'NOT_LEADER', did you mean NOT_"),
+        ({"error": ["QQQ*"]}, 'no error name matches "QQQ*"'),
+        (
+            {"kind": ["orphans"]},
+            'unknown kind "orphans"; did you mean "orphan"? (known: answered, unanswered,',
+        ),
+        ({"partition": ["orders"]}, 'invalid partition "orders": use 3, or orders:3'),
+        ({"partition": ["-1"]}, 'invalid partition "-1": use '),
+        ({"slower_than": ["50"]}, 'invalid duration "50": use a number and a unit: 50ms'),
+        ({"bigger_than": ["big"]}, 'invalid size "big": use '),
+        ({"since": ["soon"]}, 'invalid time "soon": use '),
+        ({"until": ["26:00"]}, 'invalid time "26:00": hour must be in 0..23'),
     ],
     ids=str,
 )

@@ -88,10 +88,10 @@ def test_paths_that_exist(message: str, path: str) -> None:
         ("topics.nmae", 'request.topics has no field "nmae"', "; did you mean request.topics.name?"),
         ("acks.zzz", 'request.acks has no field "zzz"', ""),
         ("zzzzzzz", 'request has no field "zzzzzzz"', ""),
-        ("cursor.zzz", 'request.cursor has no field "zzz"', "; it has topic_name, partition_index"),
+        ("cursor.zzz", 'request.cursor has no field "zzz"', "; its fields are topic_name, partition_index"),
     ],
 )
 def test_paths_that_do_not_exist(path: str, reason: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         check("request", path.split("."))
-    assert str(caught.value) == f"{reason} in any api{hint}"
+    assert str(caught.value) == f"{reason} in any API{hint}"

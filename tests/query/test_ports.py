@@ -14,11 +14,11 @@ def test_ports_one_by_one_and_as_ranges() -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "told"),
     [
-        (parse_ports, "kafka", '"kafka" is no port'),
-        (parse_ports, "9095-9092", "is no port"),
-        (parse_ports, "65536", "is no port"),
-        (parse_port_rule, "udp.port==53", "is no rule"),
-        (parse_port_rule, "9093,http", 'for kafka only, not for "http"'),
+        (parse_ports, "kafka", 'invalid port "kafka": use '),
+        (parse_ports, "9095-9092", 'invalid port "9095-9092": use '),
+        (parse_ports, "65536", 'invalid port "65536": use '),
+        (parse_port_rule, "udp.port==53", 'invalid rule "udp.port==53": use '),
+        (parse_port_rule, "9093,http", 'as kafka only, not as "http"'),
     ],
 )
 def test_what_is_none_is_said(parse: object, text: str, told: str) -> None:

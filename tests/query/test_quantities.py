@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kdissect.errors import UsageError
@@ -27,7 +29,9 @@ def test_durations(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "50", "ms", "-5ms", "5 parsecs", "1e3s", "5ms5", "1.s", "9" * 30 + "s"])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration; write 50ms"):
+    with pytest.raises(
+        UsageError, match=re.escape(f'invalid duration "{text}": use a number and a unit: 50ms')
+    ):
         parse_duration(text)
 
 
@@ -52,7 +56,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1 megabyte", "1ib", "1XB"])
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(UsageError, match="is no size; write 1000"):
+    with pytest.raises(UsageError, match=re.escape(f'invalid size "{text}": use 1000')):
         parse_size(text)
 
 
@@ -95,10 +99,10 @@ def test_moments_of_a_day(text: str, ns: int) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("yesterday", "write 2026-11-21T09:05:00Z"),
-        ("", "write"),
-        ("12345", "write"),
-        ("2026-11-21T", "write"),
+        ("yesterday", "use 2026-11-21T09:05:00Z"),
+        ("", ": use "),
+        ("12345", ": use "),
+        ("2026-11-21T", ": use "),
         ("2026-02-30", "day is out of range for month"),
         ("25:00", "hour must be in 0..23"),
         ("09:60", "minute must be in 0..59"),

@@ -197,41 +197,41 @@ def test_false(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "carets"),
     [
-        ('api = "Fetch"', 'one "=" compares nothing; write == for equal', "    ^"),
+        ('api = "Fetch"', "use == to compare", "    ^"),
         ("latency > 5", 'no column "latency"', "^^^^^^^"),
         ('api == "Fetch" and latency > 5', 'no column "latency"', "                   ^^^^^^^"),
-        ("", "a value expected, not the end", "^"),
-        ("api ==", "a value expected, not the end", "      ^"),
-        ("(flag", ") expected, not the end", "     ^"),
-        ("flag)", '"and", "or" or the end expected, not )', "    ^"),
-        ("flag flag", '"and", "or" or the end expected, not flag', "     ^^^^"),
+        ("", "expected a value, not the end", "^"),
+        ("api ==", "expected a value, not the end", "      ^"),
+        ("(flag", "expected ), not the end", "     ^"),
+        ("flag)", 'expected "and", "or" or the end, not )', "    ^"),
+        ("flag flag", 'expected "and", "or" or the end, not flag', "     ^^^^"),
         (
             "api contains 'F'",
-            '"and", "or" or the end expected, not contains; write "orders" in topics: the part stands first',
+            'expected "and", "or" or the end, not contains; the element comes first: "orders" in topics',
             "    ^^^^^^^^",
         ),
-        ("api is null", '"and", "or" or the end expected, not is; write == null or != null', "    ^^"),
+        ("api is null", 'expected "and", "or" or the end, not is; use == null or != null', "    ^^"),
         (
             "api == 127.0.0.1",
-            '"and", "or" or the end expected, not .0; an address or a time stands in quotes',
+            'expected "and", "or" or the end, not .0; put an address or a time in quotes',
             "            ^^",
         ),
-        ("1 in [1, 2", ", expected, not the end", "          ^"),
-        ("and flag", "a value expected, not and", "^^^"),
-        ("api == 'Fetch", "a text without its closing quote", "       ^^^^^^"),
-        ("latency_us > 50ms", "a number with letters behind it; units are not known here", "             ^"),
+        ("1 in [1, 2", "expected ,, not the end", "          ^"),
+        ("and flag", "expected a value, not and", "^^^"),
+        ("api == 'Fetch", "missing closing quote", "       ^^^^^^"),
+        ("latency_us > 50ms", "units are not supported", "             ^"),
         ("flag ; api", "nothing begins like this", "     ^"),
-        ("api not flag", '"in" expected behind "not", not flag', "        ^^^^"),
+        ("api not flag", 'expected "in" after "not", not flag', "        ^^^^"),
         ("api =~ api", "=~ needs a regular expression in quotes, not api", "       ^^^"),
-        ("flag & flag", "write && or and", "     ^"),
-        ("flag | flag", "write || or or", "     ^"),
-        ("api ~ 'x'", "write =~ to match a regular expression", "    ^"),
-        ("size(errors)", 'no function "size"; there are len and lower', "^^^^"),
-        ("2 ** 3", "a value expected, not *", "   ^"),
-        ("__import__('os')", 'no function "__import__"; there are len and lower', "^^^^^^^^^^"),
+        ("flag & flag", "use && or and", "     ^"),
+        ("flag | flag", "use || or or", "     ^"),
+        ("api ~ 'x'", "use =~ to match a regular expression", "    ^"),
+        ("size(errors)", 'unknown function "size"; known: len and lower', "^^^^"),
+        ("2 ** 3", "expected a value, not *", "   ^"),
+        ("__import__('os')", 'unknown function "__import__"; known: len and lower', "^^^^^^^^^^"),
         ("api.__class__", 'no column "api.__class__"', "^^^^^^^^^^^^^"),
         ("lambda: 1", "nothing begins like this", "      ^"),
-        ("numbers[0]", '"and", "or" or the end expected, not [', "       ^"),
+        ("numbers[0]", 'expected "and", "or" or the end, not [', "       ^"),
     ],
 )
 def test_mistakes_are_shown_where_they_are(text: str, reason: str, carets: str) -> None:
@@ -253,10 +253,10 @@ BACKREFERENCE = "backreferences are not supported in regular expressions (RE2)"
         ("(?<!a)b", LOOK_AROUND, "(?<!"),
         (r"(a)\1", BACKREFERENCE, r"\1"),
         ("(?P<n>a)(?P=n)", BACKREFERENCE, "(?P="),
-        ("a**", "not a regular expression (RE2): bad repetition operator: **", "**"),
-        ("(a: b", "not a regular expression (RE2): missing ): (a: b", "(a: b"),
-        (r"a\Z", r"not a regular expression (RE2): invalid escape sequence: \Z", r"\Z"),
-        ("a\udc80", r"not a regular expression (RE2): invalid escape sequence: \u", '"a "'),
+        ("a**", "invalid regular expression (RE2): bad repetition operator: **", "**"),
+        ("(a: b", "invalid regular expression (RE2): missing ): (a: b", "(a: b"),
+        (r"a\Z", r"invalid regular expression (RE2): invalid escape sequence: \Z", r"\Z"),
+        ("a\udc80", r"invalid regular expression (RE2): invalid escape sequence: \u", '"a "'),
         (r"\pL{1000}", "a regular expression that needs more than 8 MiB of memory", r'"\pL{1000}"'),
     ],
 )
@@ -323,10 +323,10 @@ def test_a_long_expression_is_shown_around_the_mistake() -> None:
 
 def test_bounds() -> None:
     deep = "(" * MAX_DEPTH + "flag" + ")" * MAX_DEPTH
-    with pytest.raises(UsageError, match="nested deeper than 40"):
+    with pytest.raises(UsageError, match="more than 40 levels of nesting"):
         compile_where(deep, resolve)
     assert holds(deep[1:-1])
-    with pytest.raises(UsageError, match="4,001 characters; 4,000 are the most"):
+    with pytest.raises(UsageError, match="4,001 characters; the limit is 4,000"):
         compile_where("1" * (MAX_CHARACTERS + 1), resolve)
 
 

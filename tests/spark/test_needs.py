@@ -129,7 +129,7 @@ def test_somebody_listens() -> None:
         assert need.remedy is None
     (need,) = address(Place(remote=f"sc://127.0.0.1:{number}"))
     assert (need.found, need.remedy) == (
-        "Connection refused", "check host and port, and that the server runs"
+        "Connection refused", "check host and port, and that the server is running"
     )  # fmt: skip
     (need,) = address(Place(remote="sc://127.0.0.1:nix"))
     assert need.remedy is not None

@@ -132,7 +132,7 @@ def test_a_dead_server(tables: str, where: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         f"kdissect: Spark needs somebody at {' '.join(where)}: Connection refused; "
-        "check host and port, and that the server runs\n"
+        "check host and port, and that the server is running\n"
     )
 
 

@@ -106,9 +106,7 @@ def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> No
     files[0].unlink()
     assert names(made.latestOffset(offsets[0], ReadMaxFiles(1))) == (2, "ring-001.pcapng")
     files[2].unlink()
-    with pytest.raises(
-        CaptureError, match=r"gone before they were read: ring-002.pcapng; make the ring larger"
-    ):
+    with pytest.raises(CaptureError, match=r"gone before they were read: ring-002.pcapng; use a larger ring"):
         made.latestOffset(offsets[0], ReadMaxFiles(1))
     with pytest.warns(match=r"gone before they were read: ring-002.pcapng"):
         assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")

@@ -30,7 +30,7 @@ def test_what_fails_is_a_need_too(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setattr("kdissect.spark.session._running", lambda: None)
     (need,) = trial(Place(remote="sc://127.0.0.1:1"))
-    assert need.remedy == "mend that first"
+    assert need.remedy == "fix that first"
     assert "somebody at --remote sc://127.0.0.1:1: Connection refused" in need.found
 
 

@@ -48,7 +48,7 @@ def test_connections_in_which_nobody_said_anything() -> None:
     assert (found.total, found.ends, found.silent) == (1, {"fin": 1}, 2)
     nothing = check(capture_bytes(*refused))
     assert (nothing.connections.total, nothing.connections.silent) == (0, 2)
-    assert nothing.findings[0].finding == "No Kafka was found: 2 connections without data."
+    assert nothing.findings[0].finding == "No Kafka traffic: 2 connections without data."
 
 
 def test_files_and_interfaces_tell_what_they_are() -> None:

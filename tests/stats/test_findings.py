@@ -51,21 +51,21 @@ def test_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("parts", "verdict", "sentence"),
     [
-        ({"packets": 0}, "empty", "There is no packet in it."),
+        ({"packets": 0}, "empty", "The capture has no packets."),
         (
             {"connections": NOTHING.connections, "skipped": {"UDP": 90, "ARP": 10}},
             "no Kafka",
-            "No Kafka was found: there is no TCP connection; 100 of 100 packets were not looked into.",
+            "No Kafka traffic: there is no TCP connection; 100 of 100 packets skipped.",
         ),
         (
             {"connections": replace(KAFKA, protocols={"HTTP": 3})},
             "no Kafka",
-            "No Kafka was found: none of the connections is Kafka's: 3 HTTP.",
+            "No Kafka traffic: none of the connections is Kafka: 3 HTTP.",
         ),
         (
             {"files": interface(dropped_by_interface=1, dropped_by_system=2000)},
             "lossy",
-            "The capturing program dropped 2,001 packets, by its own count.",
+            "The capture program reported 2,001 packets dropped.",
         ),
         (
             {
@@ -78,12 +78,12 @@ def test_nothing_to_say() -> None:
         (
             {"files": interface(cut=5, cut_to=96), "counts": {"kafka_cut_bytes": 9}},
             "cut",
-            "5 packets (5.0 %) cut to 96 bytes: bodies are read as far as they go.",
+            "5 packets (5.0 %) cut to 96 bytes; bodies are decoded up to the cut.",
         ),
         (
             {"files": interface(cut=5, cut_to=96)},
             "good",
-            "5 packets (5.0 %) cut to 96 bytes: bodies are read as far as they go.",
+            "5 packets (5.0 %) cut to 96 bytes; bodies are decoded up to the cut.",
         ),
         (
             {"connections": replace(KAFKA, kafka_one_sided=3)},
@@ -99,8 +99,8 @@ def test_nothing_to_say() -> None:
             {"connections": replace(KAFKA, kafka_mid_stream=1)},
             "good",
             (
-                "1 of 4 Kafka connections were open before: who the client is, and responses to earlier "
-                "requests, may be unknown."
+                "1 of 4 Kafka connections began before the capture: their clients, and the requests of early "
+                "responses, may be unknown."
             ),
         ),
         (
@@ -109,9 +109,9 @@ def test_nothing_to_say() -> None:
             "2 connections with TLS cannot be read.",
         ),
         (
-            {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognised": 2})},
+            {"connections": replace(KAFKA, protocols={"Kafka": 1, "not recognized": 2})},
             "good",
-            "2 connections not Kafka's, or not recognised.",
+            "2 connections not Kafka, or not recognized.",
         ),
         ({"warnings": ["a.pcap: a block is bad"]}, "damaged", "a.pcap: a block is bad."),
         (
@@ -122,22 +122,22 @@ def test_nothing_to_say() -> None:
         (
             {"files": [replace(FILE, backward=2, furthest_back_us=1500)]},
             "good",
-            "2 packets out of order in time, by 1.500 ms at most.",
+            "2 packets out of time order, by at most 1.500 ms.",
         ),
         (
             {"tcp": replace(NOTHING.tcp, conflicting_bytes=7)},
             "good",
-            "7 bytes came twice, but not the same; the first were taken.",
+            "7 bytes captured twice with different content; the first copy is used.",
         ),
         (
             {"unknown": [UNKNOWN]},
             "partly unread",
-            "2 exchanges of apis or versions that this program does not know: Metadata v99.",
+            "2 exchanges with APIs or versions unknown to this version of kdissect: Metadata v99.",
         ),
         (
             {"anomalies": [ANOMALY, replace(ANOMALY, severity="note")]},
             "partly unread",
-            "Something in messages could not be decoded: 3 malformed_body.",
+            "Parts of messages could not be decoded: 3 malformed_body.",
         ),
         (
             {
@@ -146,17 +146,17 @@ def test_nothing_to_say() -> None:
                 ]
             },
             "good",
-            "Messages were captured whole and are not complete, or wrong: 3 truncated_body.",
+            "Fully captured messages are incomplete or malformed: 3 truncated_body.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
             "good",
-            "1 request without response: connection or capture ended before it came, or it was lost.",
+            "1 request without response: the connection or capture ended first, or the response was lost.",
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},
             "good",
-            "What was held reached a bound 2 times.",
+            "A limit was reached 2 times.",
         ),
     ],
 )

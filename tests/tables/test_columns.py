@@ -117,15 +117,15 @@ def test_resolve_paths() -> None:
     [
         ("latency", 'no column "latency"; did you mean "latency_us"?'),
         ("Topics", 'no column "Topics"; did you mean "topics"?'),
-        ("qqqqqq", 'no column "qqqqqq"; a text stands in quotes ("qqqqqq"), docs/columns.md has the columns'),
+        ("qqqqqq", 'no column "qqqqqq"; strings must be quoted ("qqqqqq"); columns: docs/columns.md'),
         ("kafka.api_key", 'no column "kafka"; did you mean "api_key"?'),
         (
             "kafka.xyzzy",
-            'no column "kafka"; a text stands in quotes ("kafka"), docs/columns.md has the columns',
+            'no column "kafka"; strings must be quoted ("kafka"); columns: docs/columns.md',
         ),
-        ("client_id.x", 'no "x" in column client_id; it has no parts'),
-        ("anomalies.sort", 'no "sort" in column anomalies; its parts are kind, where, detail'),
-        ("topics.name", 'no "name" in column topics; it has no parts'),
+        ("client_id.x", 'no "x" in column client_id; it has no fields'),
+        ("anomalies.sort", 'no "sort" in column anomalies; its fields are kind, where, detail'),
+        ("topics.name", 'no "name" in column topics; it has no fields'),
     ],
 )
 def test_resolve_names_the_nearest(name: str, message: str) -> None:
@@ -141,11 +141,11 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
         ('"Fecth" != api', 'no api "Fecth"; did you mean "Fetch"?'),
         ('kind == "orfan"', 'no kind "orfan"; did you mean "orphan"?'),
         ('"NOT_LEADER" in errors', 'no error "NOT_LEADER"; did you mean "NOT_LEADER_OR_FOLLOWER"?'),
-        ("api == 1", "api is a text; write it in quotes"),
-        ("5 in topics", "topics is a text; write it in quotes"),
-        ("time > 2026", "time is a text; write it in quotes"),
-        ('client_port == "58808"', "client_port is a number; write it without quotes"),
-        ('1 < 2 and latency_us > "50"', "latency_us is a number; write it without quotes"),
+        ("api == 1", "api is a string; put it in quotes"),
+        ("5 in topics", "topics is a string; put it in quotes"),
+        ("time > 2026", "time is a string; put it in quotes"),
+        ('client_port == "58808"', "client_port is a number; remove the quotes"),
+        ('1 < 2 and latency_us > "50"', "latency_us is a number; remove the quotes"),
     ],
 )
 def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:

@@ -79,7 +79,7 @@ def test_another_export_is_removed_only_if_that_was_asked_for(
     before = names(tmp_path)
     wanted = JOB if job is OTHER else job
     with pytest.raises(
-        OutputError, match=r"an( unfinished)? export of .*made of other captures or by other opt"
+        OutputError, match=r"an( unfinished)? export of .*made from other captures or with other opt"
     ):
         missing(tmp_path, BOTH, wanted, overwrite=False)
     assert names(tmp_path) == before
@@ -97,11 +97,11 @@ def test_what_was_killed_before_its_manifest_was_there_is_nothing(tmp_path: Path
 def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "groups").mkdir()
     (tmp_path / "groups" / "part-00000.jsonl").write_text("")
-    with pytest.raises(OutputError, match="is not empty, and holds no export"):
+    with pytest.raises(OutputError, match="is not empty and has no export"):
         missing(tmp_path, BOTH, JOB, overwrite=overwrite)
     (tmp_path / "groups" / FOLDER).mkdir()
     (tmp_path / "groups" / FOLDER / MANIFEST).write_text('["something else"]')
-    with pytest.raises(OutputError, match="is no manifest of an export"):
+    with pytest.raises(OutputError, match="is not the manifest of an export"):
         missing(tmp_path, BOTH, JOB, overwrite=overwrite)
     assert len(names(tmp_path)) == 2
 
@@ -167,7 +167,7 @@ def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path)
 )
 def test_other_files_cannot_stand_beside_them(tmp_path: Path, form: Any, options: Any) -> None:
     live(tmp_path, 1)
-    with pytest.raises(OutputError, match="topic_ids holds jsonl; name a new folder, or say the same"):
+    with pytest.raises(OutputError, match="topic_ids has jsonl; use a new folder, or use the same options"):
         live(tmp_path, 1, form, **options)
 
 
@@ -181,8 +181,8 @@ def test_other_columns_cannot_either(tmp_path: Path) -> None:
 def test_files_without_a_manifest_are_somebody_elses(tmp_path: Path) -> None:
     (tmp_path / "topic_ids").mkdir()
     (tmp_path / "topic_ids" / "part-00000.jsonl").write_text("")
-    with pytest.raises(OutputError, match="is not empty, and holds no export"):
+    with pytest.raises(OutputError, match="is not empty and has no export"):
         live(tmp_path, 1)
     export(tmp_path, "groups", complete=True)
-    with pytest.raises(OutputError, match="which is no live one"):
+    with pytest.raises(OutputError, match="which is not from a live run"):
         live(tmp_path, 1)

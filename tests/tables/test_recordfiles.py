@@ -58,7 +58,7 @@ def test_what_was_seen_before(tmp_path: Path) -> None:
         "orders/3/c0ffee-1-0.key": b"k",
         "orders/3/c0ffee-1-0.value": b"2",
     }
-    assert told.endswith("; 2 records seen again")
+    assert told.endswith("; 2 duplicate records skipped")
 
 
 def test_an_internal_record_is_written_as_it_is(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_topic_that_nobody_told(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="is not empty; name a new folder, nothing is overwritten"):
+    with pytest.raises(OutputError, match="is not empty; use a new folder, nothing is overwritten"):
         RecordFiles(tmp_path)
     with pytest.raises(OutputError, match=r"cannot write to .*file: "):
         RecordFiles(tmp_path / "file")

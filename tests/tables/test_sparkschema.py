@@ -99,7 +99,7 @@ def test_create_table() -> None:
     made = create_table(table, table.columns, Path("/data/o'clock"), ("date",), "PARQUET")
     assert made.startswith(
         "CREATE TABLE IF NOT EXISTS `topic_ids` (\n"
-        "  `topic_id` STRING COMMENT 'The id, as Kafka prints it.',\n"
+        "  `topic_id` STRING COMMENT 'Topic id, as Kafka prints it.',\n"
     )
     assert made.endswith(
         "\n)\nUSING PARQUET\nPARTITIONED BY (`date`)\nLOCATION 'file:///data/o%27clock'\n"

@@ -75,35 +75,35 @@ lossy: 1 of 3 exchanges are complete (33.3 %)
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
 1,000 packets, 2.500 s from 2026-11-21T00:00:00.000000Z to 2026-11-21T00:00:02.500000Z
-interface 0 (eth0): Ethernet, times in ns, snaplen 96, 1,000 packets, 96.0 KB of 200.0 KB, 10 cut, \
+interface 0 (eth0): Ethernet, timestamps in ns, snaplen 96, 1,000 packets, 96.0 KB of 200.0 KB, 10 cut, \
 1,010 received, 1,005 passed the filter, 5 dropped
-interface 0: link type 1, times in 1/1,024 s, no snaplen, 1,000 packets, 200.0 KB
+interface 0: link type 1, timestamps in 1/1,024 s, no snaplen, 1,000 packets, 200.0 KB
 
 Packets
 1,000 packets
-not looked into: 12 UDP, 3 ARP in VXLAN
+skipped: 12 UDP, 3 ARP in VXLAN
 TCP: 2 gaps, 2,920 bytes lost, 1 segment out of order
 
 Connections
 5 connections: 3 Kafka, 2 TLS, 4 over IPv4, 1 over IPv6, 3 without data
-Kafka's: 2 from their beginning, 1 from mid-stream, 1 one side only
-ended by: 4 fin, 1 end
+Kafka: 2 from the start, 1 from mid-stream, 1 one-sided
+4 closed by FIN, 1 still open at the end
 
-Not read
+Skipped
 PROTOCOL  END            CONNECTIONS
 TLS       10.0.0.2:9093            1
-and 1 more; --limit shows them
+1 more; use --limit to show them
 
 Exchanges
-3 exchanges, 2 answered, 1 responses without request
-by gaps and cuts: 4 lost, 1 incomplete
+3 exchanges, 2 answered, 1 response without request
+affected by gaps and cuts: 4 lost, 1 incomplete
 
 Anomalies
-read -V --exchange EXAMPLE shows one of them
+details: kdissect read -V --exchange EXAMPLE FILE
 ANOMALY  SEVERITY  EXCHANGES  EXAMPLE
 gap      warning           2  c0ffee/1
 
-Not known
+Unknown
 API KEY  API       VERSION  EXCHANGES
       3  Metadata       99          1
 """

@@ -113,7 +113,7 @@ def test_before_the_first_packet_and_without_kafka() -> None:
     assert screen(Pulse().now())[1].strip() == "waiting for packets"
     other = Pulse()
     other.tick(at(0), 12)
-    assert screen(other.now())[1].startswith("12 packets, and no Kafka exchange yet; -d tcp.port==PORT,kafka")
+    assert screen(other.now())[1].startswith("12 packets, but no Kafka exchange yet; -d tcp.port==PORT,kafka")
 
 
 def test_packets_without_exchanges_are_told_first() -> None:
@@ -157,4 +157,4 @@ def test_pause_the_end_and_what_was_said() -> None:
 def test_help_tells_every_key() -> None:
     text = "\n".join(screen(None, "h"))
     assert "sort by another column" in text
-    assert "Faint is what is over" in text
+    assert "Dimmed rows are idle" in text

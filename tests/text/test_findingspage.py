@@ -23,7 +23,7 @@ def test_each_finding_in_some_lines() -> None:
 
 def test_no_findings() -> None:
     (section,) = sections([], limit=1)
-    assert section.notes[0].startswith("none")
+    assert section.notes[0].startswith("no findings")
 
 
 def test_the_rules() -> None:

@@ -37,10 +37,10 @@ def test_sections() -> None:
     assert members.rows[0][-1] == "t (5), u-7,9"
     assert rebalances.title == "g: 8 rebalances"
     assert rebalances.rows[0] == [
-        *("14:13:20.123", "3.00s", "? > 1", "0 > 1", "1", "range", "of-reader-1/1"),
+        *("14:13:20.123", "3.00s", "? -> 1", "0 -> 1", "1", "range", "of-reader-1/1"),
         "first member (reader-1)",
     ]
-    assert rebalances.rows[1][-1] == 'leader joined again: topics changed (reader-1), "enforced"'
+    assert rebalances.rows[1][-1] == 'leader rejoined: topics changed (reader-1), "enforced"'
     assert rebalances.notes[0].startswith(
         "storm: 7 rebalances from 14:13:25.123 to 14:13:31.123, started by "
     )
@@ -53,12 +53,12 @@ def test_what_was_left_out() -> None:
     _, _, rebalances, committed = told(limit=1)
     assert rebalances.left_out == 7
     assert committed.left_out == 1
-    assert "left out for want of room" in told(summary_group_events=3)[2].notes[-1]
+    assert "dropped because of a limit" in told(summary_group_events=3)[2].notes[-1]
 
 
 def test_no_groups() -> None:
     (section,) = sections([], limit=None)
-    assert "no group" in section.notes[0]
+    assert "no joins, leaves or commits of a group" in section.notes[0]
 
 
 @pytest.mark.parametrize(("width", "narrow"), [(80, True), (200, False)])
@@ -79,7 +79,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     [
         (("timeout", "b", "b-1", None), "b timed out"),
         (("leave", None, "b-1", "closed"), 'b-1 left, "closed"'),
-        (("metadata", "a", "a-1", None), "leader joined again: topics changed (a)"),
+        (("metadata", "a", "a-1", None), "leader rejoined: topics changed (a)"),
         (("unknown", None, None, None), "not captured"),
     ],
 )

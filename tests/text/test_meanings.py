@@ -51,9 +51,9 @@ def find(message: Message | None, path: str) -> tuple[Message, Field]:
         ("", '""'),
         (b"", "0 bytes"),
         (b"\1\2", "2 bytes: 01 02"),
-        (Withheld(9), "withheld (9 bytes)"),
+        (Withheld(9), "redacted (9 bytes)"),
         (Embedded(b"\1", {}), "1 byte: 01"),
-        (Embedded(Withheld(1), {}), "withheld (1 byte)"),
+        (Embedded(Withheld(1), {}), "redacted (1 byte)"),
     ],
 )
 def test_values_by_their_type(value: Any, text: str) -> None:
@@ -86,7 +86,7 @@ def test_long_values_are_cut_unless_all_is_asked_for() -> None:
         (1, "request", "topics.topic_id", TOPIC_ID, f'{TOPIC_ID} ("orders")'),
         (1, "request", "topics.topic_id", "AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAA"),
         (2, "request", "topics.partitions.timestamp", -2, "-2 (EARLIEST)"),
-        (3, "response", "topics.topic_authorized_operations", -(2**31), "-2147483648 (not asked for)"),
+        (3, "response", "topics.topic_authorized_operations", -(2**31), "-2147483648 (not requested)"),
         (3, "response", "topics.topic_authorized_operations", 0b11000, "24 (READ, WRITE)"),
         (18, "response", "api_keys.api_key", 18, "18 (ApiVersions)"),
         (18, "response", "api_keys.api_key", 999, "999"),
@@ -113,7 +113,7 @@ def test_batches_in_one_line() -> None:
 
 def test_records_that_end_early_or_are_none() -> None:
     assert records_text(RecordData(BATCH * 2, 0, 100)) == (
-        "1 batch, 3 records, 100 bytes, 27 bytes of a cut-off entry at the end"
+        "1 batch, 3 records, 100 bytes, 27 bytes of a truncated entry at the end"
     )
     assert records_text(RecordData(bytes(16) + b"\7" + bytes(20), 0, 37)).endswith("magic 7 at byte 0")
 
@@ -121,7 +121,7 @@ def test_records_that_end_early_or_are_none() -> None:
 def test_messages_before_batches() -> None:
     compressed = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + b"\1\1" + BASE_MS + bytes(8)
     records = RecordData(compressed, 0, len(compressed))
-    assert records_text(records) == "1 message, records inside not counted, 34 bytes"
+    assert records_text(records) == "1 message, records not counted, 34 bytes"
     assert [batch_text(message) for message in records.batches()] == [
         "offset 0, 34 bytes, magic 1, gzip, CreateTime 2026-09-21T14:13:20.000Z"
     ]

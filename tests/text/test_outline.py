@@ -6,7 +6,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body, Embedded, Withheld
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.outline import MOST_ELEMENTS, BodyContext, outline
+from kdissect.text.outline import MOST_ELEMENTS, View, outline
 from tests.carried_records import fetch, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def lines(api: int, version: int, body: Body, *, whole: bool = False, **names: Any) -> list[str]:
     message = schema.request(api)
     assert message is not None
-    return list(outline(BodyContext(message, version, names, whole), body, message.fields))
+    return list(outline(View(message, version, names, whole), body, message.fields))
 
 
 def test_names_values_and_meanings() -> None:
@@ -76,15 +76,15 @@ def test_partial_bodies_and_what_no_layout_describes() -> None:
         "  [0]",
         "(not decoded): 1 byte: 01",
     ]
-    assert list(outline(BodyContext(None, 0, {}), {"_undecoded": Withheld(5)})) == [
-        "(not decoded): withheld (5 bytes)"
+    assert list(outline(View(None, 0, {}), {"_undecoded": Withheld(5)})) == [
+        "(not decoded): redacted (5 bytes)"
     ]
 
 
 def test_what_is_inside_bytes_stands_below_them() -> None:
     inner = Embedded(Withheld(40), {"header": {"correlation_id": 5}, "body": {"name": "x"}})
     assert lines(58, 0, {"request_data": inner}) == [
-        "request_data: withheld (40 bytes)",
+        "request_data: redacted (40 bytes)",
         "  header:",
         "    correlation_id: 5",
         "  body:",
@@ -105,7 +105,7 @@ def with_records(found: Exchange, *, whole: bool = False) -> list[str]:
     """The lines behind that of the record data."""
     produced = found.request is not None and "topic_data" in found.request
     body = found.request if produced else found.response
-    view = BodyContext(None, 0, {}, whole, Opener().of(found, produced=produced))
+    view = View(None, 0, {}, whole, Opener().of(found, produced=produced))
     shown = list(outline(view, body or {}))
     at = next(number for number, line in enumerate(shown) if "records: " in line)
     return [line.removeprefix(" " * 10) for line in shown[at + 1 :]]
@@ -132,7 +132,7 @@ def test_offsets_of_a_produce_are_those_of_the_response() -> None:
     assert ", LogAppendTime, " in told[0]
     untold = with_records(produce(raw))
     assert untold[0].startswith("[0] 1 record, ")
-    assert untold[1].startswith("  [0] offset not told, ")
+    assert untold[1].startswith("  [0] offset unknown, ")
 
 
 def test_control_and_aborted_records_are_marked() -> None:
@@ -150,7 +150,7 @@ def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_withheld() ->
     shown = with_records(fetch(batch([Item(b"\0\2\0\2g1", None)]), topic="__consumer_offsets"))
     assert '      group: "g1"' in shown
     shown = with_records(fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata"))
-    assert shown[1].endswith("key: null, value: withheld (7 bytes)")
+    assert shown[1].endswith("key: null, value: redacted (7 bytes)")
 
 
 def test_anomalies_stand_below_their_batch() -> None:

@@ -74,7 +74,7 @@ def test_nothing_from_the_wire_moves_the_cursor() -> None:
 
 
 def test_a_credential_is_withheld() -> None:
-    assert lines(batch([Item(None, b"secret")]), topic="__cluster_metadata")[0].endswith("withheld (6 bytes)")
+    assert lines(batch([Item(None, b"secret")]), topic="__cluster_metadata")[0].endswith("redacted (6 bytes)")
 
 
 def test_an_internal_record_is_decoded() -> None:

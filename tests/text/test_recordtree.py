@@ -50,7 +50,7 @@ def test_the_whole_record() -> None:
 
 def test_what_no_response_told() -> None:
     shown = lines(produce(batch([Item(None, b"\xff\x00")], crc=1)))
-    assert shown[0] == "topic orders, partition 3, offset not told"
+    assert shown[0] == "topic orders, partition 3, offset unknown"
     assert shown[1].startswith("  sent in: Produce c0ffee/1, ")
     assert shown[2].startswith("  batch: 1 record, ")
     assert shown[3] == "  ! crc_mismatch: batch at byte 0"

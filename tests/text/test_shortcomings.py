@@ -17,7 +17,7 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
         (GAPS, [THREE_GAPS]),
         (
             GAPS | {"kafka_skipped_bytes": 7, "exchanges_lost": 7, "exchanges_incomplete": 1},
-            [f"{THREE_GAPS}, 7 bytes passed over; 7 exchanges lost, 1 exchange incomplete"],
+            [f"{THREE_GAPS}, 7 bytes skipped; 7 exchanges lost, 1 exchange incomplete"],
         ),
         (
             {"kafka_gaps": 0, "kafka_cut_bytes": 900, "exchanges_incomplete": 12},
@@ -32,14 +32,14 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
         ),
         (
             {"kafka_skipped_bytes": 2521},
-            ["2,521 bytes of Kafka connections passed over outside of whole frames"],
+            ["2,521 bytes of Kafka connections skipped outside whole messages"],
         ),
         (
             {"closed_evicted": 1, "requests_given_up": 4096, "shed": 2},
             [
-                "1 connection given up before its end; --limits connections=N keeps more",
-                "4,096 requests given up while waiting; --limits shows the bounds",
-                "what a connection held was let go 2 times; --limits held_bytes_in_all=SIZE keeps more",
+                "1 connection evicted before its end; --limits connections=N keeps more",
+                "4,096 outstanding requests dropped because of a limit; --limits shows the limits",
+                "data held for a connection was dropped 2 times; --limits held_bytes_in_all=SIZE keeps more",
             ],
         ),
     ],

@@ -16,7 +16,7 @@ from tests.made_exchanges import connection, exchange
 if TYPE_CHECKING:
     from kdissect.model import Exchange
 
-ODD = Anomaly("left_over", "response", "3 bytes behind the complete body")
+ODD = Anomaly("left_over", "response", "3 bytes after the complete body")
 WORSE = Anomaly("malformed_body", "response", "a length of -7")
 
 
@@ -44,12 +44,12 @@ def lines(*exchanges: Exchange, width: int | None = None, colour: bool = False) 
 
 ENDS = f"{'10.0.0.5:41234':21}  {'10.0.0.1:9092':21}"
 PIPED = f"""\
-14:13:20.123456  {ENDS}  web-shop              Metadata v9         5.00ms     orders -> 1 broker
-14:13:20.123456  {ENDS}  -                     Produce v9          acks=0     orders-0, no records
-14:13:20.123456  {ENDS}  -                     Produce v9          no answer  orders-0, no records
-14:13:20.123456  {ENDS}  -                     -                   orphan     response 7, 24 B, \
-its request was not seen
-14:13:20.123456  {ENDS}  -                     SASL token          no answer  20 B of a token
+14:13:20.123456  {ENDS}  web-shop              Metadata v9         5.00ms       orders -> 1 broker
+14:13:20.123456  {ENDS}  -                     Produce v9          acks=0       orders-0, no records
+14:13:20.123456  {ENDS}  -                     Produce v9          no response  orders-0, no records
+14:13:20.123456  {ENDS}  -                     -                   orphan       response 7, 24 B, \
+request not captured
+14:13:20.123456  {ENDS}  -                     SASL token          no response  20 B token
 """
 
 
@@ -78,10 +78,10 @@ def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
     ("width", "heading"),
     [
         (80, "TIME         CLIENT        API              LATENCY ABOUT"),
-        (120, "TIME             CLIENT              CLIENT ID       API               LATENCY    ABOUT"),
+        (120, "TIME             CLIENT              CLIENT ID       API               LATENCY      ABOUT"),
         (
             200,
-            f"{'TIME':15}  {'CLIENT':21}  {'BROKER':21}  {'CLIENT ID':20}  {'API':18}  LATENCY    ABOUT",
+            f"{'TIME':15}  {'CLIENT':21}  {'BROKER':21}  {'CLIENT ID':20}  {'API':18}  LATENCY      ABOUT",
         ),
     ],
 )
@@ -118,8 +118,8 @@ ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
 @pytest.mark.parametrize(
     ("width", "end"),
     [
-        (152, f"5.00ms     orders -> …  {ERROR}  ! left_over  {MARK}"),
-        (132, f"5.00ms     {ERROR}  ! left_over  ! malfor…"),
+        (154, f"5.00ms       orders -> …  {ERROR}  ! left_over  {MARK}"),
+        (134, f"5.00ms       {ERROR}  ! left_over  ! malfor…"),
         (107, f"5.00ms  orders … {ERROR} {MARK}"),
         (99, f"5.00ms  {ERROR} {MARK}"),
         (91, f"5.00ms  {ERROR} ! malfor…"),
@@ -162,7 +162,7 @@ def test_colours_only_on_request_and_for_what_went_wrong() -> None:
         ("1;31", "! malformed_body"),
     ]
     assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
-    assert "\x1b[33mno answer\x1b[0m" in lines(produce(), colour=True)[0]
+    assert "\x1b[33mno response\x1b[0m" in lines(produce(), colour=True)[0]
 
 
 def test_the_wire_cannot_write_escape_sequences() -> None:

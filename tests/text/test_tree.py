@@ -63,11 +63,11 @@ HEARTBEAT = real(12, 4, {"group_id": "shipping", "member_id": "m-1"}, {"error_co
 def test_the_whole_exchange() -> None:
     HEARTBEAT.client_software_name, HEARTBEAT.client_software_version = "librdkafka", "2.16.0"
     assert tree(HEARTBEAT) == [
-        "c0ffee/12  Heartbeat v4  answered after 1.50ms",
+        "c0ffee/12  Heartbeat v4  response after 1.50ms",
         "  time:   2026-09-21T14:13:20.123456Z, packet 41 of test.pcap",
         '  client: 10.0.0.5:41234, client id "web-shop", librdkafka 2.16.0',
         "  broker: 10.0.0.1:9092",
-        "  ! left_over (note) in response, 3 bytes behind the complete body",
+        "  ! left_over (note) in response, 3 bytes after the complete body",
         "  request: 42 bytes",
         "    request_api_key: 12 (Heartbeat)",
         "    request_api_version: 4",
@@ -116,7 +116,7 @@ def test_exchanges_without_one_of_the_two() -> None:
     assert shown[0] == "c0ffee/1  -  orphan"
     assert shown[-3:] == ["  response: 16 bytes", "    correlation_id: 7", "    (not decoded): 1 byte: 31"]
     unanswered = tree(exchange("Metadata", 9, {"topics": None}))
-    assert unanswered[0] == "c0ffee/1  Metadata v9  no answer"
+    assert unanswered[0] == "c0ffee/1  Metadata v9  no response"
     assert "  response" not in "".join(unanswered)
     token = tree(exchange(None, request={"sasl_token": b"1"}))
     assert token[-1] == "    (SASL token): 1 byte: 31"
@@ -132,7 +132,7 @@ def test_frames_that_were_not_captured_whole() -> None:
 def test_a_credential_is_shown_only_on_request(show_bytes: bool) -> None:
     asked = {"auth_bytes": b"\0alice\0hunter2"}
     hidden = "\n".join(tree(real(36, 2, asked, {}), show_bytes=show_bytes))
-    assert "withheld (14 bytes)" in hidden
+    assert "redacted (14 bytes)" in hidden
     assert b"hunter2".hex(" ") not in hidden
     shown = tree(real(36, 2, asked, {}, show_secrets=True), show_bytes=show_bytes, show_secrets=True)
     assert (
@@ -185,7 +185,7 @@ def test_messages_inside_bytes_stand_below_them() -> None:
 def test_records_are_opened_where_they_were_asked_for() -> None:
     raw = batch([Item(b"k", b"hunter2")])
     partitions = [{"partition_index": 3, "records": raw}]
-    for topic, told in (("orders", '"hunter2"'), ("__cluster_metadata", "withheld (7 bytes)")):
+    for topic, told in (("orders", '"hunter2"'), ("__cluster_metadata", "redacted (7 bytes)")):
         found = real(1, 11, {}, {"responses": [{"topic": topic, "partitions": partitions}]})
         for show_bytes in (False, True):
             shown = tree(found, show_bytes=show_bytes, opener=Opener())

@@ -24,15 +24,15 @@ def part(sample: str) -> VersionsPart:
 def test_old_clients(narrow: bool) -> None:
     page = list(sections(part("mock-old-versions"), limit=2, narrow=narrow))
     assert [section.title for section in page] == [
-        "Refused by a newer Kafka",
+        "Rejected by a newer Kafka",
         "Other versions in use",
-        "What brokers offer",
+        "Versions advertised by brokers",
     ]
-    assert page[0].notes == ("4 clients with versions that Kafka 4.0.0 refuse",)
-    assert all(len(row) == len(section.views) for section in page for row in section.rows)
+    assert page[0].notes == ("4 clients with versions that Kafka 4.0.0 rejects",)
+    assert all(len(row) == len(section.headings) for section in page for row in section.rows)
     assert page[0].left_out == part("mock-old-versions").refused - 2
 
 
 def test_new_clients() -> None:
     first = next(sections(part("kafka-4-basics"), limit=5))
-    assert (first.notes, first.rows) == (("no client uses a version that a newer Kafka refuses",), [])
+    assert (first.notes, first.rows) == (("no client uses a version that a newer Kafka rejects",), [])

@@ -7,12 +7,12 @@ import click
 from kdissect.cli.main import Commands
 
 COMMANDS = {
-    "decode": "Write typed tables of captures, decoded by all cores or a cluster.",
-    "report": "Analyse tables: latency, throughput, errors, lag, rebalances and more.",
-    "sql": "Ask tables a question in SQL.",
-    "schema": "Print the columns of a table as Spark has them.",
-    "doctor": "Look for what Spark lacks on this machine.",
-    "package": "Write kdissect as a zip, for --py-files.",
+    "decode": "Decode captures to typed tables, on all cores or a cluster.",
+    "report": "Analyze tables: latency, throughput, errors, lag, rebalances and more.",
+    "sql": "Query tables with SQL.",
+    "schema": "Print the schema of a table for Spark.",
+    "doctor": "Check this machine for what Spark needs.",
+    "package": "Package kdissect as a zip for --py-files.",
 }
 EXAMPLES = """\b
 Examples:
@@ -22,14 +22,14 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
   kdissect spark report --remote sc://host:15002 /share/tables --job all
 
-Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. What it writes to its log is kept, and
-named, when something fails. On a cluster every machine sees captures and tables under the same names.
+Spark needs Java 17 or newer, and: pip install 'kdissect[spark]'. Its log is kept on failure, and its path is
+shown. On a cluster, captures and tables must have the same paths on all machines.
 """
 
 
 @click.group(cls=Commands, module=__name__, told=COMMANDS, epilog=EXAMPLES)
 def spark() -> None:
-    """Decode and analyse on Spark: on this machine, or on a cluster.
+    """Decode and analyze with Spark, on this machine or a cluster.
 
-    Without options Spark runs embedded, on all cores, and ends with the command.
+    By default an embedded Spark uses all cores and stops with the command.
     """

@@ -39,9 +39,9 @@ Examples:
   kdissect spark decode --master spark://host:7077 /share/captures -o /share/tables
   kdissect spark decode --remote sc://host:15002 /share/captures -o /share/tables
 
-The rows are those of kdissect export, however the work is divided. Captures and DIR are on storage that all
-machines mount under the same names, which is checked. kdissect itself is given to them; the packages that it
-needs are to be installed there.
+The rows are the same as those of kdissect export, however the work is divided. Captures and DIR must be on
+storage that all machines mount at the same path; this is checked. kdissect itself is sent to the workers; the
+packages it depends on must be installed there.
 """
 
 
@@ -54,15 +54,16 @@ needs are to be installed there.
     type=click.Choice(SPLITS),
     default="auto",
     show_default=True,
-    help="How to divide the work. single: one task reads everything; shards: each task reads everything and "
-    "takes its share of the connections; shuffle: each task reads a piece, and segments are brought together "
-    "by connection; auto: single up to 256 MB, else shards below 16 tasks at a time, else shuffle.",
+    help="How to divide the work. single: one task reads everything; shards: each task reads everything "
+    "and dissects its share of the connections; shuffle: each task reads a part of the input, and "
+    "segments are shuffled by connection; auto: single up to 256 MB, otherwise shards below 16 "
+    "concurrent tasks, otherwise shuffle.",
 )
 @places.place_options
 def decode(**options: Any) -> None:
-    """Write typed tables of captures, decoded by all cores or a cluster.
+    """Decode captures to typed tables, on all cores or a cluster.
 
-    FILE can be a folder, which stands for all captures in it and below, or a pattern in quotes.
+    FILE can be a folder (all captures in it and its subfolders) or a quoted pattern.
     """
     place, log = places.take(options)
     split, overwrite, where = options.pop("split"), options.pop("overwrite"), options["where"]
@@ -70,7 +71,7 @@ def decode(**options: Any) -> None:
     tables = Tables.take(options)
     asked = Asked.take(options)
     if STDIN in asked.paths:
-        raise click.UsageError("stdin cannot be given to workers; kdissect export - -o DIR reads it")
+        raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if tables.rotation.duration_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
     paths = _paths(captures(asked.paths, but=tables.folder), place)
@@ -108,11 +109,11 @@ def _paths(names: Sequence[str], place: Place) -> list[str]:
 
 def _tell(done: Decoded, folder: Path) -> None:
     if not done.rows:
-        warn(f"{folder} holds this export already; --overwrite makes it again")
+        warn(f"{folder} already has this export; use --overwrite to redo it")
         return
     close(done, done, shown=done.rows.get("exchanges", done.counts["exchanges"]), complete=True)
     if unresolved := done.counts["unresolved topic ids"]:
-        warn(f"{many(unresolved, 'topic id')} whose name no capture tells")
+        warn(f"{many(unresolved, 'topic id')} whose name appears in no capture")
     rows = facts(*(f"{name} {count:,}" for name, count in done.rows.items()))
     by = many(done.tasks, "task")
     warn(f"{many(done.files, 'file')} of {size(done.bytes)} written to {folder} by {by}; rows: {rows}")

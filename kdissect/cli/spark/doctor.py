@@ -13,7 +13,7 @@ from kdissect.phrases import json_writer
 from kdissect.spark.session import needs, trial
 from kdissect.tables.values import json_document
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,15 +32,15 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--start", is_flag=True, help="Start Spark there too, and ask workers what they are.")
-@click.option("--json", "as_json", is_flag=True, help="The same as one JSON document.")
+@click.option("--start", is_flag=True, help="Also start Spark, and report the versions of its workers.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @colour_option
 @places.place_options
 def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
-    """Look for what Spark lacks on this machine.
+    """Check this machine for what Spark needs.
 
-    Java, the Python packages, a folder to write to, ports; with --master or --remote also whether somebody
-    listens there. Exit status 1 when something is missing.
+    Java, Python packages, a writable folder, ports; with --master or --remote also whether a server is
+    listening there. Exit status: 1 if something is missing.
     """
     place, log = places.take(options)
     found = list(needs(place))
@@ -57,9 +57,9 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
 
 
 def _section(found: Sequence[Need]) -> Section:
-    views = (
-        View("NEED", lambda need: need.name),
-        View("FOUND", lambda need: need.found, gives=True, width=20),
-        View("WHAT TO DO", lambda need: need.remedy or "", gives=True, width=20),
+    headings = (
+        Heading("NEED"),
+        Heading("FOUND", gives=True, least=20),
+        Heading("WHAT TO DO", gives=True, least=20),
     )
-    return table("", views, found)
+    return Section("", headings, [(need.name, need.found, need.remedy or "") for need in found])

@@ -14,7 +14,7 @@ EXAMPLES = """\b
 Examples:
   kdissect spark package -o kdissect.zip
 
-kdissect spark decode and report give it to the workers of a cluster by themselves. In a job of your own:
+kdissect spark decode and report send it to the workers automatically. In your own jobs:
 
   spark-submit --py-files kdissect.zip job.py
   spark.sparkContext.addPyFile("kdissect.zip")                       in a notebook
@@ -24,8 +24,8 @@ kdissect spark decode and report give it to the workers of a cluster by themselv
   spark.dataSource.register(KdissectSource)
   spark.read.format("kdissect").load("/share/captures")
 
-What kdissect needs is not in it, because it is compiled: on every machine, or in an environment that
---archives brings, pip install 'kdissect[spark]'.
+The packages kdissect depends on are not included, because they are compiled: pip install 'kdissect[spark]' on
+every machine, or in an environment shipped with --archives.
 """
 
 
@@ -36,14 +36,14 @@ What kdissect needs is not in it, because it is compiled: on every machine, or i
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The zip; one of that name is replaced.",
+    help="Path of the zip; an existing file is replaced.",
 )
 def package(path: Path) -> None:
-    """Write kdissect as a zip, for --py-files.
+    """Package kdissect as a zip for --py-files.
 
-    The same release makes the same bytes. Python reads everything from it as it is, not unpacked.
+    The zip of a release is always identical. Python imports from it directly, without unpacking.
     """
     if path.suffix != ".zip":
-        raise click.UsageError(f"{path}: Python imports from a file only that is called .zip")
+        raise click.UsageError(f"{path}: the name must end in .zip, or Python cannot import from it")
     count = write(path)
     warn(f"{many(count, 'file')}, {size(path.stat().st_size)}, written to {path}; --help shows how to use it")

@@ -20,7 +20,7 @@ def _to_setting(text: str) -> tuple[str, str]:
     """
     name, is_one, value = text.partition("=")
     if not name.startswith("spark.") or not is_one:
-        raise click.BadParameter(f'"{text}" is no setting of Spark; write spark.NAME=VALUE')
+        raise click.BadParameter(f'invalid Spark setting "{text}": use spark.NAME=VALUE')
     return name, value
 
 
@@ -31,7 +31,7 @@ def _to_remote(text: str) -> str:
         click.BadParameter: it is none.
     """
     if not text.startswith("sc://"):
-        raise click.BadParameter(f'"{text}" is no Spark Connect server; write sc://HOST:PORT')
+        raise click.BadParameter(f'invalid Spark Connect server "{text}": use sc://HOST:PORT')
     return text
 
 
@@ -45,20 +45,20 @@ place_options = together(
         "--remote",
         type=_to_remote,
         metavar="sc://HOST:PORT",
-        help="A Spark Connect server instead. [default: SPARK_REMOTE, where that is set]",
+        help="Use a Spark Connect server. [default: SPARK_REMOTE, if set]",
     ),
     click.option(
         "--conf",
         multiple=True,
         type=_to_setting,
         metavar="NAME=VALUE",
-        help="A setting of Spark: spark.driver.memory=4g.",
+        help="Spark setting: spark.driver.memory=4g.",
     ),
     click.option(
         "--log",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="What Java and the workers say. [default: a temporary file, kept when something fails]",
+        help="Log of Java and the workers. [default: a temporary file, kept on failure]",
     ),
 )
 """Where Spark runs."""
@@ -72,7 +72,7 @@ def take(options: dict[str, Any]) -> tuple[Place, Path | None]:
     """
     master, remote, log = options.pop("master"), options.pop("remote"), options.pop("log")
     if master is not None and remote is not None:
-        raise click.UsageError("--master and --remote exclude each other")
+        raise click.UsageError("--master and --remote are mutually exclusive")
     if master is None and remote is None:
         remote = os.environ.get("SPARK_REMOTE") or None
     place = Place(master, remote, dict(options.pop("conf")))

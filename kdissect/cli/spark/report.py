@@ -35,14 +35,14 @@ Examples:
   kdissect spark report --master spark://host:7077 /share/tables --job errors
 
 \b
-latency      how long answers take, by api, client, broker ...
+latency      response times, by API, client, broker ...
 throughput   bytes and records by topic, partition, client ...
 errors       which errors, how often, of how many
-lag          how far consumers are behind
-rebalances   of each group: how many, how long, and why
-versions     who uses which versions, and what newer releases refuse
-throttle     whom quotas delay
-connections  how many are opened, how long they live, how they end
+lag          consumer lag
+rebalances   per group: count, duration, causes
+versions     versions in use, and those that newer releases reject
+throttle     clients throttled by quotas
+connections  number opened, lifetime, how they end
 """
 
 
@@ -60,8 +60,8 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     names = _to_names(text)
     for name in names:
         if name not in (*JOBS, ALL):
-            hint = did_you_mean(name, JOBS) or f"; there are {', '.join(JOBS)}, {ALL}"
-            raise click.BadParameter(f'no job "{name}"{hint}')
+            hint = did_you_mean(name, JOBS) or f"; known: {', '.join(JOBS)}, {ALL}"
+            raise click.BadParameter(f'unknown job "{name}"{hint}')
     return names
 
 
@@ -80,34 +80,34 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     type=_to_names,
     multiple=True,
     metavar="COLUMN,...",
-    help="What rows are made for: api, topic, partition, client, group, broker, software, connection "
-    "... A job takes those that it knows, and has its own where there is none of them.",
+    help="Columns to group by: api, topic, partition, client, group, broker, software, connection ... A "
+    "job uses those that apply to it, and its own default if none does.",
 )
-@click.option("--window", metavar="TIME", help="A row for each piece of time: 10s, 1m, 1h.")
+@click.option("--window", metavar="TIME", help="Group by time window: 10s, 1m, 1h.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=ROWS,
     show_default=True,
     metavar="N",
-    help="Rows of each table on the page.",
+    help="Rows to show of each table.",
 )
-@click.option("--sketches", is_flag=True, help="Latency with its sketches, which Spark and others can merge.")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, every row; job says which it is of.")
-@click.option("-o", "target", metavar="DIR", help="Write Parquet, every row, a folder for each job.")
-@click.option("--overwrite", is_flag=True, help="With -o: replace the reports that are there.")
+@click.option("--sketches", is_flag=True, help="Include latency sketches, which Spark and others can merge.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, all rows; the key job names the report.")
+@click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one folder per job.")
+@click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
 @colour_option
 @places.place_options
 def report(folder: str, **options: Any) -> None:
-    """Analyse tables: latency, throughput, errors, lag, rebalances and more.
+    """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
-    DIR is what kdissect export or kdissect spark decode wrote. The numbers are those of kdissect summary, for
-    more captures than one machine can read.
+    DIR was written by kdissect export or kdissect spark decode. The numbers match kdissect summary, for more
+    captures than one machine can read.
     """
     place, log = places.take(options)
     target, as_json = options["target"], options["as_json"]
     if target is not None and as_json:
-        raise click.UsageError("--json and -o exclude each other")
+        raise click.UsageError("--json and -o are mutually exclusive")
     replaces = options["overwrite"]
     named = tuple(dict.fromkeys(name for each in options["jobs"] for name in each)) or (ALL,)
     jobs = JOBS if ALL in named else named
@@ -115,7 +115,7 @@ def report(folder: str, **options: Any) -> None:
     where = address(folder, place)
     there = [job for job in jobs if target is not None and Path(target, job).exists()]
     if there and not replaces:
-        raise click.UsageError(f"{target} holds the report {there[0]} already; --overwrite replaces it")
+        raise click.UsageError(f"{target} already has the report {there[0]}; use --overwrite to replace it")
     demand(packages())  # the jobs are made of pyspark
     reporting.check(jobs, options["window"], by)
     with output() as out, session(place, log) as spark:
@@ -157,8 +157,10 @@ def address(folder: str, place: Place | None = None) -> str:
     if place is not None:
         found = [json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))]
         if place.is_here and not found:
-            raise UsageError(f"no tables in {folder}; kdissect export or kdissect spark decode writes some")
+            raise UsageError(
+                f"no tables in {folder}; create them with kdissect export or kdissect spark decode"
+            )
         unfinished = ", ".join(each["table"] for each in found if not each["complete"])
         if unfinished:
-            warn(f"warning: not complete, because what wrote it was interrupted: {unfinished}")
+            warn(f"warning: incomplete, because the run that wrote it was interrupted: {unfinished}")
     return str(path.absolute())

@@ -33,32 +33,34 @@ def _to_table(text: str) -> Table:
         click.BadParameter: there is none of this name.
     """
     if text not in TABLES:
-        hint = did_you_mean(text, TABLES) or f"; there are {', '.join(TABLES)}"
-        raise click.BadParameter(f'no table "{text}"{hint}')
+        hint = did_you_mean(text, TABLES) or f"; known: {', '.join(TABLES)}"
+        raise click.BadParameter(f'unknown table "{text}"{hint}')
     return TABLES[text]
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("table", metavar="TABLE", type=_to_table)
 @click.option(
-    "--ddl", "notation", flag_value="ddl", default=True, help="As spark.read.schema takes it. [default]"
+    "--ddl", "notation", flag_value="ddl", default=True, help="DDL, for spark.read.schema. [default]"
 )
-@click.option("--json", "notation", flag_value="json", help="As StructType.fromJson takes it.")
-@click.option("--sql", "notation", flag_value="sql", help="A statement that makes a table of Parquet files.")
-@click.option("--pyspark", "notation", flag_value="pyspark", help="Python: a StructType.")
+@click.option("--json", "notation", flag_value="json", help="JSON, for StructType.fromJson.")
+@click.option(
+    "--sql", "notation", flag_value="sql", help="CREATE TABLE statement for a table of Parquet files."
+)
+@click.option("--pyspark", "notation", flag_value="pyspark", help="Python code of a StructType.")
 @click.option(
     "--location",
     type=click.Path(path_type=Path),
     default="tables",
     show_default=True,
     metavar="DIR",
-    help="With --sql: the folder of the tables.",
+    help="With --sql: folder of the tables.",
 )
 def schema(table: Table, notation: str, location: Path) -> None:
-    """Print the columns of a table as Spark has them, from the data source and from Parquet.
+    """Print the schema of a table for Spark, as read from the data source and from Parquet.
 
-    An export in JSON lines has the same, but for keys and values of records, which are text there. Each
-    export has its own beside it, in _kdissect.
+    JSON lines have the same schema, except that keys and values of records are text. Each export includes its
+    own schema, in _kdissect.
     """
     columns = table.binary_columns
     with output() as out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,7 @@ from kdissect.spark.tables import is_number, rows, views
 from kdissect.tables.lines import printable_cells
 from kdissect.tables.values import json_bytes
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import Heading, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,17 +47,17 @@ Examples:
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"Rows. [default: {ROWS}; with --json and --csv all]",
+    help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
 @colour_option
 @places.place_options
 def sql(
     folder: str, statement: str, form: str | None, limit: int | None, colour: str, **options: Any
 ) -> None:
-    """Ask tables a question in SQL.
+    """Query tables with SQL.
 
-    DIR is what kdissect export or kdissect spark decode wrote; each of its tables is there under its name.
-    The columns are in docs/columns.md, and kdissect spark schema TABLE prints them.
+    DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
+    Columns: docs/columns.md, or kdissect spark schema TABLE.
     """
     place, log = places.take(options)
     where = address(folder, place)
@@ -74,7 +74,7 @@ def sql(
 def _json(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise click.UsageError(f"two columns are called {twice}; name one of them: {twice} as NAME")
+        raise click.UsageError(f"two columns are named {twice}; rename one of them: {twice} AS NAME")
     write = json_writer(out)
     for row in found:
         write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
@@ -93,16 +93,15 @@ def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
 
 
 def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> Section:
-    def view(place: int, name: str) -> View:
-        def cell(row: Sequence[Any]) -> str:
-            return absent(None if row[place] is None else _text(row[place]))
-
-        is_right = is_number(frame, place)
-        return View(name, cell, right=is_right, gives=not is_right)
-
-    views = [view(place, name) for place, name in enumerate(frame.columns)]
-    more = (f"the first {many(most, 'row')}; --limit shows more",) if len(found) > most else ()
-    return table("", views, found[:most], notes=more if found else ("no rows",))
+    headings = [
+        Heading(name, right=is_number(frame, place), gives=not is_number(frame, place))
+        for place, name in enumerate(frame.columns)
+    ]
+    cells = [
+        [absent(None if value is None else _text(value)) for value in row] for row in islice(found, most)
+    ]
+    more = (f"first {many(most, 'row')}; use --limit to show more",) if len(found) > most else ()
+    return Section("", headings, cells, more if cells else ("no rows",))
 
 
 def _text(value: Any) -> str:

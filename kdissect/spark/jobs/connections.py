@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TABLES = ("connections",)
-BY = {**keys.OF_CONNECTION, "protocol": "coalesce(protocol, 'not recognised')", "address": "client_ip"}
+BY = {**keys.OF_CONNECTION, "protocol": "coalesce(protocol, 'not recognized')", "address": "client_ip"}
 USUAL = ("protocol", "client")
 
 _LASTED_MS = "if(close_reason in ('fin', 'reset', 'reused'), {}, null)".format(

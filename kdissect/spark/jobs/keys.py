@@ -67,7 +67,9 @@ def keyed(
     """
     for name in by:
         if name not in known:
-            raise UsageError(f'no rows by "{name}"{did_you_mean(name, known)}; there are {", ".join(known)}')
+            raise UsageError(
+                f'cannot group by "{name}"{did_you_mean(name, known)}; known: {", ".join(known)}'
+            )
     for name in by:
         frame = frame.withColumn(name, F.expr(known[name]))
     if window is None:
@@ -101,7 +103,7 @@ def length_us(window: str) -> int:
     """
     length = parse_duration(window) // US_NS
     if not length:
-        raise UsageError(f'"{window}" is too short; write 10s, 1m')
+        raise UsageError(f'"{window}" is too short; use 10s, 1m')
     return length
 
 

@@ -42,12 +42,12 @@ class Connections(Rule):
 
     name = "connection-per-request"
     severity = WARNING
-    title = "A client opens a connection to the same broker for nearly every request."
+    title = "A client opens a new connection to the same broker for nearly every request."
     when = (
-        f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at most "
-        f"{_REQUESTS} requests besides greetings; clients keep one or two to each broker."
+        f"{_MOST} connections from one address to one broker in a minute, {_SHARE:.0%} of them with at "
+        f"most {_REQUESTS} requests after the handshake; clients normally keep one or two to each broker."
     )
-    advice = "Keep one producer, consumer or admin client for as long as the process lives."
+    advice = "Keep one producer, consumer or admin client for the lifetime of the process."
     counts = Connected
 
     def feed(self, facts: Facts) -> None:
@@ -132,9 +132,12 @@ class LeadersMoving(Rule):
 
     name = "leaders-moving"
     severity = NOTE
-    title = "Partitions change their leader."
-    when = f"Always a note, as it explains errors at that time; {_OFTEN} moves of a partition are a warning."
-    advice = "See whether a broker was restarted or cut off then; if not, look at its load and its disks."
+    title = "Partitions change leaders."
+    when = (
+        f"Always a note, because it explains errors around that time; a warning from {_OFTEN} moves of "
+        "a partition."
+    )
+    advice = "Check whether a broker was restarted or disconnected then; if not, check its load and disks."
     apis = APIS
     counts = Leaders
 
@@ -196,12 +199,10 @@ class NotLeader(Rule):
 
     name = "not-leader-storm"
     severity = WARNING
-    title = "A client goes on asking brokers that do not lead the partition."
-    when = (
-        f"{_STORM} such answers about a topic in 10 seconds; a leader that moves costs a few for each client."
-    )
+    title = "A client keeps sending requests to brokers that do not lead the partition."
+    when = f"{_STORM} such responses about a topic in 10 seconds; a leader change causes a few per client."
     advice = (
-        "See whether the partitions have a leader at all, then whether the client can reach it and refreshes "
+        "Check whether the partitions have a leader, then whether the client can reach it and refreshes "
         "its metadata."
     )
     counts = Bursts
@@ -219,7 +220,7 @@ class NotLeader(Rule):
             if each.busiest >= _STORM:
                 yield self.found(
                     f"client {client}, topic {topic}",
-                    f"{each.count:,} answers from a broker that does not lead the partition, "
+                    f"{each.count:,} responses from a broker that does not lead the partition, "
                     f"{each.busiest:,} of them within 10 seconds",
                     each,
                 )
@@ -239,9 +240,11 @@ class Sasl(Rule):
 
     name = "sasl-failures"
     severity = WARNING
-    title = "A client does not get past its login."
-    when = f"Always, because a login that works never fails; from {_LOOP} on it is an error."
-    advice = "Compare the client's user, password and sasl.mechanism with what the broker's listener has."
+    title = "A client fails to authenticate."
+    when = f"Always, because correct credentials never fail; an error from {_LOOP} failures on."
+    advice = (
+        "Compare the client's user, password and sasl.mechanism with the broker listener's configuration."
+    )
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
 
     def feed(self, facts: Facts) -> None:
@@ -283,10 +286,10 @@ class Throttled(Rule):
 
     name = "throttled"
     severity = WARNING
-    title = "A quota slows a client down."
+    title = "A quota throttles a client."
     when = (
-        f"{_MOST} answers with a throttle time, or {_MOST_MS:,} ms in all; a short one now and then is how "
-        "quotas work."
+        f"{_MOST} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short "
+        "throttling is how quotas work."
     )
     advice = "Spread the load, or raise the quota of this client or user: kafka-configs --describe shows it."
     counts = Throttles
@@ -305,8 +308,8 @@ class Throttled(Rule):
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.found(
                     f"client {client}, broker {broker}",
-                    f"throttled in {each.count:,} answer{'s' if each.count > 1 else ''}, for "
-                    f"{each.sum_ms:,} ms in all and {each.most_ms:,} ms at most",
+                    f"throttled in {each.count:,} response{'s' if each.count > 1 else ''}, for "
+                    f"{each.sum_ms:,} ms in total and {each.most_ms:,} ms at most",
                     each,
                 )
 
@@ -343,13 +346,13 @@ class Unsupported(Rule):
 
     name = "unsupported-version-loop"
     severity = ERROR
-    title = "A client goes on with a version that the broker refuses."
+    title = "A client keeps using a version that the broker rejects."
     when = (
-        f"{_MOST} requests that are refused; {_MOST} connections that end with a request in a version that "
-        f"Kafka has removed, if the broker never took it; {_MOST} connections on which ApiVersions is "
-        "refused and nothing follows."
+        f"{_MOST} rejected requests; {_MOST} connections that end with a request in a version removed "
+        f"from Kafka, if the broker never accepted it; {_MOST} connections on which ApiVersions is "
+        "rejected and nothing follows."
     )
-    advice = "Upgrade the client library, or tell it the broker's release where it takes such an option."
+    advice = "Upgrade the client library, or configure the broker's release if the client has such an option."
     counts = Requests
 
     greetings: Bounded[tuple[str, str], Greeting] = merged()
@@ -385,10 +388,10 @@ class Unsupported(Rule):
                 # Where only one direction was captured, a connection has any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.taken:
-                    sentence = f"{connections:,} connections end with such a request, and without an answer"
+                    sentence = f"{connections:,} connections end with such a request and no response"
                     yield self.found(about, sentence, each)
             elif each.count >= _MOST_UNSUPPORTED:
-                yield self.found(about, f"{each.count:,} requests were refused", each)
+                yield self.found(about, f"{each.count:,} requests were rejected", each)
         clients: dict[str, tuple[int, Evidence]] = {}
         for (client, _), greeting in self.greetings.items():
             if not greeting.works:
@@ -397,7 +400,7 @@ class Unsupported(Rule):
                 clients[client] = connections + 1, evidence
         for client, (connections, evidence) in clients.items():
             if connections >= _MOST_UNSUPPORTED:
-                sentence = f"ApiVersions was refused on {connections:,} connections, and nothing followed"
+                sentence = f"ApiVersions was rejected on {connections:,} connections, and nothing followed"
                 yield self.found(f"client {client}", sentence, evidence)
 
 
@@ -421,11 +424,12 @@ class ClientIds(Rule):
 
     name = "duplicate-client-ids"
     severity = NOTE
-    title = "Members of a group have the same client id."
+    title = "Members of a group share a client id."
     when = (
-        "Two members that were active at the same time; one that came back with a new member id is no second."
+        "Two members active at the same time; a member that rejoins with a new member id is not "
+        "counted twice."
     )
-    advice = "Give each member a client.id of its own, for example with the name of its host."
+    advice = "Give each member its own client.id, for example with the host name."
     apis = frozenset(
         {
             *("JoinGroup", "SyncGroup", "Heartbeat"),
@@ -494,12 +498,12 @@ class MetadataPolling(Rule):
 
     name = "metadata-polling"
     severity = WARNING
-    title = "A client asks for metadata all the time."
+    title = "A client requests metadata too often."
     when = (
-        f"{_MOST_LARGE} requests in a minute if answers have {_LARGE_BYTES:,} bytes or more on average, "
-        f"{_MOST} if they are smaller; a client that starts asks a few times."
+        f"{_MOST_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, {_MOST} "
+        "if they are smaller; a starting client sends a few."
     )
-    advice = "Ask for the topics that are needed only, and leave metadata.max.age.ms at minutes."
+    advice = "Request only the topics that are needed, and leave metadata.max.age.ms at minutes."
     apis = frozenset({"Metadata"})
     counts = Asked
 
@@ -522,6 +526,6 @@ class MetadataPolling(Rule):
                 yield self.found(
                     f"client {client}",
                     f"{each.count:,} Metadata requests, {each.busiest:,} of them within a minute and "
-                    f"{each.of_all:,} for all topics; an answer has {mean:,} bytes on average",
+                    f"{each.of_all:,} for all topics; responses average {mean:,} bytes",
                     each,
                 )

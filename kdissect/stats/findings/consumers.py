@@ -43,13 +43,13 @@ class EmptyPolls(Rule):
 
     name = "empty-poll-loop"
     severity = WARNING
-    title = "A consumer asks for records many times a second and gets none."
+    title = "A consumer polls many times a second and receives no records."
     when = (
-        f"{_MOST} empty answers on a connection in 10 seconds, and {_SHARE:.0%} of all its answers; "
-        "waiting for 500 ms, as clients do by default, there are 20."
+        f"{_MOST} empty responses on a connection in 10 seconds, and {_SHARE:.0%} of all its responses; "
+        "with the default wait of 500 ms there are 20."
     )
     advice = (
-        "Let the broker wait: fetch.max.wait.ms of 500 and fetch.min.bytes of at least 1 on the consumer."
+        "Let the broker wait: set fetch.max.wait.ms to 500 and fetch.min.bytes to at least 1 on the consumer."
     )
     apis = frozenset({"Fetch", "ShareFetch"})
     counts = Polls
@@ -71,8 +71,8 @@ class EmptyPolls(Rule):
             if each.busiest >= _MOST and each.count >= _SHARE * each.answers:
                 yield self.found(
                     f"client {client}, connection {connection}",
-                    f"{each.count:,} of {each.answers:,} fetches got nothing, {each.busiest:,} of them "
-                    f"within 10 seconds; they wait for {each.max_wait_ms:,} ms at most",
+                    f"{each.count:,} of {each.answers:,} fetches returned nothing, {each.busiest:,} of "
+                    f"them within 10 seconds; max_wait_ms is {each.max_wait_ms:,} at most",
                     each,
                 )
 
@@ -107,14 +107,14 @@ class FallingBehind(Rule):
 
     name = "falling-behind"
     severity = WARNING
-    title = "A consumer reads more slowly than others write."
+    title = "A consumer reads more slowly than producers write."
     when = (
-        f"It is {_RECORDS:,} records further behind than when first seen, nearly as far as ever, and needs "
-        f"more than {_SECONDS} seconds to read them at its pace; who catches up with an old topic is silent."
+        f"Its lag grew by {_RECORDS:,} records since first seen, is near its maximum, and would take more "
+        f"than {_SECONDS} seconds to read at its pace; consumers catching up on old data are not reported."
     )
     advice = (
-        "See what it does between two polls, and whether it is throttled; more members help up to the number "
-        "of partitions. --lag tells each partition."
+        "Check what it does between polls, and whether it is throttled; more members help up to the "
+        "number of partitions. --lag shows each partition."
     )
     apis = frozenset({"Fetch"})
     counts = Reading
@@ -161,8 +161,8 @@ class FallingBehind(Rule):
                 evidence.merge(each)
             yield self.found(
                 f"client {client}, topic {topic}",
-                f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} a "
-                "second",
+                f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} "
+                "records/s",
                 evidence,
             )
 
@@ -191,9 +191,9 @@ class InstanceIds(Rule):
     name = "duplicate-instance-ids"
     severity = ERROR
     title = "Two members of a group have the same group.instance.id."
-    when = "Always: brokers say so when it happens, and the member that is told stops."
+    when = "Always: brokers report it when it happens, and the fenced member stops."
     advice = (
-        "Give each member a group.instance.id of its own, and stop the old one before a new one takes over."
+        "Give each member its own group.instance.id, and stop the old member before a new one takes over."
     )
 
     def feed(self, facts: Facts) -> None:
@@ -212,7 +212,7 @@ class InstanceIds(Rule):
                 if name
             )
             times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.found(about, f"told {times} that another member has its group.instance.id", each)
+            yield self.found(about, f"fenced {times}: another member has its group.instance.id", each)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ class OutOfRange(Rule):
 
     name = "offset-out-of-range"
     severity = WARNING
-    title = "A consumer asks for an offset that is not there, or no longer."
+    title = "A consumer fetches an offset that does not exist, or no longer exists."
     when = "Always: a consumer that keeps up never does."
     advice = (
-        "Compare the consumer's lag with the topic's retention, and see what auto.offset.reset does then."
+        "Compare the consumer's lag with the topic's retention, and check what auto.offset.reset does then."
     )
     apis = frozenset({"Fetch"})
 
@@ -251,7 +251,7 @@ class OutOfRange(Rule):
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.found(
-                f"client {client}, topic {topic}", f"asked {times} for an offset out of range", each
+                f"client {client}, topic {topic}", f"requested an offset out of range {times}", each
             )
 
 
@@ -271,14 +271,15 @@ class RebalanceStorm(Rule):
 
     name = "rebalance-storm"
     severity = WARNING
-    title = "A group rebalances again and again."
+    title = "A group rebalances repeatedly."
     when = (
-        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds; first members and the second "
-        "halves of cooperative rebalances do not count."
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting first "
+        "members and the second halves of cooperative rebalances."
     )
     advice = (
-        "See whether members are restarted, or take longer than max.poll.interval.ms for what they read; a "
-        "group.instance.id lets one return without a rebalance. --groups tells what started each."
+        "Check whether members are restarted, or take longer than max.poll.interval.ms to process "
+        "records; with a group.instance.id a member can return without a rebalance. --groups shows what "
+        "started each."
     )
     apis = frozenset(
         {

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _NAMES = 3  # of clients in a sentence,
 _SORTED = 100  # which are the first of so many
 _MEANS = {
-    0: "nobody confirms them, so that a record that is lost or refused is lost in silence",
-    1: "the leader alone confirms them, so that its failure loses records that were confirmed",
+    0: "they are not acknowledged, so a record that is lost or refused is lost silently",
+    1: "only the leader acknowledges them, so its failure can lose acknowledged records",
 }
 
 
@@ -41,8 +41,8 @@ class Acks(Rule):
 
     name = "acks"
     severity = WARNING
-    title = "A producer with acks=0 or 1 writes to a topic that has replicas."
-    when = "Always: it is how the producer is set, not how often it writes. acks=1 is a note."
+    title = "A producer with acks=0 or 1 writes to a replicated topic."
+    when = "Always: it is a matter of configuration, not of how often it writes. acks=1 is a note."
     advice = "Set acks=all and enable.idempotence=true, unless the records may be lost."
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
@@ -94,11 +94,11 @@ class FencedProducers(Rule):
 
     name = "fenced-producers"
     severity = ERROR
-    title = "A producer is told that its epoch is over."
-    when = "Always: it ends the producer."
+    title = "A producer is fenced."
+    when = "Always: fencing ends the producer."
     advice = (
-        "See that no two processes use one transactional.id, and that transactions end before their timeout; "
-        "--transactions tells who fenced whom."
+        "Make sure that no two processes share a transactional.id, and that transactions end before their "
+        "timeout; --transactions shows who fenced whom."
     )
 
     def feed(self, facts: Facts) -> None:
@@ -110,8 +110,8 @@ class FencedProducers(Rule):
         """Tell of all."""
         for (client, name), each in self.kept.items():
             about = f"client {client}, transactional id {name}" if name else f"client {client}"
-            answers = f"{each.count:,} answer{'s' if each.count > 1 else ''}"
-            yield self.found(about, f"{answers} that the producer epoch is over", each)
+            responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
+            yield self.found(about, f"fenced in {responses}", each)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ class HotPartitions(Rule):
     severity = WARNING
     title = "One partition gets most of what is written to its topic."
     when = (
-        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes, for topics with {_PARTITIONS} "
-        f"partitions or more and {_BATCHES} batches; of few batches nothing follows."
+        f"{_TIMES} times its fair share and {_SHARE:.0%} of the topic's bytes, for topics with at least "
+        f"{_PARTITIONS} partitions and {_BATCHES} batches; fewer batches prove nothing."
     )
     advice = (
-        "See which keys are frequent: one that is cannot be spread, unless it is made longer or left out."
+        "Check which keys are frequent: a single frequent key can only be spread by extending or dropping it."
     )
     apis = frozenset({"Produce"}) | APIS
     counts = Written
@@ -210,10 +210,11 @@ class Oversized(Rule):
 
     name = "oversized-messages"
     severity = ERROR
-    title = "Messages are refused for their size, or single records have a megabyte or more."
-    when = f"Always where one is refused; a note where one record alone has {_LARGE_BYTES:,} bytes."
+    title = "Messages are refused for their size, or single records exceed a megabyte."
+    when = f"Always if one is refused; a note if a single record has {_LARGE_BYTES:,} bytes."
     advice = (
-        "Send a reference to large content instead, or compress it; else raise the topic's max.message.bytes."
+        "Send a reference to large content instead, or compress it; otherwise raise the topic's "
+        "max.message.bytes."
     )
     apis = frozenset({"Produce"})
     counts = OversizedBatches
@@ -267,14 +268,12 @@ class TinyBatches(Rule):
 
     name = "tiny-batches"
     severity = WARNING
-    title = "A producer sends nearly every record in a batch of its own."
+    title = "A producer sends nearly every record in its own batch."
     when = (
-        f"{_MOST} batches to a topic in 10 seconds with fewer than {_RECORDS} records and {_BYTES:,} bytes "
-        "each on average; where records are rare there is nothing to gather."
+        f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and {_BYTES:,} "
+        "bytes; where records are rare there is nothing to batch."
     )
-    advice = (
-        "Give the producer time to gather records: linger.ms of 5 to 100, and no flush after each record."
-    )
+    advice = "Give the producer time to fill batches: linger.ms of 5 to 100, and no flush after each record."
     apis = frozenset({"Produce"})
     counts = BatchBursts
 
@@ -297,8 +296,7 @@ class TinyBatches(Rule):
             if each.bytes < _BYTES * each.count:
                 yield self.found(
                     f"client {client}, topic {topic}",
-                    f"{each.count:,} batches with {each.records / each.count:.1f} records and "
-                    f"{each.bytes // each.count:,} bytes on average, {each.busiest:,} of them "
-                    "within 10 seconds",
+                    f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
+                    f"{each.bytes // each.count:,} bytes, {each.busiest:,} of them within 10 seconds",
                     each,
                 )

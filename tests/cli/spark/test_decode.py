@@ -45,7 +45,7 @@ def test_rows_are_those_of_export(
     for name in ("exchanges", "connections", "topic_ids"):
         assert parquet_rows(out / name, TABLES[name]) == parquet_rows(tmp_path / "here" / name, TABLES[name])
     assert decode(capture, "-o", out, "--split", "shuffle").err == (
-        f"kdissect: {out} holds this export already; --overwrite makes it again\n"
+        f"kdissect: {out} already has this export; use --overwrite to redo it\n"
     )
 
 
@@ -75,7 +75,7 @@ def test_names_of_topics_that_no_capture_tells_are_counted(
 ) -> None:
     done = decode(SAMPLES / "midstream.pcap", "-o", tmp_path / "tables", "--tables", "topic_ids")
     assert done.status == OK
-    assert "kdissect: 1 topic id whose name no capture tells\n" in done.err
+    assert "kdissect: 1 topic id whose name appears in no capture\n" in done.err
 
 
 def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "no FILE was named"),
-        (["nix-*.pcap"], "no file fits nix-*.pcap"),
+        ([], "no FILE given; use - for stdin"),
+        (["nix-*.pcap"], "no file matches nix-*.pcap"),
         (["x.pcap", "--rotate", "5min"], "--rotate takes a size here, not a time"),
         (["x.pcap", "--split", "file"], "'file' is not one of 'auto', 'single', 'shards', 'shuffle'"),
         (["x.pcap", "--api", "Fetsch"], "did you mean Fetch?"),
@@ -106,4 +106,4 @@ def test_stdin(decode: Decoding, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr("kdissect.cli.running.check_stdin", lambda: None)
     done = decode("-", "-o", tmp_path)
     assert done.status == USAGE
-    assert "stdin cannot be given to workers; kdissect export - -o DIR reads it" in done.err
+    assert "workers cannot read stdin; use kdissect export - -o DIR" in done.err

@@ -29,7 +29,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, "spark", "doctor", "--json").out)
     assert [need["name"] for need in found[:4]] == ["Python", "pyspark", "pyarrow", "pandas"]
     assert [need["name"] for need in found[4:]] == [
-        "Java 17 or newer", "a folder to write to", "ports on 127.0.0.1",
+        "Java 17 or newer", "a writable folder", "ports on 127.0.0.1",
     ]  # fmt: skip
     assert found[0]["remedy"] is None
 
@@ -37,7 +37,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "spark", "doctor", "--remote", "sc://127.0.0.1:1", "--start")
     assert done.status == MISSING
-    assert "somebody at --remote sc://127.0.0.1:1" in done.out
+    assert "no server at --remote sc://127.0.0.1:1" in done.out
     assert "Java" not in done.out
 
 

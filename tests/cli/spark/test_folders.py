@@ -40,5 +40,5 @@ def test_what_is_not_complete_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     manifest(tmp_path, "exchanges", complete=False)
     address(str(tmp_path), Place())
     assert capsys.readouterr().err == (
-        "kdissect: warning: not complete, because what wrote it was interrupted: exchanges\n"
+        "kdissect: warning: incomplete, because the run that wrote it was interrupted: exchanges\n"
     )

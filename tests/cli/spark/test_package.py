@@ -23,7 +23,7 @@ def test_the_zip(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_names_that_python_cannot_import_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "spark", "package", "-o", str(tmp_path / "kdissect.egg"))
     assert done.status == USAGE
-    assert "called .zip" in done.err
+    assert "the name must end in .zip" in done.err
 
 
 def test_a_folder_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def test_a_server_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--master", "yarn", "--remote", "sc://h"], "--master and --remote exclude each other"),
-        (["--remote", "host:15002"], '"host:15002" is no Spark Connect server; write sc://HOST:PORT'),
-        (["--conf", "spark.a"], '"spark.a" is no setting of Spark; write spark.NAME=VALUE'),
+        (["--master", "yarn", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
+        (["--remote", "host:15002"], 'invalid Spark Connect server "host:15002": use sc://HOST:PORT'),
+        (["--conf", "spark.a"], 'invalid Spark setting "spark.a": use spark.NAME=VALUE'),
     ],
 )
 def test_mistakes(arguments: list[str], said: str) -> None:

@@ -29,7 +29,7 @@ def test_tables_for_a_person(report: Reporting, spark: SparkSession) -> None:
         "Latency",
         "Versions in use",
     ]
-    assert "the first 1 row; --limit shows more" in done.lines
+    assert "first 1 row; use --limit to show more" in done.lines
 
 
 def test_json(report: Reporting, spark: SparkSession) -> None:
@@ -49,19 +49,19 @@ def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None
     assert spark.read.parquet(f"{target}/latency").count() == 2
     again = report("--job", "latency", "-o", target)
     assert again.status == USAGE
-    assert f"{target} holds the report latency already; --overwrite replaces it" in again.err
+    assert f"{target} already has the report latency; use --overwrite to replace it" in again.err
     assert report("--job", "latency", "-o", target, "--overwrite").status == OK
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--job", "latencies"], 'no job "latencies"; did you mean "latency"?'),
-        (["--job", "nix"], 'no job "nix"; there are latency, throughput'),
-        (["--json", "-o", "x"], "--json and -o exclude each other"),
-        (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote exclude each other"),
-        (["--remote", "spark://h"], '"spark://h" is no Spark Connect server; write sc://HOST:PORT'),
-        (["--conf", "driver.memory=4g"], '"driver.memory=4g" is no setting of Spark; write spark.NAME=VALUE'),
+        (["--job", "latencies"], 'unknown job "latencies"; did you mean "latency"?'),
+        (["--job", "nix"], 'unknown job "nix"; known: latency, throughput'),
+        (["--json", "-o", "x"], "--json and -o are mutually exclusive"),
+        (["--master", "local[2]", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
+        (["--remote", "spark://h"], 'invalid Spark Connect server "spark://h": use sc://HOST:PORT'),
+        (["--conf", "driver.memory=4g"], 'invalid Spark setting "driver.memory=4g": use spark.NAME=VALUE'),
     ],
 )
 def test_options_that_are_none(report: Reporting, options: list[str], said: str) -> None:
@@ -75,7 +75,7 @@ def test_options_that_are_none(report: Reporting, options: list[str], said: str)
     [
         (["--by", "clint"], 'no rows by "clint"; did you mean "client"?'),
         (["--window", "1 minuet"], '"1 minuet" is no'),
-        (["--window", "1ns"], '"1ns" is too short; write 10s, 1m'),
+        (["--window", "1ns"], '"1ns" is too short; use 10s, 1m'),
     ],
 )
 def test_what_makes_no_rows_is_said_before_spark_starts(

@@ -51,7 +51,7 @@ def test_it_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_a_table_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "spark", "schema", "exchange")
     assert done.status == USAGE
-    assert 'no table "exchange"; did you mean "exchanges"?' in done.err
+    assert 'unknown table "exchange"; did you mean "exchanges"?' in done.err
 
 
 def test_where_the_tables_are_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,13 +65,13 @@ def test_columns_of_one_name(ask: Asking) -> None:
     assert ask("select 1 a, 2 a").lines[1].split() == ["1", "2"]
     done = ask("--json", "select 1 a, 2 a")
     assert done == Run(USAGE, "", done.err)
-    assert "two columns are called a; name one of them: a as NAME" in done.err
+    assert "two columns are named a; rename one of them: a AS NAME" in done.err
 
 
 def test_limit(ask: Asking) -> None:
     assert len(ask("--json", "--limit", "2", "select * from exchanges").lines) == 2
     shown = ask("--limit", "2", "select number from exchanges")
-    assert shown.lines[0] == "the first 2 rows; --limit shows more"
+    assert shown.lines[0] == "first 2 rows; use --limit to show more"
     assert [line.strip() for line in shown.lines[1:]] == ["number", "1", "2"]
     assert ask("select 1 where false").lines == ["no rows"]
 
@@ -108,5 +108,5 @@ def test_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "spark", "sql", str(tmp_path), "select 1")
     assert done.status == USAGE
     assert done.err == (
-        f"kdissect: no tables in {tmp_path}; kdissect export or kdissect spark decode writes some\n"
+        f"kdissect: no tables in {tmp_path}; create them with kdissect export or kdissect spark decode\n"
     )

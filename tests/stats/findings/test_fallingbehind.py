@@ -40,14 +40,14 @@ def test_one_who_reads_half_of_what_is_written() -> None:
     facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
     (row,) = found(FallingBehind, facts)
     assert (row.severity, row.about, row.count) == ("warning", "client reader, topic orders", 19)
-    assert row.sentence == "2,850 records behind at the end, 0 when first seen; it reads 50 a second"
+    assert row.sentence == "2,850 records behind at the end, 0 when first seen; it reads 50 records/s"
 
 
 def test_all_partitions_of_a_topic_count_together() -> None:
     facts = fetches(lambda second: 10 * second, lambda second: 50 * second)
     facts += fetches(lambda second: 10 * second, lambda second: 50 * second, partition=1)
     (row,) = found(FallingBehind, facts)
-    assert row.sentence == "1,520 records behind at the end, 0 when first seen; it reads 20 a second"
+    assert row.sentence == "1,520 records behind at the end, 0 when first seen; it reads 20 records/s"
 
 
 def test_who_catches_up_or_keeps_up_is_not_told() -> None:

@@ -10,7 +10,7 @@ def test_a_producer_that_was_fenced() -> None:
     (row,) = found(FencedProducers, facts)
     assert row.about == "client payments, transactional id pay"
     assert (row.severity, row.count) == ("error", 2)
-    assert row.sentence == "2 answers that the producer epoch is over"
+    assert row.sentence == "fenced in 2 responses"
 
 
 def test_producers_that_only_have_to_wait() -> None:

@@ -8,7 +8,7 @@ def test_a_client_that_asks_for_everything_all_the_time() -> None:
     (row,) = found(MetadataPolling, [metadata(number / 2, response_size=50_000) for number in range(200)])
     assert row.about == "client asker"
     assert row.sentence.startswith("200 Metadata requests")
-    assert "200 for all topics; an answer has 50,000 bytes on average" in row.sentence
+    assert "200 for all topics; responses average 50,000 bytes" in row.sentence
 
 
 def test_small_answers_matter_when_they_are_many() -> None:

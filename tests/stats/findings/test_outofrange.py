@@ -9,7 +9,7 @@ OFFSET_OUT_OF_RANGE = 1
 def test_a_consumer_that_was_too_slow() -> None:
     (row,) = found(OutOfRange, [fetch(1), fetch(2, error=OFFSET_OUT_OF_RANGE), fetch(3)])
     assert (row.about, row.count) == ("client reader, topic orders", 1)
-    assert row.sentence == "asked once for an offset out of range"
+    assert row.sentence == "requested an offset out of range once"
 
 
 def test_consumers_that_keep_up_other_errors_and_followers() -> None:

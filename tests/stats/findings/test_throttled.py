@@ -18,9 +18,9 @@ def answer(number: int, throttle_ms: int) -> Facts:
 def test_a_client_that_waits_for_long_or_often() -> None:
     (row,) = found(Throttled, [answer(1, 0), answer(2, 1500)])
     assert row.about == "client payments, broker 10.0.0.1:9092"
-    assert row.sentence == "throttled in 1 answer, for 1,500 ms in all and 1,500 ms at most"
+    assert row.sentence == "throttled in 1 response, for 1,500 ms in total and 1,500 ms at most"
     (row,) = found(Throttled, [answer(number, number + 1) for number in range(20)])
-    assert row.sentence == "throttled in 20 answers, for 210 ms in all and 20 ms at most"
+    assert row.sentence == "throttled in 20 responses, for 210 ms in total and 20 ms at most"
 
 
 def test_a_client_that_waits_a_moment_or_not_at_all() -> None:

@@ -7,7 +7,7 @@ from tests.findings import found, produce
 def test_a_batch_for_each_record() -> None:
     (row,) = found(TinyBatches, [produce(10 + number / 50) for number in range(600)])
     assert row.about == "client payments, topic orders"
-    assert row.sentence.startswith("600 batches with 1.0 records and ")
+    assert row.sentence.startswith("600 batches averaging 1.0 records and ")
     assert row.count == 600
 
 
