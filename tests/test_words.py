@@ -1,0 +1,87 @@
+"""One vocabulary, that of docs/glossary.md, in identifiers and in every text that users read."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from kdissect.cli.main import kdissect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "kdissect").rglob("*.py"))
+
+PHRASES = {
+    r"\bwhoever\b": "",
+    r"\btold\b|\btells? (what|which|how|whether|it)\b": r"^kdissect/(net/duplex|spark/parts)\.py",
+    r"\b(what|which) (was|is|were) asked\b|\basked for\b": "",
+    r"\b(bytes|KB|MB|B) (asked|answered)\b": "",
+    r"\bpassed over\b": "",
+    r"\blook(s|ed)? (at|into|whether)\b": "",
+    r"\blets? go\b": "",
+    r"\bwrong or odd\b": "",
+    r"\bgreetings?\b": "",
+    r"\bsomebody\b|\banybody\b": "",
+    r"\bstands? (behind|beside|before|in quotes)\b": "",
+    r"\bis no (time|size|port|count|duration|offset|partition|rule|interface|address|table)\b": "",
+    r"\bexclude each other\b": "",
+    r"\bthis program\b": "",
+    r"\bof its own\b": "",
+    r"\b(recognis|analys(?!is\b|es\b)|summaris|resynchronis(?!ed\b)|authoris)\w+": "",
+}
+"""Patterns that no text for users contains, each with a pattern of `PLACE TEXT` where it is right."""
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the strings of a module, without docstrings."""
+    tree = ast.parse(path.read_text())
+    skipped = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skipped:
+            yield node.lineno, node.value
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield the path of each command and its help."""
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (inner := command.get_command(context, name)) is not None:
+                yield from helps(inner, click.Context(inner, context, name))
+
+
+def all_texts() -> Iterator[tuple[str, str]]:
+    for path in SOURCES:
+        for line, text in texts_of(path):
+            yield f"{path.relative_to(ROOT)}:{line}", text
+    for path, text in helps(kdissect, click.Context(kdissect, info_name="kdissect")):
+        yield f"{path} --help", " ".join(text.split())
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        if page.name == "glossary.md":  # has the old words beside the new ones
+            continue
+        for number, line in enumerate(page.read_text().split("\n"), 1):
+            yield f"{page.relative_to(ROOT)}:{number}", line
+
+
+TEXTS = list(all_texts())
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_no_text_for_users_has(phrase: str) -> None:
+    allowed = PHRASES[phrase]
+    faults = [
+        f"{place}: {found[0]!r} in {text[:80]!r}"
+        for place, text in TEXTS
+        if (found := re.search(phrase, text)) and not (allowed and re.search(allowed, place + " " + text))
+    ]
+    assert not faults, "\n".join(faults)
