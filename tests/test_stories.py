@@ -260,7 +260,7 @@ def test_throttle_times_are_those_that_the_clients_were_told() -> None:
         assert (row.throttled, row.throttle_time_ms) == (counts[row.client], times[row.client])
     rows = findings("kafka-4-quota", "throttled")
     assert {row.about.partition(",")[0].removeprefix("client "): row.sentence for row in rows} == {
-        name: f"throttled in {counts[name]} answers, for {time:,} ms in all and {most[name]:,} ms at most"
+        name: f"throttled in {counts[name]} responses, for {time:,} ms in total and {most[name]:,} ms at most"
         for name, time in times.items()
     }
 

@@ -265,9 +265,9 @@ def _help(room: int) -> list[Line]:
         "brokers. P50, P95, P99: from the last byte of a request to the first of its",
         "response; not included are POLLS/s, Fetches that waited for data until their",
         "max_wait_ms expired. FAIL/s and FAILED: exchanges with an error code.",
-        "CONN: connections active in the last minute. COPIED/s: fetched by other",
+        "CONN: connections active in the last minute. REPLICATED/s: fetched by other",
         "brokers. LAG: records from the committed offsets to the ends of the",
-        "partitions; FURTHEST is the partition with most. REBAL: rebalances seen.",
+        "partitions; WORST is the one with most. REBAL: rebalances seen.",
         "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
     )
     lines += [[(f"  {line}", "")] for line in told]

@@ -160,7 +160,7 @@ _TOPICS = (
     _field("bytes_out", "OUT/s", amount, 8),
     _failed(),
     _field("failed", "FAILED", some, 8, wide=True),
-    _field("replicated_bytes", "COPIED/s", amount, 8, wide=True),
+    _field("replicated_bytes", "REPLICATED/s", amount, 12, wide=True),
 )
 _CLIENTS = (
     _name("CLIENT"),
@@ -168,7 +168,7 @@ _CLIENTS = (
     _field("per_second", "/s", rate, 7),
     _field("p99_us", "P99", latency, 7),
     _failed(),
-    _field("software", "SOFTWARE", _software, _SOFTWARE, right=False),
+    _field("software", "LIBRARY", _software, _SOFTWARE, right=False),
     _field("address", "ADDRESS", absent, 15, right=False, wide=True),
     _field("failed", "FAILED", some, 7, wide=True),
     _field("request_bytes", "IN/s", amount, 8, wide=True),
@@ -185,7 +185,7 @@ _GROUPS = (
         11,
         style=lambda row: WARNING if row.lag else "",
     ),
-    Column("FURTHEST", lambda row: row.furthest and row.furthest[2], _furthest, 20, right=False),
+    Column("WORST", lambda row: row.furthest and row.furthest[2], _furthest, 20, right=False),
     _field("rebalances", "REBAL", some, 5),
     _field("kind", "KIND", absent, 8, right=False, wide=True),
     _field("generation", "GENERATION", absent, 10, wide=True),

@@ -80,7 +80,7 @@ def capture(row: document.CaptureRow) -> Section:
     """What was read, in some lines."""
     spoken = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
     exchanges = row.exchanges
-    rate = f", {exchanges / row.seconds:,.1f} a second" if row.seconds > 0 else ""
+    rate = f" ({exchanges / row.seconds:,.1f}/s)" if row.seconds > 0 else ""
     asked = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
     lines = [
         f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {spoken}",
@@ -149,7 +149,7 @@ _clients = _with_load(
     "Clients",
     (
         Heading("CLIENT", gives=True),
-        Heading("SOFTWARE", gives=True),
+        Heading("LIBRARY", gives=True),
         Heading("FROM", gives=True),
         Heading("CONNECTIONS", right=True, gives=True),
         Heading("APIS", gives=True),
@@ -308,7 +308,7 @@ def us(value: int | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """So many a second."""
+    """Exchanges per second, as text."""
     return ABSENT if value is None else f"{value:,.1f}"
 
 
@@ -340,7 +340,7 @@ _HEADINGS = (
     Heading("FIRST", right=True),
     Heading("WORST", right=True),
     Heading("AT"),
-    Heading("BEHIND", right=True),
+    Heading("TIME LAG", right=True),
     Heading("AT WORST", right=True),
     Heading("POSITION", right=True),
     Heading("COMMITTED", right=True),
@@ -348,7 +348,7 @@ _HEADINGS = (
     Heading("STABLE", right=True),
     Heading("LOG START", right=True),
 )
-_KEPT = {"READER", "PARTITION", "LAG", "FIRST", "WORST", "BEHIND"}
+_KEPT = {"READER", "PARTITION", "LAG", "FIRST", "WORST", "TIME LAG"}
 
 
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
@@ -432,7 +432,7 @@ def _when(row: FindingRow) -> str:
 
 _USED = (
     Heading("CLIENT", gives=True),
-    Heading("SOFTWARE", gives=True),
+    Heading("LIBRARY", gives=True),
     Heading("FROM", gives=True),
     Heading("API"),
     Heading("VERSION", right=True),
@@ -446,7 +446,7 @@ _VERSIONS_KEPT = {"CLIENT", "API", "VERSION", "REJECTED FROM", "COUNT"}
 _OFFERS = (
     Heading("BROKER"),
     Heading("RELEASE"),
-    Heading("OFFERED", right=True),
+    Heading("ADVERTISED", right=True),
     Heading("USED", right=True),
     Heading("UNUSED", gives=True),
 )

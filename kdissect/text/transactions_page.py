@@ -24,7 +24,7 @@ _PRODUCERS = (
     Heading("EPOCH", right=True),
     Heading("CLIENTS", gives=True),
     Heading("FROM", gives=True),
-    Heading("BEGUN", right=True),
+    Heading("STARTED", right=True),
     Heading("COMMITTED", right=True),
     Heading("ABORTED", right=True),
     Heading("TIMED OUT", right=True),
@@ -33,17 +33,17 @@ _PRODUCERS = (
     Heading("FENCED", right=True),
     Heading("RECORDS", right=True),
     Heading("MISSING", right=True),
-    Heading("REPEATED", right=True),
+    Heading("DUPLICATES", right=True),
     Heading("MARKERS", right=True),
 )
-_KEPT_OF_PRODUCERS = {"TRANSACTIONAL ID", "PRODUCER ID", "BEGUN", "COMMITTED", "OPEN", "FENCED", "MISSING"}
+_KEPT_OF_PRODUCERS = {"TRANSACTIONAL ID", "PRODUCER ID", "STARTED", "COMMITTED", "OPEN", "FENCED", "MISSING"}
 _TRANSACTIONS = (
     Heading("OUTCOME"),
     Heading("OPEN FOR", right=True),
     Heading("TRANSACTIONAL ID", gives=True),
     Heading("PRODUCER ID", right=True),
     Heading("EPOCH", right=True),
-    Heading("BEGIN"),
+    Heading("START"),
     Heading("PARTITIONS", right=True),
     Heading("RECORDS", right=True),
     Heading("OFFSETS", right=True),
@@ -73,13 +73,13 @@ _SEQUENCES = (
     Heading("EPOCHS", right=True),
     Heading("BATCHES", right=True),
     Heading("RECORDS", right=True),
-    Heading("HOLES", right=True),
+    Heading("GAPS", right=True),
     Heading("MISSING", right=True),
-    Heading("REPEATED", right=True),
+    Heading("DUPLICATES", right=True),
     Heading("ERRORS", gives=True),
     Heading("EXAMPLE"),
 )
-_KEPT_OF_SEQUENCES = {"PARTITION", "PRODUCER ID", "RECORDS", "MISSING", "REPEATED"}
+_KEPT_OF_SEQUENCES = {"PARTITION", "PRODUCER ID", "RECORDS", "MISSING", "DUPLICATES"}
 
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:

@@ -46,8 +46,8 @@ def test_what_counts_stands_first_at_80x24() -> None:
     ("key", "headings", "first"),
     [
         ("2", ["TOPIC", "REC", "IN/s", "IN/s▼", "REC", "OUT/s", "OUT/s", "FAIL/s", "FAILED"], "orders"),
-        ("3", ["CLIENT", "CONN", "/s▼", "P99", "FAIL/s", "SOFTWARE"], "app"),
-        ("4", ["GROUP", "STATE", "MEMBERS", "LAG▼", "FURTHEST", "REBAL"], "g"),
+        ("3", ["CLIENT", "CONN", "/s▼", "P99", "FAIL/s", "LIBRARY"], "app"),
+        ("4", ["GROUP", "STATE", "MEMBERS", "LAG▼", "WORST", "REBAL"], "g"),
     ],
 )
 def test_panes_at_80x24(key: str, headings: list[str], first: str) -> None:
@@ -73,7 +73,7 @@ def test_all_panes_side_by_side_at_200x50() -> None:
         titles, [((1, "APIs"), (2, "Topics")), ((3, "Clients"), (4, "Groups")), ((5, "Errors"),)], strict=True
     )] == [[True, True], [True, True], [True]]  # fmt: skip
     assert any("Heartbeat" in line and "orders" in line for line in lines)
-    assert any("ADDRESS" in line and "FURTHEST" in line for line in lines)
+    assert any("ADDRESS" in line and "WORST" in line for line in lines)
     assert any(
         line.startswith("14:13:29 NOT_LEADER_OR_FOLLOWER") or "NOT_LEADER_OR_FOLLOWER" in line
         for line in lines

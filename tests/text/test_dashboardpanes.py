@@ -35,7 +35,7 @@ def test_amounts_times_and_the_clock() -> None:
     ],
 )
 def test_of_software_the_version_tells_more(software: str, text: str) -> None:
-    (column,) = [column for column in PANES[2].columns if column.heading == "SOFTWARE"]
+    (column,) = [column for column in PANES[2].columns if column.heading == "LIBRARY"]
     row = busy().now().clients[0]._replace(software=software)
     assert column.cell(row) == text
 
