@@ -418,7 +418,7 @@ def address(place: Place) -> Iterator[Need]:
         default = DEFAULT_PORTS.get(parts.scheme)
         if default is None:
             continue
-        name = f"no server at {option} {url}"
+        name = f"a server at {option} {url}"
         try:
             with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
                 yield Need(name, "listens")

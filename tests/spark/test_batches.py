@@ -78,9 +78,9 @@ def test_bodies(bodies: str) -> None:
 
 
 def test_what_does_not_exist_is_said_with_what_does() -> None:
-    with pytest.raises(UsageError, match='no table "exchange"; did you mean "exchanges"'):
+    with pytest.raises(UsageError, match='unknown table "exchange"; did you mean "exchanges"'):
         columns_of("exchange")
-    with pytest.raises(UsageError, match='no table "x"; there are exchanges, records'):
+    with pytest.raises(UsageError, match='unknown table "x"; known: exchanges, records'):
         columns_of("x")
     with pytest.raises(UsageError, match='no column "latency" in exchanges; did you mean "latency_us"'):
         columns_of("exchanges", ["latency"])

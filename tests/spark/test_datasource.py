@@ -66,7 +66,7 @@ def test_filters_are_taken_only_where_that_is_asked_for() -> None:
 
 
 def test_an_option_that_does_not_exist_is_told_with_those_that_do() -> None:
-    with pytest.raises(UsageError, match=r'no option "tabel"; did you mean "table"\?; there are api, '):
+    with pytest.raises(UsageError, match=r'unknown option "tabel"; did you mean "table"\?; known: api, '):
         source(tabel="exchanges")
 
 
@@ -179,7 +179,7 @@ def test_credentials_are_withheld_unless_asked_for(spark: SparkSession) -> None:
 def test_what_is_wrong_is_said_by_spark_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(PySparkException, match='UsageError: no option "tabel"; did you mean "table"'):
+    with pytest.raises(PySparkException, match='UsageError: unknown option "tabel"; did you mean "table"'):
         load(spark, SMALL, tabel="x")
     with pytest.raises(PySparkException, match='UsageError: no column "latency" in exchanges'):
         spark.read.format("kdissect").schema("latency bigint").load(str(SMALL)).count()

@@ -186,7 +186,8 @@ def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lo
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
-        match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, which is not here; DIR",
+        match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, "
+        "which the driver does not see; DIR",
     ):
         decode(workers, [name], out)
     manifests = [json.loads(path.read_text()) for path in out.glob("*/_kdissect/manifest.json")]

@@ -60,7 +60,7 @@ def test_a_java_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java().found == f"no java in JAVA_HOME, {tmp_path}"
     install_java(tmp_path, "Unable to locate a Java Runtime", 1)
-    assert java().found == f"{tmp_path}/bin/java does not tell its version"
+    assert java().found == f"{tmp_path}/bin/java does not report its version"
     (tmp_path / "bin" / "java").write_bytes(b"\x7fELF")
     assert java().found.startswith(f"{tmp_path}/bin/java does not run")
     assert java().remedy == "install one, or set JAVA_HOME to it"
@@ -69,11 +69,11 @@ def test_a_java_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert java().found == "there is no java"
+    assert java().found == "no java on the PATH"
     with pytest.raises(SparkError) as caught:
         demand([java()])
     assert str(caught.value) == (
-        "Spark needs Java 17 or newer: there is no java; install one, or set JAVA_HOME to it"
+        "Spark needs Java 17 or newer: no java on the PATH; install one, or set JAVA_HOME to it"
     )
 
 
@@ -124,7 +124,7 @@ def test_somebody_listens() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         number = server.getsockname()[1]
         (need,) = address(Place(remote=f"sc://127.0.0.1:{number}/;token=x"))
-        assert need == Need(f"somebody at --remote sc://127.0.0.1:{number}/;token=x", "listens")
+        assert need == Need(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
         (need,) = address(Place(f"spark://127.0.0.1:{number},127.0.0.1:1"))
         assert need.remedy is None
     (need,) = address(Place(remote=f"sc://127.0.0.1:{number}"))
@@ -143,4 +143,4 @@ def test_masters_that_are_not_looked_for(master: str | None) -> None:
 def test_a_server_needs_no_java_here() -> None:
     names = [need.name for need in needs(Place(remote="sc://127.0.0.1:1"))]
     assert "Java 17 or newer" not in names
-    assert names[-1] == "somebody at --remote sc://127.0.0.1:1"
+    assert names[-1] == "a server at --remote sc://127.0.0.1:1"

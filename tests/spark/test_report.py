@@ -60,7 +60,7 @@ def test_a_page_for_people(spark: SparkSession, folder: str) -> None:
     out = StringIO()
     write_page(out, report(spark, folder, ["rebalances", "latency", "throttle"]), limit=3)
     lines = out.getvalue().splitlines()
-    assert lines[:2] == ["Rebalances", "the first 3 rows; --limit shows more"]
+    assert lines[:2] == ["Rebalances", "first 3 rows; use --limit to show more"]
     assert re.search(
         r"^calm +2026-11-21 14:08:00 +2026-11-21 14:08:00 +[\d.]+ms +first ", out.getvalue(), re.MULTILINE
     )
@@ -102,9 +102,9 @@ def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"jobs": ["latencies"]}, 'no job "latencies"; did you mean "latency"'),
-    ({"jobs": ["lag"], "by": ["api"]}, 'no rows by "api"; none of these jobs has any'),
-    ({"jobs": ["latency"], "by": ["brokr"]}, 'no rows by "brokr"; did you mean "broker"'),
+    ({"jobs": ["latencies"]}, 'unknown job "latencies"; did you mean "latency"'),
+    ({"jobs": ["lag"], "by": ["api"]}, 'cannot group by "api"; none of these jobs has any'),
+    ({"jobs": ["latency"], "by": ["brokr"]}, 'cannot group by "brokr"; did you mean "broker"'),
     ({"jobs": ["latency"], "window": "soon"}, '"soon" is no duration'),
 ])  # fmt: skip
 def test_what_cannot_be_is_said(spark: SparkSession, folder: str, options: Any, said: str) -> None:

@@ -104,7 +104,7 @@ def test_without_java(tables: str, tmp_path: Path) -> None:
     done = command("sql", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "kdissect: Spark needs Java 17 or newer: there is no java; install one, or set JAVA_HOME to it\n"
+        "kdissect: Spark needs Java 17 or newer: no java on the PATH; install one, or set JAVA_HOME to it\n"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_dead_server(tables: str, where: list[str]) -> None:
     done = command("sql", tables, "select 1", *where)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        f"kdissect: Spark needs somebody at {' '.join(where)}: Connection refused; "
+        f"kdissect: Spark needs a server at {' '.join(where)}: Connection refused; "
         "check host and port, and that the server is running\n"
     )
 

@@ -106,9 +106,11 @@ def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> No
     files[0].unlink()
     assert names(made.latestOffset(offsets[0], ReadMaxFiles(1))) == (2, "ring-001.pcapng")
     files[2].unlink()
-    with pytest.raises(CaptureError, match=r"gone before they were read: ring-002.pcapng; use a larger ring"):
+    with pytest.raises(
+        CaptureError, match=r"removed before they were read: ring-002.pcapng; use a larger ring"
+    ):
         made.latestOffset(offsets[0], ReadMaxFiles(1))
-    with pytest.warns(match=r"gone before they were read: ring-002.pcapng"):
+    with pytest.warns(match=r"removed before they were read: ring-002.pcapng"):
         assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
 
 
@@ -119,7 +121,7 @@ def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) 
     first, second = made.partitions(start, made.latestOffset(start, ALL))
     assert sum(batch.num_rows for batch in made.read(second)) > 0
     files[1].write_bytes(files[2].read_bytes())
-    with pytest.raises(CaptureError, match=r"ring-001.pcapng: gone, or written anew, before it was read"):
+    with pytest.raises(CaptureError, match=r"ring-001.pcapng: removed or rewritten before it was read"):
         list(made.read(second))
     files[1].unlink()
     with pytest.raises(CaptureError, match=r"ring-001.pcapng: gone"):
@@ -245,7 +247,9 @@ def test_files_whose_names_have_nothing_in_common_wait_with_a_warning(tmp_path: 
     for name, file in zip(("a7f-x", "b1c-y", "c0d-z"), pieces(PACKETS, tmp_path, 3), strict=True):
         file.rename(tmp_path / name)
     start = reader(tmp_path).initialOffset()
-    with pytest.warns(match="3 captures wait, each alone in its ring; see the options ring and includeLast"):
+    with pytest.warns(
+        match="3 captures are waiting, each alone in its ring; see the options ring and includeLast"
+    ):
         assert reader(tmp_path).latestOffset(start, ALL) == start
     assert reader(tmp_path, ring="-").latestOffset(start, ALL)["files"] == 2
 
@@ -260,10 +264,10 @@ def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
     for each in (made, reader(tmp_path)):
         with pytest.raises(
             CaptureError,
-            match=r"1 capture came too late: more than maxFileAge before ring-001.pcapng; read them in",
+            match=r"1 capture arrived too late: more than maxFileAge before ring-001.pcapng; read them in",
         ):
             each.latestOffset(middle, ALL)
-    with pytest.warns(match="1 capture came too late"):
+    with pytest.warns(match="1 capture arrived too late"):
         end = careless.latestOffset(middle, ALL)
     assert (*names(end), end["late"]) == (2, "ring-002.pcapng", 1)
     assert careless.latestOffset(end, ALL) == end  # said once
@@ -326,10 +330,10 @@ def test_a_file_that_grows_after_it_was_read_is_missed(tmp_path: Path) -> None:
     careless.latestOffset(made.initialOffset(), ALL)
     files[1].write_bytes(data)
     with pytest.raises(
-        CaptureError, match=r"written to after they were read: ring-001.pcapng; set the option ring"
+        CaptureError, match=r"modified after they were read: ring-001.pcapng; set the option ring"
     ):
         made.latestOffset(offset, ALL)
-    with pytest.warns(match=r"written to after they were read: ring-001.pcapng"):
+    with pytest.warns(match=r"modified after they were read: ring-001.pcapng"):
         assert careless.latestOffset(offset, ALL) == offset
 
 

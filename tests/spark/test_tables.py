@@ -72,7 +72,7 @@ def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> No
 
 @pytest.mark.parametrize(("folder", "names", "said"), [
     ("nowhere", None, "no tables in .*nowhere; kdissect export"),
-    ("parquet", ["exchange"], 'no table "exchange"; did you mean "exchanges"'),
+    ("parquet", ["exchange"], 'unknown table "exchange"; did you mean "exchanges"'),
     ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
 ])  # fmt: skip
 def test_what_is_not_there_is_said(

@@ -31,7 +31,7 @@ def test_what_fails_is_a_need_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.spark.session._running", lambda: None)
     (need,) = trial(Place(remote="sc://127.0.0.1:1"))
     assert need.remedy == "fix that first"
-    assert "somebody at --remote sc://127.0.0.1:1: Connection refused" in need.found
+    assert "a server at --remote sc://127.0.0.1:1: Connection refused" in need.found
 
 
 def test_workers_without_a_python(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

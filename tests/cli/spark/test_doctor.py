@@ -37,7 +37,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "spark", "doctor", "--remote", "sc://127.0.0.1:1", "--start")
     assert done.status == MISSING
-    assert "no server at --remote sc://127.0.0.1:1" in done.out
+    assert "a server at --remote sc://127.0.0.1:1" in done.out
     assert "Java" not in done.out
 
 
