@@ -57,14 +57,16 @@ def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str,
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             if (inner := command.get_command(context, name)) is not None:
-                yield from helps(inner, click.Context(inner, context, name))
+                yield from helps(inner, click.Context(inner, context, name, **inner.context_settings))
 
 
 def all_texts() -> Iterator[tuple[str, str]]:
     for path in SOURCES:
         for line, text in texts_of(path):
             yield f"{path.relative_to(ROOT)}:{line}", text
-    for path, text in helps(kdissect, click.Context(kdissect, info_name="kdissect")):
+    for path, text in helps(
+        kdissect, click.Context(kdissect, info_name="kdissect", **kdissect.context_settings)
+    ):
         yield f"{path} --help", " ".join(text.split())
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if page.name == "glossary.md":  # has the old words beside the new ones
