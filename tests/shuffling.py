@@ -18,7 +18,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.spark import decode, parts
 from kdissect.spark.parts import Job
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import ORDER, bundled
+from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
 from kdissect.tables import manifest
 from kdissect.tables.rows import TABLES
 from tests.exports import json_rows
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kdissect.model import Packet
     from kdissect.spark.decode import Decoded
     from kdissect.spark.parts import PartTold, Read
-    from kdissect.spark.ranges import Found
+    from kdissect.spark.ranges import Found, Range
+    from kdissect.spark.shuffle import RangeStats
 
 
 def job_of(paths: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Job:
@@ -67,20 +68,31 @@ def decoded(
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     found = find_ranges(names, limits, size)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
-    batches = [
-        batch
-        for place in range(len(found.ranges))
-        for batch in bundled(place, found.ranges, found.paths, count, limits)
-    ]
-    rows = pa.Table.from_batches(batches).sort_by([(name, "ascending") for name in ORDER])
-    divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count + 1)]
-    learned = [_only(parts.learn_shuffled(job, part)) for part in divided]
-    read = decode._read(job, [stats for each in learned for stats in each.ranges])
+    rows, stats, skipped = shuffled(found.ranges, count, limits)
+    divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
+    read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
-    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, learned, end_ns))
-    written = [_only(write(part)) for part in divided[:-1] if part]
-    assert not list(write(divided[-1]))
+    learned = [_only(parts.learn_shuffled(job, end_ns, part)) for part in divided]
+    write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, learned))
+    written = [_only(write(part)) for part in divided if part]
+    assert not list(write([]))
     return finished(job, "shuffle", names, written, read, found)
+
+
+def shuffled(
+    ranges: Sequence[Range], count: int, limits: Limits = DEFAULT
+) -> tuple[Any, list[RangeStats], Counter[str]]:
+    """The rows of all parts in Spark's order, what was counted in ranges, and what came of fragments that are
+    in none of these.
+    """
+    rows = pa.Table.from_batches(
+        [batch for place in range(len(ranges)) for batch in bundled(place, ranges, count, limits)]
+    )
+    stats = [pickle.loads(data) for data in rows.filter(pc.equal(rows["part"], count))["data"].to_pylist()]
+    batches, skipped = completed(stats, count, limits)
+    rows = rows.filter(pc.less(rows["part"], count))
+    rows = pa.concat_tables([rows, pa.Table.from_batches(batches, SCHEMA)])
+    return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
 
 
 def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Decoded:
@@ -96,7 +108,7 @@ def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) ->
     found = find_ranges(names)
     job = job_of(found.paths, folder, first_ns=found.first_ns, **changed)
     learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
-    facts = decode._merged(job, learned, parts.END_NS)
+    facts = decode._merged(job, learned)
     told = [
         _only(parts.write_shard(job, found.files, count, facts, numbers(number))) for number in range(count)
     ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Interface, Packet
 
 TCP = 6
+INCOMPLETE = "IP fragment of an incomplete datagram"
 
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
 _MOBILITY, _HIP, _SHIM6 = 135, 139, 140
@@ -208,11 +209,6 @@ class Fragments:
         inner = _inner(whole)
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
 
-    @property
-    def since_ns(self) -> int | None:
-        """Time of the earliest fragment of the datagram that was begun first, None where none is."""
-        return next((partial.first_ns for partial in self._partials.values()), None)
-
     def close(self) -> None:
         """Count what never became whole."""
         while self._partials:
@@ -242,7 +238,7 @@ class Fragments:
 
     def _give_up(self) -> None:
         key = next(iter(self._partials))
-        self._skipped["IP fragment of an incomplete datagram"] += self._forget(key).count
+        self._skipped[INCOMPLETE] += self._forget(key).count
 
     def _forget(self, key: tuple[bytes, int, int]) -> _Partial:
         partial = self._partials.pop(key)

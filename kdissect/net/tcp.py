@@ -25,8 +25,11 @@ from kdissect.net.link import IPV4, IPV6, Place, network_layer, not_ip
 from kdissect.net.tunnel import Tunnel, datagram_tunnel, ethertype_tunnel, link_tunnel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kdissect.model import Interface
 
+    FragmentObserver = Callable[[Fragment, Packet, Datagram | str | None], object]
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 CONTROL = FIN | SYN | RST | ACK
@@ -42,19 +45,31 @@ _HEADER_SIZE = 20
 class Segments:
     """Finds the TCP segment in a packet.
 
+    Args:
+        limits: bounds.
+        on_fragment: gets each fragment of a datagram, the packet that carries it, and what came of it as
+            ``Fragments.feed`` returns it.
+
     Attributes:
         skipped: packets that were not looked into, by reason. What was found in a tunnel is told with its
             name: "UDP in VXLAN".
     """
 
-    def __init__(self, limits: Limits = DEFAULT) -> None:
+    def __init__(self, limits: Limits = DEFAULT, on_fragment: FragmentObserver | None = None) -> None:
         self.skipped: Counter[str] = Counter()
+        self._on_fragment = on_fragment
         self._limits = limits
         self._fragments = Fragments(limits, self.skipped)
 
     def feed(self, packet: Packet) -> Segment | None:
         """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
-        found = self._find(network_layer(packet.interface.link_type, packet.data), packet, 0)
+        return self._counted(self._find(network_layer(packet.interface.link_type, packet.data), packet, 0))
+
+    def feed_fragment(self, fragment: Fragment, packet: Packet) -> Segment | None:
+        """Take a fragment that ``on_fragment`` got from others; see ``feed``."""
+        return self._counted(self._inside(fragment, packet, 0))
+
+    def _counted(self, found: Segment | str | None) -> Segment | None:
         if not isinstance(found, Segment):
             self._fragments.joined = []
         if isinstance(found, str):
@@ -71,11 +86,6 @@ class Segments:
         parts, self._fragments.joined = self._fragments.joined, []
         return parts
 
-    @property
-    def fragments_since_ns(self) -> int | None:
-        """Time of the earliest fragment that waits for others, None where none does."""
-        return self._fragments.since_ns
-
     def close(self) -> None:
         """No packet will follow: count the fragments that wait in vain."""
         self._fragments.close()
@@ -89,9 +99,16 @@ class Segments:
         if ethertype not in (IPV4, IPV6):
             tunnel = ethertype_tunnel(ethertype)
             return self._enter(tunnel, pos, packet, depth + 1) if tunnel else not_ip(ethertype)
-        found: Datagram | Fragment | str | None = internet_layer(ethertype, packet, pos)
+        return self._inside(internet_layer(ethertype, packet, pos), packet, depth)
+
+    def _inside(
+        self, found: Datagram | Fragment | str | None, packet: Packet, depth: int
+    ) -> Segment | str | None:
+        """The segment in a datagram, once it is complete."""
         if isinstance(found, Fragment):
-            found = self._fragments.feed(found, packet)
+            fragment, found = found, self._fragments.feed(found, packet)
+            if self._on_fragment is not None:
+                self._on_fragment(fragment, packet, found)
         if not isinstance(found, Datagram):
             return found
         if found.protocol == TCP:

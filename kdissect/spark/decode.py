@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
+
+import pyarrow as pa
 
 from kdissect.capture import inputs
 from kdissect.errors import OutputError
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.source import Source
-    from kdissect.spark.parts import Learned, PartTold
+    from kdissect.spark.parts import PartTold
     from kdissect.spark.ranges import Found
     from kdissect.spark.shuffle import RangeStats
     from kdissect.tables.table_files import TableFiles
@@ -204,7 +206,7 @@ def _in_shards(session: SparkSession, job: Job, found: Found, count: int) -> tup
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1:
-        learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)), parts.END_NS)
+        learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)))
     told: list[PartTold] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
     (read,) = (each.read for each in told if each.read is not None)
     return told, read
@@ -214,34 +216,44 @@ def _shuffled(session: SparkSession, job: Job, found: Found, count: int) -> tupl
     ranges = found.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
-    rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER)
-    rows = rows.persist(_disk())
-    try:
-        parts_learned: list[Learned] = _told(rows, partial(parts.learn_shuffled, job))
-        read = _read(job, [stats for each in parts_learned for stats in each.ranges])
+    with ExitStack() as stack:
+        rows = _sorted(rows, count, stack)
+        stats = [pickle.loads(row.data) for row in rows.where(rows.part == count).select("data").collect()]
+        rows = rows.where(rows.part < count)
+        completed, skipped = shuffle.completed(stats, count, job.limits)
+        if completed:  # few captures have fragments: only these are sorted again
+            rows = _sorted(
+                rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack
+            )
+        read = _read(job, stats, skipped)
         span_ns = read.census.span_ns
         end_ns = 0 if span_ns is None else span_ns[1]
-        learned = _merged(job, parts_learned, end_ns)
+        learned = _merged(job, _told(rows, partial(parts.learn_shuffled, job, end_ns)))
         return _told(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
-    finally:
-        rows.unpersist()
 
 
-def _merged(job: Job, learned: Sequence[Learned], end_ns: int) -> LearnedFacts:
-    """What all parts say; nothing is learned later than at the end of the captures."""
+def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
+    """The rows by part, those of each in their order, on disk until ``stack`` is closed."""
+    rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(_disk())
+    stack.callback(rows.unpersist)
+    return rows
+
+
+def _merged(job: Job, learned: Sequence[LearnedFacts]) -> LearnedFacts:
+    """What all parts say."""
     facts = LearnedFacts(job.limits)
     for each in learned:
-        for topic_id, (name, time_ns) in each.facts.topics.items():
-            facts.learn_topic(topic_id, name, min(time_ns, end_ns))
+        facts.merge(each)
     return facts
 
 
-def _read(job: Job, stats: Sequence[RangeStats]) -> Read:
-    """What was counted in the ranges of each file, as one that reads all of it would count."""
+def _read(job: Job, stats: Sequence[RangeStats], skipped: Counter[str]) -> Read:
+    """What was counted in the ranges of each file, as one that reads all of it would count; ``skipped`` is
+    what came of fragments that waited for other ranges.
+    """
     sources: dict[str, Source] = {}
     census = Census(job.limits)
     warnings: list[str] = []
-    skipped: Counter[str] = Counter()
     for each in sorted(stats, key=attrgetter("place")):
         name, source = each.range.path, each.source
         first = sources.setdefault(name, source)
@@ -252,7 +264,7 @@ def _read(job: Job, stats: Sequence[RangeStats]) -> Read:
         warnings += source.warnings
         if each.fault is not None:
             warnings.append(each.fault)
-        skipped += each.skipped
+        skipped = skipped + each.skipped
     for name, source in sources.items():
         source.packets = census.files[name].packets if name in census.files else 0
     return Read(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)

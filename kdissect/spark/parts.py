@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.pipeline import Dissection
     from kdissect.spark.ranges import Fingerprint
-    from kdissect.spark.shuffle import RangeStats
     from kdissect.stats.survey import Census
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -63,8 +62,6 @@ FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 TOPIC_IDS, CAPTURES = "topic_ids", "captures"
 MERGED = (TOPIC_IDS, CAPTURES)
 """Tables that the driver writes."""
-END_NS = (1 << 63) - 1
-"""Later than any packet: where it is not known yet when the captures end."""
 
 COLUMNS = "told binary"
 _SCHEMA = pa.schema([("told", pa.binary())])
@@ -185,13 +182,6 @@ class Read(NamedTuple):
     skipped: Counter[str]
 
 
-class Learned(NamedTuple):
-    """What a part says about others, and what was counted in ranges."""
-
-    facts: LearnedFacts
-    ranges: list[RangeStats]
-
-
 def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Look for a file of the driver's; yield the name of this host, and whether it is there."""
     for _ in batches:
@@ -200,12 +190,11 @@ def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def learn_shard(job: Job, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for what crosses connections in the shards whose numbers stand in the column ``id``; yield a
-    ``Learned`` for each.
+    """Look for what crosses connections in the shards whose numbers stand in the column ``id``; yield the
+    ``LearnedFacts`` of each.
     """
     for number in _numbers(batches):
-        facts = learned_from(job.paths, share=Share(number, shards), **job.options())
-        yield _told(Learned(facts, []))
+        yield _told(learned_from(job.paths, share=Share(number, shards), **job.options()))
 
 
 def write_shard(
@@ -244,12 +233,12 @@ def write_shard(
             yield _told(told._replace(read=read))
 
 
-def learn_shuffled(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for what crosses connections in a part of a shuffle; yield a ``Learned``."""
-    rows, facts = Rows(batches, job.paths), LearnedFacts(job.limits)
-    for dissection in _alone(job, rows, END_NS):
+def learn_shuffled(job: Job, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Look for what crosses connections in a part of a shuffle; yield the ``LearnedFacts``."""
+    facts = LearnedFacts(job.limits)
+    for dissection in _alone(job, Rows(batches, job.paths), end_ns):
         learn_all(dissection, facts)
-    yield _told(Learned(facts, rows.stats))
+    yield _told(facts)
 
 
 def write_shuffled(job: Job, end_ns: int, learned: LearnedFacts, batches: Iterable[Any]) -> Iterator[Any]:
@@ -263,7 +252,7 @@ def write_shuffled(job: Job, end_ns: int, learned: LearnedFacts, batches: Iterab
     """
     rest = iter(batches)
     first = next(rest, None)
-    if first is None or not first.column("heads")[0].as_py():  # nothing, or the counts of ranges
+    if first is None:
         return
     part = first.column("part")[0].as_py()
     log = ConnectionLog(job.limits)
@@ -338,5 +327,5 @@ def _written(job: Job, part: int, dissections: Iterable[Dissection], log: Connec
     return PartTold(part, gethostname(), written, topics, counts, notices, (ids, named), None)
 
 
-def _told(told: tuple[Any, ...]) -> Any:
+def _told(told: Any) -> Any:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(told)], pa.binary())], schema=_SCHEMA)

@@ -5,8 +5,6 @@ where a packet does. What has to be known there goes along: the number of the pa
 and the headers that tell how to read it. So a range gives the packets that the file gives, with the same
 numbers. A compressed file is one range, and so is one that is no longer than two.
 
-A range that does not end its file can be read beyond its end: the fragments of a datagram may stand there.
-
 Holds a window of the file, and while a range is read what the reader of a file holds.
 """
 

@@ -2,9 +2,9 @@
 another.
 
 A task reads a range, and brings each segment out of what carried it: link layer, IP, fragments, tunnels.
-For a datagram that a range has only the beginning of, the task reads on, in the next file if it must; who has
-only the end drops it. Both directions of a connection go to the same part, and Spark sorts the rows of a part
-by connection, and those of a connection as ``capture.merge`` has them: by clock, rank and number.
+Fragments of datagrams that a range has only a part of go to the driver, which completes them. Both
+directions of a connection go to the same part, and Spark sorts the rows of a part by connection, and those of
+a connection as ``capture.merge`` has them: by clock, rank and number.
 
 A row is a bundle of segments of one connection, as they follow each other in the range:
 
@@ -16,16 +16,14 @@ A row is a bundle of segments of one connection, as they follow each other in th
     heads               of each segment: ``_HEAD``
     data                their payloads; where there are no heads, a pickled ``RangeStats``
 
-Holds the bundles that are not full, which are bounded together, and fragments (net/ip.py).
+Holds the bundles that are not full, which are bounded together, and ``_FRAGMENT_BYTES`` of fragments.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import Counter
-from contextlib import suppress
 from heapq import heappop, heappush, heapreplace
-from itertools import chain, count, groupby
+from itertools import count, groupby
 from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -33,11 +31,10 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from kdissect.capture.reader import packets_of
-from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.limits import KIB, MIB, Limits
 from kdissect.model import Interface, Segment
+from kdissect.net.ip import INCOMPLETE, Datagram, Fragment
 from kdissect.net.link import ETHERNET
 from kdissect.net.tcp import Segments, connection_key, reversed_ends
 from kdissect.spark.ranges import open_range
@@ -45,8 +42,10 @@ from kdissect.stats.survey import Census, FileCount
 from kdissect.tables import arrow  # noqa: F401  (keeps pyarrow from loading pandas)
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kdissect.capture.source import Source
     from kdissect.model import Packet
     from kdissect.spark.ranges import Fingerprint, Range
 
@@ -79,11 +78,20 @@ _BUNDLES_BYTES = 16 * MIB
 """Of those that are not full: with very many connections they become smaller."""
 _MOST_ENDS = 100_000
 """Ends whose connection is remembered: cheaper than to make it anew, some 200 bytes each."""
-_MORE_BYTES = 16 * MIB
-"""Read beyond a range, at most, for the rest of a datagram: as a rule it is a few packets."""
-_MOST_FILES_BEYOND = 4
+_FRAGMENT_BYTES, _FRAGMENTS_BYTES = 16 * MIB, 64 * MIB
+"""Of incomplete datagrams, while a range is read, and for the driver of all ranges: mostly a few packets."""
+_FRAGMENT_COST = 256
+"""Bytes of a fragment beside its payload."""
 
 _new = tuple.__new__  # of a named tuple: half the price of calling the class, which is in Python
+
+
+class WaitingFragment(NamedTuple):
+    """A fragment of a datagram that its range does not complete; ``packet`` comes without its data."""
+
+    key: Key
+    fragment: Fragment
+    packet: Packet
 
 
 class RangeStats(NamedTuple):
@@ -94,8 +102,9 @@ class RangeStats(NamedTuple):
         range: which.
         source: what its file says.
         census: of its packets.
-        skipped: packets that were not looked at, by reason.
+        skipped: packets that were not looked at, by reason; those of ``fragments`` not counted.
         fault: what was wrong at the place beyond which it could not be read.
+        fragments: that other ranges may complete.
     """
 
     place: int
@@ -104,6 +113,7 @@ class RangeStats(NamedTuple):
     census: Census
     skipped: Counter[str]
     fault: str | None
+    fragments: list[WaitingFragment]
 
 
 def read_ranges(
@@ -122,18 +132,15 @@ def read_ranges(
         for place in batch.column("id").to_pylist():
             path = ranges[place].path
             files[path].check(path)
-            yield from bundled(place, ranges, list(files), parts, limits)
+            yield from bundled(place, ranges, parts, limits)
 
 
-def bundled(
-    place: int, ranges: Sequence[Range], paths: Sequence[str], parts: int, limits: Limits
-) -> Iterator[Any]:
+def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> Iterator[Any]:
     """Read a range; yield batches of rows.
 
     Args:
         place: which of the ranges.
         ranges: all of them.
-        paths: of all files, by rank.
         parts: how many parts there are, the last one not counted.
         limits: bounds.
     """
@@ -144,17 +151,19 @@ def bundled(
     census = Census(limits)
     if range_.clock_ns is not None:
         census.files[range_.path] = FileCount(range_.clock_ns)
-    segments = Segments(limits)
+    fragments = _Fragments(reading, _FRAGMENT_BYTES)
+    segments = Segments(limits, fragments.note)
     for packet in cast("Iterator[Packet]", census.watch(reading)):
         segment = segments.feed(packet)
         if segment is not None:
             yield from bundles.feed(range_.rank, reading.clock_ns, segment)
-    skipped = Counter(segments.skipped)
     yield from bundles.close()
-    for rank, clock_ns, segment in _rest(reading, segments, paths, limits):
-        yield from bundles.feed(rank, clock_ns, segment)
-        yield from bundles.close()
-    stats = RangeStats(place, range_, source, census, skipped, reading.fault)
+    segments.close()
+    waiting = fragments.close(_FRAGMENTS_BYTES // len(ranges))
+    segments.skipped[INCOMPLETE] -= len(waiting)
+    if fragments.dropped:
+        source.warn(f"{fragments.dropped:,} IP fragments dropped: too many to match with other ranges")
+    stats = RangeStats(place, range_, source, census, segments.skipped, reading.fault, waiting)
     yield _batch([(parts, b"", 0, 0, 0, 0, b"", pickle.dumps(stats))])
 
 
@@ -162,16 +171,14 @@ class _Reading:
     """The packets of a range, in its order.
 
     Attributes:
-        packets: all of its file from the range on.
+        range: which.
         clock_ns: the latest time of a packet so far.
-        ahead: the packet behind the range, once it was met.
         fault: what ended the file.
     """
 
     def __init__(self, range_: Range, packets: Iterator[Packet]) -> None:
-        self.packets = packets
+        self._packets = packets
         self.clock_ns = range_.clock_ns or 0
-        self.ahead: list[Packet] = []
         self.fault: str | None = None
         self.range = range_
 
@@ -179,9 +186,8 @@ class _Reading:
         last = self.range.last
         clock_ns = self.range.clock_ns
         try:
-            for packet in self.packets:
+            for packet in self._packets:
                 if last is not None and packet.number > last:
-                    self.ahead.append(packet)
                     return
                 if clock_ns is None or packet.time_ns > clock_ns:
                     clock_ns = self.clock_ns = packet.time_ns
@@ -190,42 +196,70 @@ class _Reading:
             self.fault = str(error)
 
 
-def _rest(
-    reading: _Reading, segments: Segments, paths: Sequence[str], limits: Limits
-) -> Iterator[tuple[int, int, Segment]]:
-    """The segments whose fragments begin in a range and end behind it, with rank and clock."""
-    range_, end_ns, left = reading.range, reading.clock_ns, _MORE_BYTES
-    segments.take_parts()
-    for rank, clock_ns, packet in _behind(reading, paths, limits):
-        since_ns = segments.fragments_since_ns
-        if since_ns is None or since_ns > end_ns or left <= 0:
-            return
-        left -= len(packet.data)
-        segment = segments.feed(packet)
-        is_own = any(
-            where.capture == range_.path and (range_.last is None or number <= range_.last)
-            for where, number in segments.take_parts()
-        )
-        if segment is not None and is_own:
-            yield rank, clock_ns, segment
+class _Fragments:
+    """Fragments of the datagrams that are not complete, as far as they were read.
+
+    Args:
+        reading: the packets of their range.
+        most_bytes: which they may have; the oldest are dropped.
+
+    Attributes:
+        dropped: how many.
+    """
+
+    def __init__(self, reading: _Reading, most_bytes: int) -> None:
+        self._reading = reading
+        self._most_bytes = most_bytes
+        self._waiting: dict[tuple[bytes, int, int], list[WaitingFragment]] = {}
+        self._held = 0
+        self.dropped = 0
+
+    def note(self, fragment: Fragment, packet: Packet, found: Datagram | str | None) -> None:
+        """See ``Segments``."""
+        if isinstance(found, Datagram):
+            self._forget(fragment.key)
+        elif found is None:
+            key = self._reading.clock_ns, self._reading.range.rank, packet.number
+            waiting = WaitingFragment(key, fragment, packet._replace(data=b""))
+            self._waiting.setdefault(fragment.key, []).append(waiting)
+            self._held += _cost(fragment)
+            self._shrink(self._most_bytes)
+
+    def close(self, most_bytes: int) -> list[WaitingFragment]:
+        """What the range does not complete."""
+        self._shrink(most_bytes)
+        return [each for waiting in self._waiting.values() for each in waiting]
+
+    def _shrink(self, most_bytes: int) -> None:
+        while self._held > most_bytes:
+            self.dropped += self._forget(next(iter(self._waiting)))
+
+    def _forget(self, key: tuple[bytes, int, int]) -> int:
+        waiting = self._waiting.pop(key, [])
+        self._held -= sum(_cost(each.fragment) for each in waiting)
+        return len(waiting)
 
 
-def _behind(reading: _Reading, paths: Sequence[str], limits: Limits) -> Iterator[tuple[int, int, Packet]]:
-    """The packets behind a range, in its file and in those that follow: rank, clock, packet."""
-    rank, clock_ns = reading.range.rank, reading.clock_ns
-    following: Iterator[Packet] = chain(reading.ahead, reading.packets)
-    with suppress(CaptureError):
-        while True:
-            for packet in following:
-                clock_ns = max(clock_ns, packet.time_ns)
-                yield rank, clock_ns, packet
-            rank += 1
-            if rank >= min(len(paths), reading.range.rank + _MOST_FILES_BEYOND):
-                return
-            following, clock_ns = (
-                cast("Iterator[Packet]", packets_of(Source(paths[rank], limits))),
-                -(1 << 63),
-            )
+def _cost(fragment: Fragment) -> int:
+    return _FRAGMENT_COST + len(fragment.part.payload)
+
+
+def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
+    """The datagrams that stand in several ranges.
+
+    Returns:
+        Batches of rows, as ``bundled`` yields them; and what came of the other fragments.
+    """
+    segments, bundles, batches = Segments(limits), _Bundles(parts), list[Any]()
+    for (clock_ns, rank, _), fragment, packet in sorted(
+        (each for one in stats for each in one.fragments), key=attrgetter("key")
+    ):
+        segment = segments.feed_fragment(fragment, packet)
+        if segment is not None:
+            batches += bundles.feed(rank, clock_ns, segment)
+            batches += bundles.close()
+    segments.close()
+    return batches, segments.skipped
 
 
 class _Bundles:
@@ -324,16 +358,11 @@ class Bundle(NamedTuple):
 
 
 class Rows:
-    """The rows of a part, as Spark has sorted them.
-
-    Attributes:
-        stats: of ranges, as far as they stood among the rows so far.
-    """
+    """The rows of a part, as Spark has sorted them."""
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
         self._batches = batches
         self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
-        self.stats: list[RangeStats] = []
 
     def connections(self) -> Iterator[Iterator[Segment]]:
         """The segments of each pair of ends, to be taken before those of the next are asked for."""
@@ -344,10 +373,7 @@ class Rows:
         for batch in self._batches:
             columns = (batch.column(name).to_pylist() for name in SCHEMA.names[1:])
             for connection, clock_ns, end_ns, rank, number, heads, data in zip(*columns, strict=True):
-                if heads:
-                    yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
-                else:
-                    self.stats.append(pickle.loads(data))  # which a task of ours made
+                yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:
         """The segments of bundles that come in the order of their first ones. Holds the bundles that are of

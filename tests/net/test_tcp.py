@@ -239,12 +239,13 @@ def test_mutated_packets_raise_nothing(
     assert fed >= carried
 
 
-def test_it_is_told_since_when_fragments_wait_for_others() -> None:
-    segments = Segments()
+def test_fragments_that_others_saw_make_the_same_segment() -> None:
     packets = fragments(104)([packet(link(ipv4("10.0.0.1", "10.0.0.2", b"x" * 200)), time_ns=7)])
-    assert segments.fragments_since_ns is None
-    segments.feed(packets[0])
-    assert segments.fragments_since_ns == 7
-    for each in packets[1:]:
-        segments.feed(each)
-    assert segments.fragments_since_ns is None
+    seen: list[tuple[Any, ...]] = []
+    for each in packets:
+        assert Segments(on_fragment=lambda *noted: seen.append(noted)).feed(each) is None
+    assert [found for _, _, found in seen] == [None] * len(packets)
+    segments, whole = Segments(), Segments()
+    found = [segments.feed_fragment(fragment, each._replace(data=b"")) for fragment, each, _ in seen]
+    assert found == [whole.feed(each) for each in packets]
+    assert found[-1] is not None

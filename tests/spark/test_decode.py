@@ -24,6 +24,7 @@ from kdissect.limits import DEFAULT, MIB
 from kdissect.spark.decode import decode
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
+from tests.disguises import NETWORKS
 from tests.shuffling import alone, counted, cut_up, numbers
 
 if TYPE_CHECKING:
@@ -93,6 +94,15 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     ]
     assert "ends in the middle of" in done.warnings[0]
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
+
+
+def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
+    names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
+    options: dict[str, Any] = {"form": "jsonl", "partition_by": (), "tables": TABLES}
+    done = decode(spark, names, tmp_path / "many", split="shuffle", tasks=2, **options)
+    one = alone(names, tmp_path / "one", tables=TABLES)
+    assert counted(tmp_path / "many") == counted(tmp_path / "one")
+    assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
 
 
 def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
             many = in_shards(names, folder / way, 3)
         assert counted(folder / way) == expected
         assert (one.rows, one.packets, one.warnings) == (many.rows, many.packets, many.warnings)
+        assert one.skipped == many.skipped
         assert one.counts["exchanges"] == many.counts["exchanges"]
 
 

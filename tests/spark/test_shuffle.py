@@ -13,13 +13,13 @@ from kdissect.model import Interface, Segment
 from kdissect.net.tcp import Segments, endpoints, reversed_ends
 from kdissect.spark import shuffle
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import ORDER, SCHEMA, Bundle, Rows, bundled, read_ranges
+from kdissect.spark.shuffle import SCHEMA, Bundle, Rows, bundled, read_ranges
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
-from tests.shuffling import cut_up
+from tests.shuffling import cut_up, shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kdissect.model import Packet
     from kdissect.spark.shuffle import Key, RangeStats
@@ -35,23 +35,15 @@ def sample() -> list[Packet]:
 
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
     """Rows of all ranges."""
-    found = find_ranges(names, size=size)
-    return [
-        batch
-        for place in range(len(found.ranges))
-        for batch in bundled(place, found.ranges, found.paths, parts, DEFAULT)
-    ]
+    ranges = find_ranges(names, size=size).ranges
+    return [batch for place in range(len(ranges)) for batch in bundled(place, ranges, parts, DEFAULT)]
 
 
-def sorted_by_spark(batches: Iterable[Any]) -> list[Any]:
-    rows = pa.Table.from_batches(list(batches)).sort_by([(name, "ascending") for name in ORDER])
-    return list(rows.to_batches())
-
-
-def segments_of(batches: Iterable[Any], names: Sequence[str]) -> tuple[list[list[Segment]], list[RangeStats]]:
+def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
     """The segments of each pair of ends, and what was counted in ranges."""
-    rows = Rows(sorted_by_spark(batches), find_ranges(names).paths)
-    return [list(segments) for segments in rows.connections()], rows.stats
+    found = find_ranges(names, size=size)
+    rows, stats, _ = shuffled(found.ranges, PARTS)
+    return [list(segments) for segments in Rows(rows.to_batches(), found.paths).connections()], stats
 
 
 def essence(segment: Segment) -> Segment:
@@ -70,10 +62,10 @@ def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
     return found
 
 
-def two_machines(folder: Path) -> list[str]:
+def two_machines(folder: Path, packets: list[Packet] | None = None) -> list[str]:
     """What two machines captured at the same time."""
     names = []
-    for place, data in enumerate(in_two_files(sample())):
+    for place, data in enumerate(in_two_files(packets or sample())):
         (folder / str(place)).write_bytes(data)
         names.append(str(folder / str(place)))
     return names
@@ -89,7 +81,7 @@ def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
         "ring": lambda: cut_up(sample(), tmp_path / "ring", 7),
         "two machines": lambda: two_machines(tmp_path),
     }[kind]()
-    found, _ = segments_of(batches_of(names, size), names)
+    found, _ = segments_of(names, size)
     assert [list(map(essence, segments)) for segments in found] == [
         segments for _, segments in sorted(expected(names).items())
     ]
@@ -98,10 +90,43 @@ def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
 @pytest.mark.parametrize("network", ["padded", "VXLAN", "IPv6 for IPv4", "fragments", "fragments backwards"])
 def test_every_segment_comes_once_whatever_carries_it(tmp_path: Path, network: str) -> None:
     names = cut_up(NETWORKS[network](sample()), tmp_path / "ring", 3)
-    found, _ = segments_of(batches_of(names), names)
+    found, _ = segments_of(names)
     assert [list(map(essence, segments)) for segments in found] == [
         segments for _, segments in sorted(expected(names).items())
     ]
+
+
+@pytest.mark.parametrize("size", [200, 3000])
+@pytest.mark.parametrize("kind", ["ring", "two machines"])
+@pytest.mark.parametrize("network", ["fragments", "fragments backwards"])
+def test_fragments_of_a_datagram_may_be_in_any_ranges(
+    tmp_path: Path, network: str, kind: str, size: int
+) -> None:
+    packets = NETWORKS[network](sample())
+    names = cut_up(packets, tmp_path, 20) if kind == "ring" else two_machines(tmp_path, packets)
+    found, stats = segments_of(names, size)
+    assert sum(len(each.fragments) for each in stats) > 4
+    assert [list(map(essence, segments)) for segments in found] == [
+        segments for _, segments in sorted(expected(names).items())
+    ]
+
+
+def test_fragments_that_wait_for_other_ranges_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = cut_up(NETWORKS["fragments"](sample()), tmp_path, 20)
+    ranges = find_ranges(names).ranges
+    _, stats, _ = shuffled(ranges, PARTS)
+    waiting = [len(each.fragments) for each in stats]
+    assert max(waiting) > 0
+    assert not any(each.source.warnings for each in stats)
+    for bound, most in (("_FRAGMENT_BYTES", 100), ("_FRAGMENTS_BYTES", 100 * len(ranges))):
+        with monkeypatch.context() as patch:
+            patch.setattr(shuffle, bound, most)
+            _, stats, skipped = shuffled(ranges, PARTS)
+        assert not any(each.fragments for each in stats)
+        assert not skipped
+        assert all(each.source.warnings for each, count in zip(stats, waiting, strict=True) if count)
 
 
 def bundle(*keys: Key) -> Bundle:
@@ -145,7 +170,7 @@ def test_both_directions_of_a_connection_are_in_one_part() -> None:
 def test_what_was_counted_in_ranges_adds_up(tmp_path: Path) -> None:
     packets = sample()
     names = cut_up(packets, tmp_path / "ring", 2)
-    _, stats = segments_of(batches_of(names), names)
+    _, stats = segments_of(names)
     assert len(stats) > 4
     census = stats[0].census
     for each in stats[1:]:
@@ -185,7 +210,7 @@ def test_spark_asks_for_ranges_by_their_places() -> None:
     asked = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
     got = list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
     assert all(batch.schema == SCHEMA for batch in got)
-    meant = [batch for place in (1, 0) for batch in bundled(place, found.ranges, found.paths, PARTS, DEFAULT)]
+    meant = [batch for place in (1, 0) for batch in bundled(place, found.ranges, PARTS, DEFAULT)]
     assert [batch for batch in got if batch["heads"][0].as_py()] == [
         batch for batch in meant if batch["heads"][0].as_py()
     ]
