@@ -20,7 +20,7 @@ from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import Interface, Lull, Stretch
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kdissect.capture.window import Window
     from kdissect.model import Packet
@@ -83,6 +83,11 @@ class Clock(NamedTuple):
 class Section:
     """Walks the blocks of a window; its interfaces and byte order are those that hold at the block reached.
 
+    Args:
+        window: of the file.
+        source: the file.
+        on_description: gets each block that describes the section or an interface.
+
     Attributes:
         word: reads the 32-bit word at a position.
         enhanced: reads the seven words before the bytes of an enhanced packet block.
@@ -90,9 +95,12 @@ class Section:
         cut_packet: whether that block held a packet.
     """
 
-    def __init__(self, window: Window, source: Source) -> None:
+    def __init__(
+        self, window: Window, source: Source, on_description: Callable[[bytes], object] | None = None
+    ) -> None:
         self._window = window
         self._source = source
+        self._on_description = on_description
         self._clocks: list[Clock] = []
         self._interfaces_before = 0
         self._passed = 0
@@ -156,6 +164,8 @@ class Section:
                 self._add_interface(pos, total)
             else:
                 self._add_statistics(pos, total)
+            if self._on_description is not None and kind in (SECTION, INTERFACE):
+                self._on_description(bytes(window.data[pos : pos + total]))
             pos += total
 
     def _begin(self, pos: int) -> None:

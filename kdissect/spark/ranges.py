@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, NamedTuple, cast
 from zlib import crc32
@@ -19,7 +20,7 @@ from zlib import crc32
 from kdissect.capture import compression, pcap, pcapng
 from kdissect.capture.pcapng import ENHANCED_PACKET, HEAD_BYTES, Section
 from kdissect.capture.reader import packets_of
-from kdissect.capture.source import BLOCK_BYTES, Source
+from kdissect.capture.source import BLOCK_BYTES, FILE_BLOCK_BYTES, Source
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT, KIB, MIB, Limits
@@ -183,13 +184,13 @@ class _Part(Source):
     def blocks(self) -> Iterator[bytes]:
         """The head, then what stands in the file, in the blocks in which its beginning would be read."""
         yield self._range.head
-        assert self._path is not None
-        with self._path.open("rb", buffering=0) as file:
+        with Path(self.name).open("rb", buffering=0) as file:
             file.seek(self.bytes_read)
-            if block := file.read(BLOCK_BYTES - self.bytes_read % BLOCK_BYTES):
+            size = BLOCK_BYTES - self.bytes_read % BLOCK_BYTES
+            while block := file.read(size):
                 self.bytes_read += len(block)
                 yield block
-            yield from self._stream_blocks(file)
+                size = FILE_BLOCK_BYTES
 
     def read(self) -> Generator[Packet | Lull, None, None]:
         """The packets."""
@@ -228,30 +229,6 @@ class _Marking(Window):
         return is_there
 
 
-class _Described(Section):
-    """A section that keeps the blocks which describe it and its interfaces.
-
-    Attributes:
-        head: those blocks, of all sections so far.
-    """
-
-    def __init__(self, window: Window, source: Source) -> None:
-        super().__init__(window, source)
-        self.head = b""
-
-    def _describe(self, pos: int, total: int) -> None:
-        super()._describe(pos, total)
-        self._keep(pos, total)
-
-    def _add_interface(self, pos: int, total: int) -> None:
-        super()._add_interface(pos, total)
-        self._keep(pos, total)
-
-    def _keep(self, pos: int, total: int) -> None:
-        if len(self.head) <= MOST_HEAD_BYTES:
-            self.head += bytes(self._window.data[pos : pos + total])
-
-
 def _first_ns(file: Source) -> int | None:
     """Time of a file's first packet, None where it has none."""
     if file.size is None:
@@ -278,22 +255,28 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
     """
     window = _Marking(source.blocks())
     window.wait_for(_MAGIC_BYTES)
-    section: _Described | None = None
+    section: Section | None = None
     if compression.recognized(window.data):
         return
     if pcap.recognized(window.data):
         window.wait_for(pcap.FILE_HEADER_BYTES)
-        head = bytes(window.data[: pcap.FILE_HEADER_BYTES])
+        head = window.data[: pcap.FILE_HEADER_BYTES]
         stretches = pcap.stretches(window, source)
     else:
-        section = _Described(window, source)
+        head, described = b"", bytearray()
+
+        def describe(block: bytes) -> None:
+            if len(described) <= MOST_HEAD_BYTES:
+                described.extend(block)
+
+        section = Section(window, source, describe)
         stretches = pcapng.stretches(window, source, section)
     due, clock_ns = size, None
     try:
         for stretch in cast("Iterator[Stretch]", stretches):  # it does not come live
             if window.mark is not None and window.mark >= due:
-                if section is not None:
-                    head = section.head
+                if section is not None and len(head) < len(described):
+                    head = bytes(described)
                 if len(head) > MOST_HEAD_BYTES:
                     return
                 # A simple packet has the time of the one before, and what is no packet no number.
