@@ -5,7 +5,8 @@
 Makes a capture (traffic.py says of what), cuts it into files as tcpdump's ring does, and runs:
 
     read --json, export          on one core; export to Parquet also on all
-    spark decode                 an embedded Spark on one core and on all, in a session that has run before
+    spark decode                 an embedded Spark on one core and on all, in a session that has run before:
+                                 in shards, and in a shuffle
 
 Prints medians of the time on the clock and of processor time, and rates of the latter. Of Spark that is the
 time on the clock of all cores that it has: workers that have ended take what they used out of sight, and a
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -115,7 +117,7 @@ def cores(count: int) -> set[int]:
     return set(sorted(os.sched_getaffinity(0))[:count])
 
 
-def decoding(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
+def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
     """Decode in one session, once to warm up and then again and again; print what each took, as JSON."""
     from kdissect.spark.decode import decode
     from kdissect.spark.session import Place, session
@@ -125,7 +127,7 @@ def decoding(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> N
     with session(Place(master=f"local[{count}]")) as spark:
         for _ in range(runs + 1):
             done = decode(
-                spark, list(map(str, captures)), tables, split="shuffle", partition_by=(), overwrite=True
+                spark, list(map(str, captures)), tables, split=split, partition_by=(), overwrite=True
             )
             seconds = time.perf_counter() - began
             told = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
@@ -133,9 +135,11 @@ def decoding(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> N
             began = time.perf_counter()
 
 
-def decoded(count: int, tables: Path, runs: int, captures: Sequence[Path]) -> list[tuple[Cost, int]]:
+def decoded(
+    split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]
+) -> list[tuple[Cost, int]]:
     """The same in a process of its own: the first cost is that of the start too."""
-    command = [sys.executable, __file__, "--decoding", str(count), str(tables), str(runs)]
+    command = [sys.executable, __file__, "--decoding", split, str(count), str(tables), str(runs)]
     done = subprocess.run([*command, *map(str, captures)], stdout=subprocess.PIPE, check=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return [(Cost(seconds, cpu_s, rows), exchanges) for seconds, cpu_s, rows, exchanges in lines]
@@ -216,9 +220,9 @@ def main() -> None:
 
         for way in ways(work):
             show(way.name, way.cores, [run(way, captures) for _ in range(asked.runs)])
-        for count in dict.fromkeys((1, ALL_CORES)):
-            start, *found = decoded(count, work / f"spark-{count}", asked.runs, captures)
-            rate = show("spark decode, parquet", count, found)
+        for count, split in product(dict.fromkeys((1, ALL_CORES)), ("shards", "shuffle")):
+            start, *found = decoded(split, count, work / f"spark-{count}", asked.runs, captures)
+            rate = show(f"spark decode, {split}", count, found)
             show("its first run, from start", count, [start])
         folders = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
         print(f"\n{'tables':24} {'MB':>8} {'of exchanges':>13} {'latencies by api, s':>20}")
@@ -235,7 +239,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--decoding"]:
-        count, tables, runs, *captures = sys.argv[2:]
-        decoding(int(count), Path(tables), int(runs), list(map(Path, captures)))
+        split, count, tables, runs, *captures = sys.argv[2:]
+        decoding(split, int(count), Path(tables), int(runs), list(map(Path, captures)))
     else:
         main()
