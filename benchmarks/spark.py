@@ -119,6 +119,7 @@ def cores(count: int) -> set[int]:
 
 def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
     """Decode in one session, once to warm up and then again and again; print what each took, as JSON."""
+    from kdissect.options import PARQUET, ExportOptions
     from kdissect.spark.decode import decode
     from kdissect.spark.session import Place, session
 
@@ -126,9 +127,8 @@ def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence
     began = time.perf_counter()
     with session(Place(master=f"local[{count}]")) as spark:
         for _ in range(runs + 1):
-            done = decode(
-                spark, list(map(str, captures)), tables, split=split, partition_by=(), overwrite=True
-            )
+            export = ExportOptions(tables, PARQUET)
+            done = decode(spark, list(map(str, captures)), export, split=split, overwrite=True)
             seconds = time.perf_counter() - began
             told = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
             print(json.dumps(told), flush=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kdissect.errors import CaptureError, KdissectError
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Exchange, Packet
+    from kdissect.options import Options
     from kdissect.pipeline import Dissection, dissect
     from kdissect.stats.document import Summary
     from kdissect.stats.summarizer import summarize
@@ -34,6 +35,7 @@ __all__ = [
     "Summary",
     "Anomaly",
     "Limits",
+    "Options",
     "KdissectError",
     "CaptureError",
     "__version__",
@@ -50,6 +52,7 @@ _HOMES = {
     "Exchange": "kdissect.model",
     "Anomaly": "kdissect.model",
     "Limits": "kdissect.limits",
+    "Options": "kdissect.options",
     "KdissectError": "kdissect.errors",
     "CaptureError": "kdissect.errors",
 }

@@ -31,6 +31,7 @@ from kdissect.model import Closed, Exchange, Lull, Packet, Segment, Stretch
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
+from kdissect.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -59,6 +60,8 @@ when any connection waits, None while none does."""
 Source: TypeAlias = Stretch | Packet | Segment | Lull
 """What a dissection is made of."""
 
+_DEFAULT = Options()
+
 _TICK_PACKETS = 1000
 """How often it is looked at which deadlines have passed: what comes of it is the same whenever that is."""
 
@@ -72,11 +75,7 @@ class Dissection:
 
     Args:
         packets: in order of time; lulls among them where they come live. Or the segments that they carry.
-        limits: bounds of every stage.
-        ports: look only at connections with one of these ports; empty: at all.
-        kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
-            the broker.
-        show_secrets: leave credentials in the bodies.
+        options: limits, ports and whether to show secrets; which exchanges to select is for later.
         trail: told of each packet which connection it belongs to.
         survey: told of each connection at its end.
         learned: what all parts of the capture say about topic ids: an id is named if that was at most
@@ -96,23 +95,21 @@ class Dissection:
     def __init__(
         self,
         packets: Iterable[Source],
+        options: Options = _DEFAULT,
         *,
-        limits: Limits = DEFAULT,
-        ports: Collection[int] = (),
-        kafka_ports: Collection[int] = (),
-        show_secrets: bool = False,
         trail: Trail | None = None,
         survey: CaptureObserver | None = None,
         learned: LearnedFacts | None = None,
         share: Share | None = None,
     ) -> None:
+        limits, ports, kafka_ports = options.limits, options.ports, options.kafka_ports
         self._packets = packets
         self._trail = trail
         self._survey = survey
         self._limits = limits
-        self._ports = frozenset(ports) | (frozenset(kafka_ports) if ports else frozenset())
-        self._kafka_ports = frozenset(kafka_ports)
-        self._show_secrets = show_secrets
+        self._ports = ports | kafka_ports if ports else ports
+        self._kafka_ports = kafka_ports
+        self._show_secrets = options.show_secrets
         self._segments = Segments(limits)
         self._connections = Connections(limits, share)
         self._dialogues: dict[Connection, Dialogue | None] = {}
@@ -294,20 +291,6 @@ def dissect(
     ports: Collection[int] = (),
     kafka_ports: Collection[int] = (),
     show_secrets: bool = False,
-    trail: Trail | None = None,
-    survey: CaptureObserver | None = None,
-    learned: LearnedFacts | None = None,
-    share: Share | None = None,
 ) -> Dissection:
-    """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Dissection``."""
-    return Dissection(
-        packets,
-        limits=limits,
-        ports=ports,
-        kafka_ports=kafka_ports,
-        show_secrets=show_secrets,
-        trail=trail,
-        survey=survey,
-        learned=learned,
-        share=share,
-    )
+    """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Options``."""
+    return Dissection(packets, Options(limits, frozenset(ports), frozenset(kafka_ports), show_secrets))

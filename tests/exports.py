@@ -12,7 +12,7 @@ import zstandard
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.query.record_filters import RecordFilter, Wanted
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
@@ -90,7 +90,7 @@ def export_packets(
     lines = JsonLines(shown.append)
     log, made = exports(folder, forms)
     others = [export.tables.log for export in made.values() if export.tables.log is not log]
-    for exchange in dissect(log.watch(packets), survey=_Several(log, others)):  # type: ignore[arg-type]
+    for exchange in Dissection(log.watch(packets), survey=_Several(log, others)):  # type: ignore[arg-type]
         lines.feed(exchange)
         for export in made.values():
             export.feed(exchange)

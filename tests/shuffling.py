@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from kdissect.capture.write import PcapngWriter
 from kdissect.limits import DEFAULT, Limits
+from kdissect.options import ExportOptions, Options
 from kdissect.spark import decode, parts
 from kdissect.spark.parts import Job
 from kdissect.spark.ranges import find_ranges
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
 from kdissect.tables import manifest
 from kdissect.tables.rows import TABLES
+from kdissect.tables.table_files import JsonFormat
 from tests.exports import json_rows
 
 if TYPE_CHECKING:
@@ -34,26 +36,22 @@ if TYPE_CHECKING:
     from kdissect.spark.shuffle import RangeStats
 
 
-def job_of(paths: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Job:
-    """A job that writes all tables as JSON lines."""
-    made = Job(
-        paths=tuple(paths),
-        first_ns=None,
-        folder=folder,
-        form="jsonl",
-        compression=None,
-        tables=tuple(TABLES),
-        bodies="both",
-        partition_by=(),
-        rotate_bytes=1 << 40,
-        criteria={},
-        where=None,
-        ports=frozenset(),
-        kafka_ports=frozenset(),
-        show_secrets=False,
-        limits=limits,
+def job_of(
+    paths: Sequence[str],
+    folder: Path,
+    limits: Limits = DEFAULT,
+    first_ns: int | None = None,
+    **changed: Any,
+) -> Job:
+    """A job that writes all tables as JSON lines, but for what is ``changed`` of its options."""
+    job = Job(
+        tuple(paths),
+        first_ns,
+        Options(limits=limits),
+        ExportOptions(folder, tables=tuple(TABLES), rotate_bytes=1 << 40),
     )
-    return replace(made, **changed)
+    export = {name: changed.pop(name) for name in list(changed) if name in {"tables", "form", "rotate_bytes"}}
+    return replace(job, options=replace(job.options, **changed), export=replace(job.export, **export))
 
 
 def decoded(
@@ -124,10 +122,10 @@ def finished(
     job: Job, split: str, names: Sequence[str], told: Sequence[PartTold], read: Read, found: Found
 ) -> Decoded:
     """What the driver does in the end."""
-    files = {name: job.files(name) for name in job.tables}
-    described = decode._described(job, names)
+    files = {name: job.files(name) for name in job.export.tables}
+    described = manifest.job_of(names, job.options, job.export)
     for name, each in files.items():
-        manifest.begin(job.folder / name, each, job.format(), described)
+        manifest.begin(job.export.folder / name, each, JsonFormat(), described)
     read = decode._with_unread(read, found)
     return decode._finished(job, described, split, files, told, read, datetime.now(UTC))
 

@@ -17,7 +17,7 @@ from kdissect import pipeline
 from kdissect.limits import DEFAULT
 from kdissect.model import Lull
 from kdissect.net.tcp import Segments, Share, reversed_ends
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection, dissect
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
 from tests.frames import heartbeat_answers, heartbeats
@@ -124,7 +124,7 @@ def test_shards_together_give_what_one_process_gives(of: int, damage: str | None
     packets = left_of("quickstart", damage)
     together: Rows = {}
     for number in range(of):
-        together |= rows(dissect(packets, share=Share(number, of)))
+        together |= rows(Dissection(packets, share=Share(number, of)))
     assert together == rows(dissect(packets))
 
 

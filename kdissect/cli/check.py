@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option, input_options
-from kdissect.cli.running import Asked, running
+from kdissect.cli.running import Query, running
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.stats.quality import GOOD
 
@@ -54,9 +54,9 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
     """
     from kdissect.stats.survey import Survey
 
-    asked = Asked.take(options)
-    survey = Survey(asked.limits)
-    with running(asked, bar=lambda _: True, survey=survey) as run:
+    query = Query.take(options)
+    survey = Survey(query.limits)
+    with running(query, bar=lambda _: True, survey=survey) as run:
         run.show(run.selected(), survey.exchange)
         document = _appraised(run, survey)
         _write(run, document, limit, colour, as_json=as_json)

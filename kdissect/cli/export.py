@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from kdissect.capture.inputs import STDIN, captures
+from kdissect.capture.inputs import captures
 from kdissect.cli.listening import Whole
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.running import Query, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
-from kdissect.cli.tables import Tables, export_options, filling, records_of, tell
+from kdissect.cli.tables import export_options, filling, take_export, tell
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
+from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
-from kdissect.tables.export import Export
+from kdissect.tables.export import Export, files_of, format_of, table_of, tables_of
 from kdissect.tables.table_files import locked
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kdissect.cli.running import Run
     from kdissect.cli.sharing import SharedRun
+    from kdissect.options import ExportOptions
     from kdissect.parallel.tables import SharedExport
     from kdissect.query.records import Records
     from kdissect.tables.manifest import Job
@@ -66,27 +67,27 @@ def export(jobs: int | None, **options: Any) -> None:
     exchanges, whose partitions, group events and connections are written with them. Columns are named like
     the keys of read --json.
     """
-    tables = Tables.take(options)
+    tables = take_export(options)
     overwrite = options.pop("overwrite")
-    asked = Asked.take(options)
-    asked = replace(asked, paths=captures(asked.paths, but=tables.folder))
-    job = tables.job([_capture(path) for path in asked.paths], asked.limits)
+    query = Query.take(options)
+    query = replace(query, paths=captures(query.paths, but=tables.folder))
+    job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
-    jobs = processes(asked, jobs, ever=tables.rotation.duration_ns is None)
+    jobs = processes(query, jobs, ever=tables.rotate_ns is None)
     lost: list[str] = []
     while True:
         try:
-            done = _write(asked, tables, job, jobs, lost, overwrite=overwrite)
+            done = _write(query, tables, job, jobs, lost, overwrite=overwrite)
             break
         except UnexpectedError as error:
-            if len(asked.paths) == 1 or is_pipe:  # which is read once
+            if len(query.paths) == 1 or is_pipe:  # which is read once
                 raise
-            fault = _alone(asked, tables, error)
+            fault = _alone(query, tables, error)
             if fault.capture is None:
                 raise
             lost.append(str(fault))
             warn(f"{fault}; the other captures are exported without it")
-            asked = replace(asked, paths=tuple(path for path in asked.paths if path != fault.capture))
+            query = replace(query, paths=tuple(path for path in query.paths if path != fault.capture))
     if done is None:
         warn(f"{tables.folder} already has this export; use --overwrite to redo it")
         return
@@ -104,12 +105,18 @@ def export(jobs: int | None, **options: Any) -> None:
 
 
 def _write(
-    asked: Asked, tables: Tables, job: Job, jobs: int, lost: Sequence[str] = (), *, overwrite: bool = False
+    query: Query,
+    tables: ExportOptions,
+    job: Job,
+    jobs: int,
+    lost: Sequence[str] = (),
+    *,
+    overwrite: bool = False,
 ) -> tuple[Run, Export, Records] | None:
     """Write the tables of all captures that are asked for, and say so beside them; None: they are there.
 
     Args:
-        asked: what is read.
+        query: what is read.
         tables: what is written.
         job: the export, as its manifests tell it.
         jobs: processes that make rows.
@@ -119,15 +126,15 @@ def _write(
     Raises:
         KdissectError: it could not be done.
     """
-    form = tables.format(asked.limits)
-    log = ConnectionLog(asked.limits)
-    records = records_of(asked)
-    opened, make, written = _ways(asked, jobs, form, log)
+    form = format_of(tables, query.limits)
+    log = ConnectionLog(query.limits)
+    records = records_of(query.options)
+    opened, make, written = _ways(query, jobs, form, log)
     with opened as run, locked(tables.folder, tables.mode):
-        wanted = manifest.missing(tables.folder, tables.wanted, job, overwrite=overwrite)
+        wanted = manifest.missing(tables.folder, tables_of(tables), job, overwrite=overwrite)
         if not wanted:
             return None
-        files = {name: tables.files(name, written, asked.limits) for name in wanted}
+        files = {name: files_of(table_of(name, tables), tables, written, query.limits) for name in wanted}
         made = make(
             tables.folder,
             files,
@@ -135,34 +142,34 @@ def _write(
             job,
             log,
             records,
-            asked.limits,
-            every_connection=not tables.filtered,
-            rotate_ns=tables.rotation.duration_ns,
+            query.limits,
+            every_connection=not query.options.is_filtered,
+            rotate_ns=tables.rotate_ns,
         )
         whole = Whole()
         with filling(made, run, log, lost):
             if jobs > 1:
-                _share(asked, cast("SharedRun", run), cast("SharedExport", made), jobs, form, records)
+                _share(query, cast("SharedRun", run), cast("SharedExport", made), jobs, form, records)
             else:
                 with whole.listening():
                     run.show(run.selected(whole(made.pass_over)), whole(made.feed))
     return run, made, records
 
 
-def _alone(asked: Asked, tables: Tables, error: UnexpectedError) -> UnexpectedError:
+def _alone(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:
     """Find the capture that fails alone, to export the others without it: the one that was being read is
     tried first, but it may be another one whose rows were written only then.
 
     Returns:
         What was wrong with it; ``error`` where each can be exported alone.
     """
-    for path in sorted(asked.paths, key=lambda path: path != error.capture):
+    for path in sorted(query.paths, key=lambda path: path != error.capture):
         there = tables.folder if tables.folder.is_dir() else None
         with TemporaryDirectory(prefix=".trial-", dir=there) as folder:
-            one = replace(asked, paths=(path,), no_progress=True)
-            trial = tables._replace(folder=Path(folder))
+            one = replace(query, paths=(path,), no_progress=True)
+            trial = replace(tables, folder=Path(folder))
             try:
-                done = _write(one, trial, trial.job([_capture(path)], asked.limits), 1)
+                done = _write(one, trial, manifest.job_of([path], query.options, trial), 1)
             except UnexpectedError as fault:
                 return fault
             except KdissectError:  # it is damaged, which the others can do with
@@ -173,40 +180,31 @@ def _alone(asked: Asked, tables: Tables, error: UnexpectedError) -> UnexpectedEr
 
 
 def _ways(
-    asked: Asked, jobs: int, form: Format, log: ConnectionLog
+    query: Query, jobs: int, form: Format, log: ConnectionLog
 ) -> tuple[AbstractContextManager[Run], type[Export], Format]:
     """What opens the captures, what writes tables, and the format of their rows."""
     if jobs == 1:
-        return running(asked, bar=lambda _: True, survey=log), Export, form
+        return running(query, bar=lambda _: True, survey=log), Export, form
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.tables import SharedExport, ready
 
-    return sharing(asked, bar=lambda _: True), SharedExport, ready(form)
+    return sharing(query, bar=lambda _: True), SharedExport, ready(form)
 
 
 def _share(
-    asked: Asked, run: SharedRun, made: SharedExport, jobs: int, form: Format, records: Records
+    query: Query, run: SharedRun, made: SharedExport, jobs: int, form: Format, records: Records
 ) -> None:
     """Have the rows made by several processes; the log and ``records`` are told what they found."""
     from kdissect.parallel.tables import Rows
 
     log = made.tables.log
-    makers = made.begin(form, asked.limits)
+    makers = made.begin(form, query.limits)
 
     def work(index: int) -> Rows:
-        return Rows(Selection(asked), made.tables, makers, records, census=not index)
+        return Rows(Selection(query), made.tables, makers, records, census=not index)
 
     run.gather(jobs, work, made.take, surveys=lambda _: log)
     for rest, found, census in run.made:
         made.put(rest)
         records.add(found)
         log.census = census or log.census
-
-
-def _capture(path: str) -> dict[str, Any]:
-    """A capture, such that it is seen when there is another one in its place."""
-    if path == STDIN or not Path(path).is_file():
-        return {"path": path, "bytes": None, "modified": None}
-    status = Path(path).stat()
-    modified = datetime.fromtimestamp(status.st_mtime, UTC)
-    return {"path": path, "bytes": status.st_size, "modified": modified.isoformat()}

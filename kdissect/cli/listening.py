@@ -1,7 +1,7 @@
 """Options that say what to listen to -> a run over packets as they come; and what is said of it at the end.
 
-    given = Given.take(options)
-    with listening(asked, given) as run:
+    given = LiveOptions.take(options)
+    with listening(query, given) as run:
         run.show(...)
     run.tell(...)
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.cli.running import Asked
+    from kdissect.cli.running import Query
     from kdissect.model import Packet
     from kdissect.stats.survey import Survey
 
@@ -160,7 +160,7 @@ keep_options = together(
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LiveOptions:
     """What ``source_options`` and ``keep_options`` were given, as values."""
 
     wanted: Wanted | None
@@ -171,7 +171,7 @@ class Given:
     stop: Enough = NEVER
 
     @classmethod
-    def take(cls, options: dict[str, Any]) -> Given:
+    def take(cls, options: dict[str, Any]) -> LiveOptions:
         """Take its own out of a command's options, and leave those of the command.
 
         Raises:
@@ -208,18 +208,18 @@ class Given:
         """Of what is listened to."""
         return self.wanted.names if self.wanted is not None else (self.follow or _STDIN,)
 
-    def open(self, asked: Asked) -> Ongoing:
+    def open(self, query: Query) -> Ongoing:
         """Begin to listen.
 
         Raises:
             CaptureError: there is nothing to listen to.
         """
         if self.wanted is not None:
-            return Ongoing([Listening(self.wanted, asked.limits, warn)])
+            return Ongoing([Listening(self.wanted, query.limits, warn)])
         if self.follow is not None:
-            files = Following(self.follow, asked.limits)
+            files = Following(self.follow, query.limits)
             return Ongoing(files, files.stop)
-        return Ongoing([Piped(_STDIN, asked.limits, sys.stdin.fileno())])
+        return Ongoing([Piped(_STDIN, query.limits, sys.stdin.fileno())])
 
 
 def take_wanted(options: dict[str, Any]) -> Wanted | None:
@@ -270,8 +270,8 @@ class LiveRun(Run):
 
     def __init__(
         self,
-        asked: Asked,
-        given: Given,
+        query: Query,
+        given: LiveOptions,
         ongoing: Ongoing,
         ending: Ending,
         out: TextIO,
@@ -286,7 +286,7 @@ class LiveRun(Run):
         self._has_counters = given.wanted is not None
         packets = self.recording.watch(self.losses.watch(ongoing))
         self._is_closed = False
-        super().__init__(asked, ongoing, packets, out, ExitStack(), survey=survey)
+        super().__init__(query, ongoing, packets, out, ExitStack(), survey=survey)
 
     def close(self) -> None:
         """Finish what is written, and count what was dropped; the second time there is nothing left to do."""
@@ -324,17 +324,17 @@ class LiveRun(Run):
 
 @contextmanager
 def listening(
-    asked: Asked, given: Given, survey: Survey | None = None, whole: Whole | None = None
+    query: Query, given: LiveOptions, survey: Survey | None = None, whole: Whole | None = None
 ) -> Iterator[LiveRun]:
     """Begin to listen, and wait for the first packet. A ``survey`` is told what there was; what is ``whole``
     is not interrupted by a second Ctrl-C.
     """
-    with given.open(asked) as ongoing, output() as out:
+    with given.open(query) as ongoing, output() as out:
         ending = Ending(ongoing) if whole is None else Ending(ongoing, whole.press)
         with ending.waited_for(given.stop.duration_ns):
-            run = LiveRun(asked, given, ongoing, ending, out, survey)
+            run = LiveRun(query, given, ongoing, ending, out, survey)
             try:
-                with faults_named(asked, run.readable):
+                with faults_named(query, run.readable):
                     yield run
             finally:
                 run.close()

@@ -11,17 +11,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.recording import NEVER
-from kdissect.cli.listening import Given, Whole, keep_options, list_interfaces, listening, source_options
+from kdissect.cli.listening import (
+    LiveOptions,
+    Whole,
+    keep_options,
+    list_interfaces,
+    listening,
+    source_options,
+)
 from kdissect.cli.looks import Look, look_options
 from kdissect.cli.options import filter_options, live_options, mode_option, to_local, together
-from kdissect.cli.running import Asked
-from kdissect.cli.tables import LIVE_ROTATED_NS, Tables, filling, records_of, table_options, tell
+from kdissect.cli.running import Query
+from kdissect.cli.tables import LIVE_ROTATED_NS, filling, table_options, take_export, tell
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.cli.watching import Watch, watch_options, watching
 from kdissect.phrases import many
+from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
-from kdissect.tables.export import Export
+from kdissect.tables.export import Export, files_of, format_of, table_of, tables_of
 from kdissect.tables.table_files import locked
 from kdissect.text.table import ExchangeTally
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from kdissect.cli.listening import LiveRun
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.options import ExportOptions
     from kdissect.pipeline import Dissection
     from kdissect.tables.manifest import Earlier
     from kdissect.text.page import Section
@@ -130,7 +139,7 @@ _NEEDS_FOLDER = {
 _SHOWING = ("lines", "tree", "show_bytes", "as_json", "as_csv", "quiet")
 
 
-def take_tables(options: dict[str, Any]) -> Tables | None:
+def take_tables(options: dict[str, Any]) -> ExportOptions | None:
     """Take what ``export_options`` were given out of a command's options. With tables, ``--records`` is about
     these, unless exchanges are shown too.
 
@@ -144,16 +153,20 @@ def take_tables(options: dict[str, Any]) -> Tables | None:
                 raise click.UsageError(f"{flag} needs --export DIR")
         return None
     with_records, is_shown = options["with_records"], any(options[name] for name in _SHOWING)
-    tables = Tables.take(options | {"folder": folder}, LIVE_ROTATED_NS)
-    for name in _NEEDS_FOLDER:
-        del options[name]
+    own = {name: options.pop(name) for name in _NEEDS_FOLDER}
+    mode = options["mode"]
+    tables = take_export(
+        own | {"folder": folder, "with_records": with_records, "mode": mode}, LIVE_ROTATED_NS
+    )
     options["with_records"] = with_records and is_shown
     options["lines"] = is_shown
     return tables
 
 
 @contextmanager
-def exporting(tables: Tables | None, asked: Asked, captures: Sequence[str]) -> Iterator[LiveExport | None]:
+def exporting(
+    tables: ExportOptions | None, query: Query, captures: Sequence[str]
+) -> Iterator[LiveExport | None]:
     """Have a folder for oneself, and see what is in it; None: nothing is to be exported.
 
     Raises:
@@ -162,7 +175,7 @@ def exporting(tables: Tables | None, asked: Asked, captures: Sequence[str]) -> I
     if tables is None:
         yield None
         return
-    export = LiveExport(tables, asked, captures)
+    export = LiveExport(tables, query, captures)
     with locked(tables.folder, tables.mode):
         export.look()
         yield export
@@ -176,15 +189,17 @@ class LiveExport:
         whole: lets a second Ctrl-C wait until rows that belong together are written together.
     """
 
-    def __init__(self, tables: Tables, asked: Asked, captures: Sequence[str]) -> None:
-        self.log = ConnectionLog(asked.limits)
+    def __init__(self, tables: ExportOptions, query: Query, captures: Sequence[str]) -> None:
+        self.log = ConnectionLog(query.limits)
         self.whole = Whole()
-        self._tables, self._asked = tables, asked
-        self._records = records_of(asked)
-        self._form = tables.format(asked.limits)
-        self._files = {name: tables.files(name, self._form, asked.limits) for name in tables.wanted}
-        live = [{"path": name, "bytes": None, "modified": None} for name in captures]
-        self._job = tables.job(live, asked.limits)
+        self._tables, self._query = tables, query
+        self._records = records_of(query.options)
+        self._form = format_of(tables, query.limits)
+        self._files = {
+            name: files_of(table_of(name, tables), tables, self._form, query.limits)
+            for name in tables_of(tables)
+        }
+        self._job = manifest.job_of(captures, query.options, tables, is_live=True)
         self._earlier: Earlier | None = None
         self._made: Export | None = None
 
@@ -195,7 +210,7 @@ class LiveExport:
             OutputError: more cannot be added to it.
         """
         folder = self._tables.folder
-        self._earlier = manifest.going_on(folder, self._files, self._form, self._asked.limits)
+        self._earlier = manifest.going_on(folder, self._files, self._form, self._query.limits)
         if self._earlier.files:
             warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
@@ -217,9 +232,9 @@ class LiveExport:
             self._job,
             self.log,
             self._records,
-            self._asked.limits,
-            every_connection=not self._tables.filtered,
-            rotate_ns=self._tables.rotation.duration_ns,
+            self._query.limits,
+            every_connection=not self._query.options.is_filtered,
+            rotate_ns=self._tables.rotate_ns,
             earlier=self._earlier.runs,
         )
         run.losses.also.append(self.whole(made.tick))
@@ -299,17 +314,17 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     if options["mode"] is not None and options["target"] is None and tables is None:
         raise click.UsageError("--mode needs -w FILE or --export DIR")
     is_shown = options.pop("lines") or tables is None
-    asked = Asked.live(options)
-    given = Given.take(options)
+    query = Query.live(options)
+    given = LiveOptions.take(options)
     watch = Watch.take(options)
     look = Look.take(options, {"--top": watch.top})
     told = StringIO()
     tally = ExchangeTally(told)
-    story = Recap(asked.limits) if is_wanted(summary, quiet=look.quiet) else None
+    story = Recap(query.limits) if is_wanted(summary, quiet=look.quiet) else None
     with (
-        exporting(tables, asked, given.names) as export,
-        watching(watch, asked.limits, given.names, look.colour) as pulse,
-        listening(asked, given, *((export.log, export.whole) if export is not None else ())) as run,
+        exporting(tables, query, given.names) as export,
+        watching(watch, query.limits, given.names, look.colour) as pulse,
+        listening(query, given, *((export.log, export.whole) if export is not None else ())) as run,
         ExitStack() as written,
     ):
         times = look.clock(run.out, run.first_ns)
@@ -319,7 +334,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
             pulse.begin(run)
             feeds.append(pulse.feed)
         if is_shown and not watch.top:
-            sink = look.sink(run.out, times, asked, flush=True)
+            sink = look.sink(run.out, times, query, flush=True)
             feeds.append(sink.feed)
             written.callback(sink.close)
         if story is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Protocol, TextIO
 
-    from kdissect.cli.running import Asked
+    from kdissect.cli.running import Query
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
@@ -128,7 +128,7 @@ class Look(NamedTuple):
         is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
         return not self.quiet and needs_no_other(out, self.times, is_table=is_table)
 
-    def sink(self, out: TextIO, times: Times, asked: Asked, *, flush: bool) -> Sink:
+    def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> Sink:
         """What shows them; ``flush`` each at once. Lines begin at once: what shows other things is imported
         when it is chosen.
         """
@@ -136,7 +136,7 @@ class Look(NamedTuple):
             from kdissect.text.table import ExchangeTally
 
             return ExchangeTally(out)
-        opener = _opener(asked) if self.with_records else None
+        opener = _opener(query) if self.with_records else None
         if self.as_json:
             from kdissect.tables.lines import JsonLines
 
@@ -156,7 +156,7 @@ class Look(NamedTuple):
                 colour=colour,
                 show_bytes=self.show_bytes,
                 whole=self.full,
-                show_secrets=asked.show_secrets,
+                show_secrets=query.options.show_secrets,
                 opener=opener,
             )
         return ExchangeTable(out, times, width=width(out), colour=colour)
@@ -171,10 +171,10 @@ class Look(NamedTuple):
             )
 
 
-def _opener(asked: Asked) -> Opener:
+def _opener(query: Query) -> Opener:
     from kdissect.tables.record_bodies import Opener  # and with it every codec, which other ways do not need
 
-    return Opener(asked.show_secrets, asked.limits)
+    return Opener(query.options.show_secrets, query.limits)
 
 
 def _columns(opener: Opener | None) -> Sequence[Column]:

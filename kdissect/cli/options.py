@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, LIVE, Limits
 from kdissect.model import KINDS
+from kdissect.options import Options
 from kdissect.query.bounds import name_of, parse_limits, value_text
 from kdissect.query.filters import parse_port_rule, parse_ports
 
@@ -93,13 +94,6 @@ def table(limits: Limits = DEFAULT) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class ExchangeId(NamedTuple):
-    """The key that all tables join on."""
-
-    connection: str
-    number: int
-
-
 # What turns an option's text into its value. Functions, because click's class of types is generic in some
 # releases and not in others.
 
@@ -141,8 +135,8 @@ def to_local(_: click.Context, parameter: click.Parameter, text: str | None) -> 
         raise click.BadParameter(str(error), param=parameter) from None
 
 
-def to_exchange_id(text: str) -> ExchangeId:
-    """``CONNECTION/NUMBER``.
+def to_exchange_id(text: str) -> tuple[str, int]:
+    """``CONNECTION/NUMBER`` -> the key that all tables join on.
 
     Raises:
         click.BadParameter: it is not.
@@ -150,12 +144,20 @@ def to_exchange_id(text: str) -> ExchangeId:
     connection, _, number = text.rpartition("/")
     if not connection or not number.isdecimal():
         raise click.BadParameter(f'invalid exchange "{text}": use CONNECTION/NUMBER, as shown by -V')
-    return ExchangeId(connection, int(number))
+    return connection, int(number)
 
 
-def all_ports(sets: Iterable[frozenset[int]]) -> frozenset[int]:
-    """Unite what a repeatable option gave."""
-    return frozenset[int]().union(*sets)
+def take_options(options: dict[str, Any]) -> Options:
+    """Take what the options below say out of a command's options, and leave the rest."""
+    return Options(
+        limits=options.pop("limits", DEFAULT),
+        ports=frozenset().union(*options.pop("ports")),
+        kafka_ports=frozenset().union(*options.pop("decode_as")),
+        show_secrets=options.pop("show_secrets"),
+        criteria={name: texts for name in CRITERIA if (texts := options.pop(name, ()))},
+        where=options.pop("where", None),
+        exchanges=frozenset(options.pop("exchanges", ())),
+    )
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -294,4 +296,4 @@ CRITERIA = (
     *("api", "topic", "partition", "client", "group", "error", "kind"),
     *("slower_than", "bigger_than", "since", "until", "connection"),
 )
-"""The filter options' values by name, as ``analysis.filters.build`` takes them; not ``where``, a text."""
+"""The filter options by name, as ``query.filters.build`` has them; ``where`` is apart."""

@@ -9,7 +9,7 @@ import click
 
 from kdissect.cli.looks import Look, look_options
 from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
-from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.running import Query, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
 from kdissect.files import PRIVATE
 
@@ -76,22 +76,22 @@ def read(
     FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4; - is stdin. Several files are merged
     by time. Kafka is recognized on any port.
     """
-    asked = Asked.take(options)
+    query = Query.take(options)
     look = Look.take(options, {"-w": target is not None})
     if target is not None:
         from kdissect.cli.writing import write
 
-        write(asked, target, mode or PRIVATE, count)
+        write(query, target, mode or PRIVATE, count)
         return
     if mode is not None:
         raise click.UsageError("--mode needs -w FILE")
-    jobs = processes(asked, jobs, by_default=not (count or flush), ever=look.can_be_shared(sys.stdout))
+    jobs = processes(query, jobs, by_default=not (count or flush), ever=look.can_be_shared(sys.stdout))
     if jobs > 1:
-        _share(asked, look, jobs, count, check_crcs=check_crcs)
+        _share(query, look, jobs, count, check_crcs=check_crcs)
         return
-    with running(asked, bar=lambda out: look.quiet or not out.isatty()) as run:
+    with running(query, bar=lambda out: look.quiet or not out.isatty()) as run:
         times = look.clock(run.out, run.first_ns)
-        sink = look.sink(run.out, times, asked, flush=flush)
+        sink = look.sink(run.out, times, query, flush=flush)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
@@ -99,20 +99,20 @@ def read(
     run.end("exchange")
 
 
-def _share(asked: Asked, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
+def _share(query: Query, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
     """The same by several processes."""
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.worker import Page, Text
 
-    with sharing(asked, bar=lambda out: not out.isatty()) as run:
+    with sharing(query, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink = look.sink(page, look.clock(run.out, run.first_ns), asked, flush=False)
+        sink = look.sink(page, look.clock(run.out, run.first_ns), query, flush=False)
 
         def feed(exchange: Exchange) -> None:
             _check(exchange)
             sink.feed(exchange)
 
-        work = Text(Selection(asked), page, feed if check_crcs else sink.feed)
+        work = Text(Selection(query), page, feed if check_crcs else sink.feed)
         run.write(jobs, page, sink, work, count)
     run.tell(run.shown)
     run.end("exchange")

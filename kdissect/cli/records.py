@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from kdissect.cli.listening import Given, interface_options, listening, take_wanted
+from kdissect.cli.listening import LiveOptions, interface_options, listening, take_wanted
 from kdissect.cli.looks import clock, json_option, needs_no_other, refuse_two, times_option
 from kdissect.cli.options import (
     colour_option,
@@ -19,7 +19,7 @@ from kdissect.cli.options import (
     mode_option,
     to_local,
 )
-from kdissect.cli.running import Asked, Selection, running
+from kdissect.cli.running import Query, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.files import PRIVATE
@@ -151,23 +151,24 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     from kdissect.query.records import Records
 
     wanted = take_wanted(options)
-    asked = Asked.take(options) if wanted is None else _asked(options)
+    query = Query.take(options) if wanted is None else _of_interface(options)
     look = Look(**{name: options.pop(name) for name in Look._fields})
     look.check()
-    topics, partitions = asked.criteria["topic"], asked.criteria["partition"]
-    are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), asked.limits)
-    found = Records(are_meant, asked.limits, show_secrets=asked.show_secrets)
+    criteria = query.options.criteria
+    topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
+    are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), query.limits)
+    found = Records(are_meant, query.limits, show_secrets=query.options.show_secrets)
     can_share = wanted is None and not options["unique"] and look.can_be_shared
-    jobs = processes(asked, jobs, by_default=not (count or look.flush), ever=can_share)
+    jobs = processes(query, jobs, by_default=not (count or look.flush), ever=can_share)
     if jobs > 1:
-        shared = _share(asked, look, found, are_meant, jobs, count)
+        shared = _share(query, look, found, are_meant, jobs, count)
         _tell(found, shared.shown, complete=shared.complete)
         shared.end("record")
         return
     opened = (
-        listening(asked, Given(wanted))
+        listening(query, LiveOptions(wanted))
         if wanted is not None
-        else running(asked, bar=lambda out: look.is_silent or not out.isatty())
+        else running(query, bar=lambda out: look.is_silent or not out.isatty())
     )
     with opened as run:
         times = clock(run.out, look.times, run.first_ns, is_tree=look.tree)
@@ -192,13 +193,13 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
 
 
 def _share(
-    asked: Asked, look: Look, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
+    query: Query, look: Look, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
 ) -> SharedRun:
     """Several processes show them; ``found`` is told what they found."""
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.worker import Page, Text
 
-    with sharing(asked, bar=lambda out: not out.isatty()) as run:
+    with sharing(query, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
         sink: Any = _sink(look, page, clock(run.out, look.times, run.first_ns, is_tree=look.tree))
         is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
@@ -209,7 +210,7 @@ def _share(
             return ((1, record) for record in found.of((exchange,)))
 
         feed = sink.feed_batch if is_whole else sink.feed
-        work = Text(Selection(asked), page, feed, rows, cuts=bool(count), end=found.told)
+        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=found.told)
         run.write(jobs, page, sink, work, count)
     for told in run.made:
         found.add(told)
@@ -217,14 +218,14 @@ def _share(
     return run
 
 
-def _asked(options: dict[str, Any]) -> Asked:
-    """What is asked of an interface, which is shown as it comes."""
+def _of_interface(options: dict[str, Any]) -> Query:
+    """What to show of an interface, as it comes."""
     files, also_files = options.pop("files"), options.pop("also_files")
     if files or also_files:
         raise click.UsageError("-i captures on an interface and takes no FILE")
     del options["no_progress"]
     options |= {"limits": live(options["limits"]), "flush": True}
-    return Asked.live(options)
+    return Query.live(options)
 
 
 class Look(NamedTuple):

@@ -1,7 +1,7 @@
 """Options of a command that reads captures -> its dissection, rows for its sink, and what is said at the end.
 
-    asked = Asked.take(options)
-    with running(asked) as run:
+    query = Query.take(options)
+    with running(query) as run:
         run.show(run.selected(), sink.feed)
         sink.close()
     run.tell(...)
@@ -20,13 +20,12 @@ import click
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
-from kdissect.cli.options import CRITERIA, ExchangeId, all_ports
+from kdissect.cli.options import take_options
 from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, warn
 from kdissect.errors import KdissectError, UnexpectedError
-from kdissect.limits import DEFAULT, Limits
 from kdissect.phrases import many
-from kdissect.pipeline import Dissection, dissect
-from kdissect.query import filters
+from kdissect.pipeline import Dissection
+from kdissect.query.filters import build
 from kdissect.text.loss_report import shortcomings
 
 if TYPE_CHECKING:
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.capture.trail import Trail
+    from kdissect.limits import Limits
     from kdissect.model import Exchange, Lull, Packet, Stretch
-    from kdissect.query.where import Where
+    from kdissect.options import Options
+    from kdissect.query.filters import Filter
     from kdissect.stats.survey import Survey
 
 
@@ -46,32 +47,25 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What ``input_options`` and ``filter_options`` were given, as values.
+class Query:
+    """What ``input_options`` and ``filter_options`` say, as values.
 
     Attributes:
-        paths: at least one, but where packets come live.
-        wanted: the filters, as one.
-        criteria: the same as texts, for filters of other rows.
-        ids: exchanges that were asked for by name; empty: all.
+        paths: of captures: at least one, but where packets come live.
+        filter: the criteria of ``options``, and what they have seen.
     """
 
     paths: tuple[str, ...]
-    ports: frozenset[int]
-    kafka_ports: frozenset[int]
-    show_secrets: bool
+    options: Options
+    filter: Filter
     no_progress: bool
-    wanted: filters.Filter
-    criteria: dict[str, tuple[str, ...]]
-    ids: frozenset[ExchangeId]
-    limits: Limits
 
     @classmethod
-    def take(cls, options: dict[str, Any]) -> Asked:
+    def take(cls, options: dict[str, Any]) -> Query:
         """Take its own out of a command's options, and leave those of the command.
 
         Raises:
-            UsageError: no file was named, or a filter is none.
+            UsageError: no file was named, or a filter is invalid.
         """
         paths = (*options.pop("also_files"), *options.pop("files"))
         if not paths:
@@ -81,45 +75,40 @@ class Asked:
         return cls.live(options, paths, no_progress=options.pop("no_progress"))
 
     @classmethod
-    def live(cls, options: dict[str, Any], paths: tuple[str, ...] = (), *, no_progress: bool = True) -> Asked:
+    def live(cls, options: dict[str, Any], paths: tuple[str, ...] = (), *, no_progress: bool = True) -> Query:
         """The same for packets that come live, and from no file.
 
         Raises:
-            UsageError: a filter is none.
+            UsageError: a filter is invalid.
         """
-        criteria = {name: options.pop(name, ()) for name in CRITERIA}
-        where = options.pop("where", None)
-        return cls(
-            paths=paths,
-            ports=all_ports(options.pop("ports")),
-            kafka_ports=all_ports(options.pop("decode_as")),
-            show_secrets=options.pop("show_secrets"),
-            no_progress=no_progress,
-            wanted=filters.build(**criteria, where=_compiled(where) if where else None),
-            criteria=criteria,
-            ids=frozenset(options.pop("exchanges", ())),
-            limits=options.pop("limits", DEFAULT),
-        )
+        own = take_options(options)
+        return cls(paths, own, _filter(own), no_progress)
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds of every stage."""
+        return self.options.limits
 
 
-def _compiled(where: str) -> Where:
-    from kdissect.query.where import compile_where
-    from kdissect.tables.columns import resolve
+def _filter(options: Options) -> Filter:
+    if options.where is None:
+        return build(**options.criteria, where=None)
+    from kdissect.tables.columns import filter_of
 
-    return compile_where(where, resolve)
+    return filter_of(options)
 
 
 class Selection:
     """Tells which exchanges are asked for.
 
     Args:
-        asked: has filters and names.
+        query: has filters and names.
         passed_over: told of each of the others.
     """
 
-    def __init__(self, asked: Asked, passed_over: Callable[[Exchange], object] | None = None) -> None:
-        self._wanted = asked.wanted
-        self._ids = asked.ids
+    def __init__(self, query: Query, passed_over: Callable[[Exchange], object] | None = None) -> None:
+        self._wanted = query.filter
+        self._ids = query.options.exchanges
         self._passed_over = passed_over
         self._is_first = True
 
@@ -151,7 +140,7 @@ class Run:
 
     def __init__(
         self,
-        asked: Asked,
+        query: Query,
         capture: Capture | Ongoing,
         packets: Iterable[Stretch | Packet | Lull],
         out: TextIO,
@@ -164,33 +153,30 @@ class Run:
         self.shown = 0
         self.interrupted = False
         self.complete = False
-        self._asked = asked
+        self._query = query
         self._bar = bar
         self.readable = Readable(packets)
         first = next(self.readable, None)
         self.first_ns = None if first is None else first.time_ns
         if first is not None:
-            asked.wanted.begin(first.time_ns)
+            query.filter.begin(first.time_ns)
         watched: Iterable[Any] = chain(() if first is None else (first,), self.readable)
         if trail is not None:
             watched = trail.watch(one_by_one(watched))
         if survey is not None:
             watched = survey.watch(watched)
-        self.dissection: Dissection = dissect(
+        self.dissection: Dissection = Dissection(
             watched,
-            limits=asked.limits,
-            ports=asked.ports,
-            kafka_ports=asked.kafka_ports,
-            show_secrets=asked.show_secrets,
+            query.options,
             trail=trail,
             survey=survey,
         )
 
     def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
         """The exchanges that are asked for; ``passed_over`` is told of each of the others."""
-        if self._asked.wanted.is_empty and not self._asked.ids:
+        if self._query.filter.is_empty and not self._query.options.exchanges:
             return iter(self.dissection)
-        return filter(Selection(self._asked, passed_over), self.dissection)
+        return filter(Selection(self._query, passed_over), self.dissection)
 
     def show(
         self,
@@ -225,7 +211,7 @@ class Run:
             self.dissection,
             shown=exchanges,
             complete=self.complete,
-            unmet=self._asked.wanted.unmet,
+            unmet=self._query.filter.unmet,
         )
 
     def end(self, noun: str) -> None:
@@ -243,11 +229,11 @@ class Run:
 
 
 @contextmanager
-def faults_named(asked: Asked, readable: Readable | None = None) -> Iterator[None]:
+def faults_named(query: Query, readable: Readable | None = None) -> Iterator[None]:
     """Let what nobody was prepared for name the capture that was being read.
 
     Args:
-        asked: has the names of all captures.
+        query: has the names of all captures.
         readable: knows which of several it was.
 
     Raises:
@@ -259,12 +245,12 @@ def faults_named(asked: Asked, readable: Readable | None = None) -> Iterator[Non
         raise  # which everybody is prepared for
     except Exception as error:
         capture = readable.capture if readable is not None else None
-        raise UnexpectedError.of(error, asked.paths[0] if len(asked.paths) == 1 else capture) from error
+        raise UnexpectedError.of(error, query.paths[0] if len(query.paths) == 1 else capture) from error
 
 
 @contextmanager
 def running(
-    asked: Asked,
+    query: Query,
     *,
     bar: Callable[[TextIO], bool],
     trail: Trail | None = None,
@@ -273,10 +259,10 @@ def running(
     """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr. A
     ``trail`` is told which connection each packet belongs to, a ``survey`` what there was.
     """
-    with open_capture(*asked.paths, limits=asked.limits) as capture, output() as out, ExitStack() as stack:
-        packets = stack.enter_context(progress(capture, wanted=not asked.no_progress and bar(out)))
-        run = Run(asked, capture, packets, out, stack, trail, survey)
-        with faults_named(asked, run.readable):
+    with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
+        packets = stack.enter_context(progress(capture, wanted=not query.no_progress and bar(out)))
+        run = Run(query, capture, packets, out, stack, trail, survey)
+        with faults_named(query, run.readable):
             yield run
 
 

@@ -1,6 +1,6 @@
 """A capture that is worth it -> its rows, made by several processes. Holds what parallel/ does.
 
-    with sharing(asked, bar=...) as run:
+    with sharing(query, bar=...) as run:
         run.gather(jobs, maker, take, count)
     run.tell(run.shown)
 
@@ -30,7 +30,7 @@ from kdissect.net.tcp import Share, cores
 from kdissect.parallel.assembling import Assembly, Batch, End, Late
 from kdissect.parallel.crew import Crew, Ear
 from kdissect.parallel.worker import Stopped, Texts, Worker
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
-    from kdissect.cli.running import Asked
+    from kdissect.cli.running import Query
     from kdissect.parallel.worker import Page, Text, Work
     from kdissect.stats.survey import Survey
 
@@ -104,11 +104,11 @@ class SharedRun(Run):
     """
 
     def __init__(
-        self, asked: Asked, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
+        self, query: Query, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
     ) -> None:
-        super().__init__(asked, capture, capture.stretches(), out, bar)
+        super().__init__(query, capture, capture.stretches(), out, bar)
         self.dissection: Any = Gathered()
-        self.dissection.most_notices = asked.limits.notices
+        self.dissection.most_notices = query.limits.notices
         self.capture: Any = self
         self.warnings: list[str] = []
         self.sources = capture.sources
@@ -147,10 +147,10 @@ class SharedRun(Run):
             surveys: gives a worker, by its index, what watches its packets; if anything, the ends of
                 connections are rows, too.
         """
-        assembly = Assembly(jobs, self._asked.limits)
+        assembly = Assembly(jobs, self._query.limits)
 
         def job(index: int, send: Callable[[Any], object], ear: Ear) -> None:
-            work(self._asked, Share(index, jobs), maker(index), send, ear, surveys(index))
+            work(self._query, Share(index, jobs), maker(index), send, ear, surveys(index))
 
         with Crew(jobs, job) as crew, self._interrupt.awaited():
             self._rows = self._put_together(crew, assembly)
@@ -222,7 +222,7 @@ class SharedRun(Run):
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
         self.made.append(message.made)
-        for seen, more in zip(self._asked.wanted.passed_over, message.passed_over, strict=True):
+        for seen, more in zip(self._query.filter.passed_over, message.passed_over, strict=True):
             seen |= more
 
 
@@ -240,25 +240,17 @@ def _first(made: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
 
 
 def work(
-    asked: Asked, share: Share, made: Work, send: Callable[[Any], object], ear: Ear, survey: Survey | None
+    query: Query, share: Share, made: Work, send: Callable[[Any], object], ear: Ear, survey: Survey | None
 ) -> None:
     """What a worker does."""
-    with open_capture(*asked.paths, limits=asked.limits) as capture:
+    with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.stretches())
-        worker = Worker(made, asked.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
+        worker = Worker(made, query.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
         packets: Iterable[Any] = readable
         if survey is not None and not share.number:
             packets = survey.watch(packets)
-        dissection = dissect(
-            worker.watch(packets),
-            limits=asked.limits,
-            ports=asked.ports,
-            kafka_ports=asked.kafka_ports,
-            show_secrets=asked.show_secrets,
-            survey=survey,
-            share=share,
-        )
-        with faults_named(asked, readable), suppress(Stopped):
+        dissection = Dissection(worker.watch(packets), query.options, survey=survey, share=share)
+        with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
         send(
@@ -269,24 +261,24 @@ def work(
                 capture.warnings,
                 capture.sources,
                 readable.fault,
-                asked.wanted.passed_over,
+                query.filter.passed_over,
                 made.end(),
             )
         )
 
 
 @contextmanager
-def sharing(asked: Asked, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRun]:
+def sharing(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRun]:
     """Open what was asked for, to see that it can be read; ``bar`` decides from stdout whether a progress bar
     can stand on stderr.
     """
     with (
-        open_capture(*asked.paths, limits=asked.limits) as capture,
+        open_capture(*query.paths, limits=query.limits) as capture,
         output() as out,
         ExitStack() as stack,
-        faults_named(asked),
+        faults_named(query),
     ):
-        yield SharedRun(asked, capture, out, stack, shows_bar=not asked.no_progress and bar(out))
+        yield SharedRun(query, capture, out, stack, shows_bar=not query.no_progress and bar(out))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -322,17 +314,17 @@ def jobs_option(why_not: str) -> Callable[[Any], Any]:
     )
 
 
-def processes(asked: Asked, jobs: int | None, *, by_default: bool = True, ever: bool = True) -> int:
+def processes(query: Query, jobs: int | None, *, by_default: bool = True, ever: bool = True) -> int:
     """How many processes to use: 1 where the input cannot be read more than once, or is not worth more.
 
     Args:
-        asked: names the files.
+        query: names the files.
         jobs: that the user wants; None: says nothing of it.
         by_default: whether more than one makes sense for what is done, if the user says nothing.
         ever: whether it can be done at all.
     """
-    paths = [Path(path) for path in asked.paths if path != STDIN]
-    are_files = len(paths) == len(asked.paths) and all(path.is_file() for path in paths)
+    paths = [Path(path) for path in query.paths if path != STDIN]
+    are_files = len(paths) == len(query.paths) and all(path.is_file() for path in paths)
     if not (ever and are_files and hasattr(os, "fork")):
         return 1
     if jobs is not None:

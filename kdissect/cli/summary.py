@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option, filter_options, input_options
-from kdissect.cli.running import Asked, Run, Selection, running
+from kdissect.cli.running import Query, Run, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.query.filters import parse_duration
@@ -135,12 +135,12 @@ def summary(
             raise click.UsageError("--list needs --findings")
         _list_rules(colour, as_json=as_json)
         return
-    asked = Asked.take(options)
+    query = Query.take(options)
     summarizer = Summarizer(
-        asked.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
+        query.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
     )
-    with _counting(asked, summarizer, processes(asked, jobs)) as run:
-        document = ordered(viewed(_closed(summarizer, asked, run), by, parts), order)
+    with _counting(query, summarizer, processes(query, jobs)) as run:
+        document = ordered(viewed(_closed(summarizer, query, run), by, parts), order)
         _write(run, document, limit, colour, as_json=as_json)
         if sketches is not None:
             _sketch(sketches, summarizer, by)
@@ -151,25 +151,25 @@ def summary(
 
 
 @contextmanager
-def _counting(asked: Asked, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
+def _counting(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
     """A run of which all is counted."""
     if jobs == 1:
-        with running(asked, bar=lambda _: True) as run:
+        with running(query, bar=lambda _: True) as run:
             run.show(run.selected(), summarizer.feed)
             yield run
         return
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.worker import Sums
 
-    with sharing(asked, bar=lambda _: True) as shared:
-        shared.gather(jobs, lambda _: Sums(Selection(asked), summarizer), lambda _: None)
+    with sharing(query, bar=lambda _: True) as shared:
+        shared.gather(jobs, lambda _: Sums(Selection(query), summarizer), lambda _: None)
         for told in shared.made:
             summarizer.merge(told)
         yield shared
 
 
-def _closed(summarizer: Summarizer, asked: Asked, run: Run) -> Summary:
-    return summarizer.close(asked.paths, run.dissection.counts, run.dissection.skipped)
+def _closed(summarizer: Summarizer, query: Query, run: Run) -> Summary:
+    return summarizer.close(query.paths, run.dissection.counts, run.dissection.skipped)
 
 
 def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_json: bool) -> None:

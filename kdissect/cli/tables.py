@@ -2,61 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import CRITERIA, mode_option, to_local, together
+from kdissect.cli.options import mode_option, to_local, together
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
+from kdissect.options import BOTH, JSONL, PARQUET, ROTATED_BYTES, ExportOptions
 from kdissect.phrases import facts, many, size
 from kdissect.query.filters import SECOND_NS, parse_duration, parse_size
 from kdissect.query.nearest import did_you_mean
-from kdissect.query.record_filters import RecordFilter, Wanted
-from kdissect.query.records import Records
-from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.rows import RECORDS, TABLES
-from kdissect.tables.table_files import COMPRESSIONS, NONE, ZST, JsonFormat, TableFiles
+from kdissect.tables.exchanges import BODIES
+from kdissect.tables.rows import DEFAULT_TABLES, RECORDS, TABLES
+from kdissect.tables.table_files import COMPRESSIONS
 from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kdissect.cli.options import Command
-    from kdissect.cli.running import Asked, Run
-    from kdissect.limits import Limits
+    from kdissect.cli.running import Run
+    from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import Export
-    from kdissect.tables.manifest import Job
-    from kdissect.tables.table_files import Format
 
-JSONL, PARQUET = "jsonl", "parquet"
 PARTITIONS = ("date", "api")
-BOTH = "both"
 LEAST_ROTATED_BYTES = 1000
-ROTATED_BYTES = 256_000_000
 LIVE_ROTATED_NS = 300 * SECOND_NS
-
-_NO_DIFFERENCE = frozenset({"folder", "tables", "with_records", "mode"})
-"""Options that change nothing in what a table holds."""
-
-
-class Rotation(NamedTuple):
-    """When to begin another file: by its size, or by packet time since it was begun."""
-
-    bytes: int = ROTATED_BYTES
-    duration_ns: int | None = None
 
 
 def to_rotation(text: str) -> tuple[str, int]:
-    """``256MB`` or ``5min`` -> a field of ``Rotation``, and its value.
+    """``256MB`` or ``5min`` -> whether it is ``bytes`` or ``duration_ns``, and how many.
 
     Raises:
         click.BadParameter: it is neither, or too little for a file.
@@ -194,107 +176,28 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
     )
 
 
-class Tables(NamedTuple):
-    """How tables are written, as the options say it."""
+def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> ExportOptions:
+    """Take what ``export_options`` say out of a command's options, and leave the rest.
 
-    folder: Path
-    form: str
-    compression: str | None
-    tables: tuple[str, ...] | None
-    with_records: bool
-    bodies: str
-    rotation: Rotation
-    partition_by: tuple[str, ...]
-    mode: int
-    filtered: bool
-    told: dict[str, Any]
-
-    @classmethod
-    def take(cls, options: dict[str, Any], rotated_ns: int | None = None) -> Tables:
-        """Take its own out of a command's options. To be called before others take theirs, because what is
-        asked for is written down beside the tables.
-
-        Args:
-            options: of the command.
-            rotated_ns: after how long another file is begun unless it is said.
-        """
-        names = (
-            "folder",
-            "form",
-            "compression",
-            "tables",
-            "with_records",
-            "bodies",
-            "rotate",
-            "partition_by",
-            "mode",
-        )
-        told = {name: options[name] for name in names if name not in _NO_DIFFERENCE and options[name]}
-        own = {name: options.pop(name) for name in names}
-        asked = (*CRITERIA, "where", "ports", "decode_as", "show_secrets")
-        return cls(
-            Path(own["folder"]),
-            own["form"] or JSONL,
-            own["compression"],
-            own["tables"],
-            own["with_records"],
-            own["bodies"] or BOTH,
-            Rotation(**{"duration_ns": rotated_ns, **dict(own["rotate"])}),
-            own["partition_by"] or (),
-            own["mode"] or PRIVATE,
-            any(options.get(name) for name in (*CRITERIA, "where")),
-            told | {name: options[name] for name in asked if options.get(name)},
-        )
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The tables, in the order of the catalogue."""
-        named = self.tables or tuple(name for name in TABLES if name != RECORDS)
-        return tuple(name for name in TABLES if name in named or (name == RECORDS and self.with_records))
-
-    def format(self, limits: Limits) -> Format:
-        """The format of files.
-
-        Raises:
-            UsageError: a library for it is missing.
-        """
-        if self.form == JSONL:
-            return JsonFormat(self.compression or NONE)
-        from kdissect.tables.parquet import ParquetFormat
-
-        return ParquetFormat(self.compression or ZST, limits)
-
-    def files(self, name: str, form: Format, limits: Limits) -> TableFiles:
-        """The files of a table."""
-        table = TABLES[name]
-        if name == "exchanges":
-            table = exchanges(frozenset(BODIES) if self.bodies == BOTH else frozenset({self.bodies}))
-        return TableFiles(
-            self.folder / name,
-            table,
-            form,
-            partition_by=self.partition_by,
-            rotate_bytes=self.rotation.bytes,
-            limits=limits,
-            mode=self.mode,
-        )
-
-    def job(self, captures: Sequence[Mapping[str, Any]], limits: Limits) -> Job:
-        """What is exported, as JSON has it."""
-        changed = {
-            bound.name: value
-            for bound in fields(limits)
-            if (value := getattr(limits, bound.name)) != bound.default
-        }
-        job = {"captures": captures, "options": self.told, "limits": changed}
-        made: Job = json.loads(json.dumps(job, default=sorted))  # ports are sets
-        return made
-
-
-def records_of(asked: Asked) -> Records:
-    """Finds the records that are asked for."""
-    wanted = Wanted(topics=asked.criteria["topic"], partitions=asked.criteria["partition"])
-    return Records(RecordFilter(wanted, asked.limits), asked.limits, show_secrets=asked.show_secrets)
+    Args:
+        options: of the command.
+        rotated_ns: after how long another file is begun unless it is said.
+    """
+    rotation = {"duration_ns": rotated_ns, "bytes": ROTATED_BYTES, **dict(options.pop("rotate"))}
+    tables = options.pop("tables") or ()
+    if options.pop("with_records"):
+        tables = (*(tables or DEFAULT_TABLES), RECORDS)
+    return ExportOptions(
+        Path(options.pop("folder")),
+        options.pop("form") or JSONL,
+        options.pop("compression"),
+        tables,
+        options.pop("bodies") or BOTH,
+        options.pop("partition_by") or (),
+        rotation["bytes"],
+        rotation["duration_ns"],
+        options.pop("mode") or PRIVATE,
+    )
 
 
 @contextmanager

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from kdissect.cli.running import Asked, Run
+    from kdissect.cli.running import Query, Run
     from kdissect.exchanges.dialogue import Dialogue
     from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
@@ -44,10 +44,10 @@ _COMPRESSED = frozenset({".gz", ".zst", ".lz4"})
 class Ends(Survey):
     """Bars the connections behind whose last exchange something was passed over."""
 
-    def __init__(self, asked: Asked, trail: Trail) -> None:
-        super().__init__(asked.limits)
+    def __init__(self, query: Query, trail: Trail) -> None:
+        super().__init__(query.limits)
         self._trail = trail
-        self._with_secrets = asked.show_secrets
+        self._with_secrets = query.options.show_secrets
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass, without a look at them."""
@@ -59,11 +59,11 @@ class Ends(Survey):
             self._trail.bar(connection.ordinal)
 
 
-def write(asked: Asked, target: str, mode: int, most: int | None) -> None:
+def write(query: Query, target: str, mode: int, most: int | None) -> None:
     """Find the connections and copy their packets; what was written is told on stderr.
 
     Args:
-        asked: what to read, and which exchanges.
+        query: what to read, and which exchanges.
         target: path of the file, ``-`` for stdout.
         mode: its permissions.
         most: the connections of so many exchanges, None: of all.
@@ -72,17 +72,17 @@ def write(asked: Asked, target: str, mode: int, most: int | None) -> None:
         UsageError: the target is one of the inputs, or a terminal.
         ClickException: it cannot be written.
     """
-    _check(target, asked.paths)
+    _check(target, query.paths)
     with ExitStack() as stack:
-        rereadable = all(path != STDIN and Path(path).is_file() for path in asked.paths)
-        trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=asked.limits))
-        ends = Ends(asked, trail)
-        with running(asked, bar=lambda _: True, trail=trail, survey=ends) as run:
+        rereadable = all(path != STDIN and Path(path).is_file() for path in query.paths)
+        trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=query.limits))
+        ends = Ends(query, trail)
+        with running(query, bar=lambda _: True, trail=trail, survey=ends) as run:
             file = stack.enter_context(_opened(target, mode, run))
-            run.show(_found(run, trail, most, with_secrets=asked.show_secrets), lambda _: None)
+            run.show(_found(run, trail, most, with_secrets=query.options.show_secrets), lambda _: None)
             # What was waiting for its end may have been a credential.
-            is_known = asked.show_secrets or not run.interrupted
-            written = _copy(asked, trail, file, target) if is_known else None
+            is_known = query.options.show_secrets or not run.interrupted
+            written = _copy(query, trail, file, target) if is_known else None
     run.tell(run.shown)
     _tell(trail, written, target)
     run.end("exchange")
@@ -156,20 +156,20 @@ def _found(run: Run, trail: Trail, most: int | None, *, with_secrets: bool) -> I
             yield exchange
 
 
-def _copy(asked: Asked, trail: Trail, file: BinaryIO, target: str) -> int:
+def _copy(query: Query, trail: Trail, file: BinaryIO, target: str) -> int:
     try:
-        return _copied(asked, trail, file, bar=target != STDOUT)
+        return _copied(query, trail, file, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command in the same way
         raise _unwritable(target, error) from None
 
 
-def _copied(asked: Asked, trail: Trail, file: BinaryIO, *, bar: bool) -> int:
+def _copied(query: Query, trail: Trail, file: BinaryIO, *, bar: bool) -> int:
     written = 0
-    writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=asked.limits.interfaces)
-    capture = trail.kept() or open_capture(*asked.paths, limits=asked.limits)
-    with capture, progress(capture, wanted=bar and not asked.no_progress) as packets:
+    writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
+    capture = trail.kept() or open_capture(*query.paths, limits=query.limits)
+    with capture, progress(capture, wanted=bar and not query.no_progress) as packets:
         for packet in trail.pick(one_by_one(packets)):
             writer.write(packet)
             written += 1

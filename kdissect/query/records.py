@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.partition_records import Snapshots, carried, open_carried
 from kdissect.limits import DEFAULT
+from kdissect.query.record_filters import RecordFilter, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.query.record_filters import RecordFilter
+    from kdissect.options import Options
 
 
 Note = tuple[tuple[int, int, str, int, int], str]
@@ -122,3 +123,10 @@ class Records:
             self._noted.append(
                 ((*exchange.order, exchange.connection.id, exchange.number, self.unread), text)
             )
+
+
+def records_of(options: Options) -> Records:
+    """Finds the records of the topics and partitions that are selected."""
+    criteria = options.criteria
+    selected = Wanted(topics=criteria.get("topic", ()), partitions=criteria.get("partition", ()))
+    return Records(RecordFilter(selected, options.limits), options.limits, show_secrets=options.show_secrets)

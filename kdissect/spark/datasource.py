@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import DataSourceStreamReader, Filter
 
-    from kdissect.spark.options import Asked
+    from kdissect.spark.options import SourceOptions
     from kdissect.tables.columns import Column
 
 
@@ -41,7 +41,7 @@ class KdissectSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._asked = parse(options)
+        self._options = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -50,40 +50,44 @@ class KdissectSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns of the table."""
-        return StructType.fromJson(spark_schema.struct_type(columns_of(self._asked.table)))
+        return StructType.fromJson(spark_schema.struct_type(columns_of(self._options.table)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there now."""
-        columns = names_in(schema, self._asked.table)
-        return PushingReader(self._asked, columns) if self._asked.pushdown else Reader(self._asked, columns)
+        columns = names_in(schema, self._options.table)
+        return (
+            PushingReader(self._options, columns)
+            if self._options.pushdown
+            else Reader(self._options, columns)
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """Read what is there, and what comes."""
         from kdissect.spark.stream import StreamReader
 
-        return StreamReader(self._asked, names_in(schema, self._asked.table))
+        return StreamReader(self._options, names_in(schema, self._options.table))
 
 
 class Reader(DataSourceReader):
     """Reads captures that are complete."""
 
-    def __init__(self, asked: Asked, columns: Sequence[str]) -> None:
-        self._asked = asked
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
         self._columns = columns
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """What each task reads."""
-        return [InputPartition(part) for part in plan(self._asked, self._columns)]
+        return [InputPartition(part) for part in plan(self._options, self._columns)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task."""
         if partition.value is None:  # Spark's own, when there are no parts
             return
-        known = {column.name: column for column in columns_of(self._asked.table)}
+        known = {column.name: column for column in columns_of(self._options.table)}
         tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
         meant = (lambda row: all(test(row) for test in tests)) if tests else None
-        yield from read(partition.value, self._asked, self._columns, meant)
+        yield from read(partition.value, self._options, self._columns, meant)
 
 
 class PushingReader(Reader):
@@ -93,7 +97,7 @@ class PushingReader(Reader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         """Take filters; give back those that Spark has to look after."""
-        known = {column.name: column for column in columns_of(self._asked.table)}
+        known = {column.name: column for column in columns_of(self._options.table)}
         for each in filters:
             if test_of(each, known) is None:
                 yield each

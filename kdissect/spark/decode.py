@@ -16,11 +16,11 @@ Holds what the tasks report: of each range and part some numbers, the names of t
 
 from __future__ import annotations
 
-import json
+import os
 import pickle
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -33,15 +33,16 @@ import pyarrow as pa
 from kdissect.capture import inputs
 from kdissect.errors import OutputError
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.files import PRIVATE
-from kdissect.limits import DEFAULT, MIB, Limits
+from kdissect.limits import MIB
+from kdissect.options import Options
 from kdissect.spark import parts, shuffle
 from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
 from kdissect.stats.survey import Census
 from kdissect.tables import manifest, others
-from kdissect.tables.rows import RECORDS, TABLES
+from kdissect.tables.columns import filter_of
+from kdissect.tables.export import format_of, tables_of
 from kdissect.tables.table_files import Listing, cannot_write, locked, own_files
 from kdissect.tables.values import timestamp
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.source import Source
+    from kdissect.options import ExportOptions
     from kdissect.spark.parts import PartTold
     from kdissect.spark.ranges import Found
     from kdissect.spark.shuffle import RangeStats
@@ -63,6 +65,7 @@ SINGLE_BYTES = 256 * MIB
 SHUFFLE_TASKS = 16
 """From so many tasks at a time a shuffle is cheaper than that each reads everything
 (docs/decisions/shards-or-a-shuffle.md)."""
+_DEFAULT = Options()
 _SHARE = "DIR must be on storage shared by the driver and all workers"
 _BATCH_BYTES = 8 * MIB
 _BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -98,25 +101,13 @@ class Decoded(NamedTuple):
 def decode(
     session: SparkSession,
     captures: Sequence[str],
-    folder: Path,
+    export: ExportOptions,
+    options: Options = _DEFAULT,
     *,
-    form: str = "parquet",
-    compression: str | None = None,
-    tables: Sequence[str] | None = None,
-    bodies: str = "both",
     split: str = AUTO,
-    partition_by: Sequence[str] = ("date",),
-    rotate_bytes: int = 256_000_000,
     overwrite: bool = False,
-    criteria: Mapping[str, Sequence[str]] | None = None,
-    where: str | None = None,
-    ports: Collection[int] = (),
-    kafka_ports: Collection[int] = (),
-    show_secrets: bool = False,
-    limits: Limits = DEFAULT,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
-    mode: int = PRIVATE,
 ) -> Decoded:
     """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
 
@@ -126,26 +117,14 @@ def decode(
     Args:
         session: of Spark, classic or Connect.
         captures: names of files, folders and patterns.
-        folder: of the tables.
-        form: ``jsonl`` or ``parquet``.
-        compression: ``none``, ``gz`` or ``zst``; None: zst for Parquet, none for JSON lines.
-        tables: names; None: all but ``records``.
-        bodies: ``none``, ``request``, ``response`` or ``both``.
+        export: how tables are written; ``rotate_ns`` is not looked at.
+        options: what to dissect.
         split: ``single``: one task; ``shards``: each task reads all captures, and takes some of the
             connections; ``shuffle``: each reads a piece of them, and segments are brought together by
             connection; ``auto``: one task for small captures, shards where few tasks run at a time.
-        partition_by: columns that folders are named after: ``date``, ``api``.
-        rotate_bytes: a file that has so many is finished.
         overwrite: remove another export that the folder holds.
-        criteria: the filters of ``analysis.filters.build``, by name.
-        where: a ``--where`` expression.
-        ports: look only at connections with one of these.
-        kafka_ports: connections with one of these are Kafka.
-        show_secrets: leave credentials in the bodies.
-        limits: bounds.
         range_bytes: captures are read by tasks in pieces of about so many bytes.
         tasks: that write tables; None: by the size of the captures and the cores.
-        mode: permissions of the files; those who may read them may open the folders that are made.
 
     Raises:
         UsageError: something that was asked for does not exist.
@@ -153,42 +132,27 @@ def decode(
         OutputError: the tables cannot be written, or workers write them to folders of their own.
         SparkError: a worker does not see the captures that this process sees.
     """
-    folder = Path(inputs.local(str(folder)))
+    folder = Path(inputs.local(str(export.folder)))
     names = inputs.captures(captures, but=folder)
-    found = find_ranges(names, limits, range_bytes)
+    found = find_ranges(names, options.limits, range_bytes)
     size = sum(Path(name).stat().st_size for name in found.paths)
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
-    wanted = [name for name in TABLES if name in (tables or TABLES.keys() - {RECORDS})]
-    job = Job(
-        tuple(found.paths),
-        found.first_ns,
-        folder.absolute(),
-        form,
-        compression,
-        tuple(wanted),
-        bodies,
-        tuple(partition_by),
-        rotate_bytes,
-        {name: tuple(texts) for name, texts in (criteria or {}).items() if texts},
-        where,
-        frozenset(ports),
-        frozenset(kafka_ports),
-        show_secrets,
-        limits,
-        mode,
-    )
-    job.wanted()  # raises here what would be raised by every task
-    described = _described(job, names)
-    with locked(job.folder, mode):
-        left = manifest.missing(job.folder, wanted, described, overwrite=overwrite)
+    folder, wanted = folder.absolute(), tables_of(export)
+    filter_of(options)  # raises here what would be raised by every task
+    described = manifest.job_of(filter(os.path.isfile, names), options, export)
+    with locked(folder, export.mode):
+        left = manifest.missing(folder, wanted, described, overwrite=overwrite)
         if not left:
             return Decoded(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
-        cores = _cores(session, job.folder)
-        job = replace(job, tables=tuple(left))
+        cores = _cores(session, folder)
+        job = Job(
+            tuple(found.paths), found.first_ns, options, replace(export, folder=folder, tables=tuple(left))
+        )
         files = {name: job.files(name) for name in left}
+        form = format_of(export, options.limits)
         for name, each in files.items():
-            manifest.begin(job.folder / name, each, job.format(), described)
+            manifest.begin(folder / name, each, form, described)
         started = datetime.now(UTC)
         with _settings(session):
             at_a_time = 1 if split == SINGLE else tasks or cores
@@ -306,8 +270,9 @@ def _finished(
     end = {"complete": True, "clock": clock, "packets": packets, "warnings": read.warnings}
     for name, own in files.items():
         own.close()
-        _keep(job.folder / name, {file.path for file in own.files})
-        manifest.write(job.folder / name, own, job.format(), described, end)
+        _keep(job.export.folder / name, {file.path for file in own.files})
+        form = format_of(job.export, job.limits)
+        manifest.write(job.export.folder / name, own, form, described, end)
     counts = sum((each.counts for each in parts_told), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in parts_told)) for place in (0, 1))
@@ -336,7 +301,7 @@ def _check_written(job: Job, told: Sequence[PartTold]) -> None:
     for part in told:
         for name, files in part.files.items():
             for file in files:
-                path = job.folder / name / file.path
+                path = job.export.folder / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
                     raise OutputError(
                         f"worker {part.host} wrote {path}, which the driver does not see; {_SHARE}"
@@ -407,26 +372,3 @@ def _disk() -> Any:
     from pyspark import StorageLevel
 
     return StorageLevel.DISK_ONLY
-
-
-def _described(job: Job, names: Sequence[str]) -> manifest.Job:
-    """What the tables are made of, as JSON has it."""
-    options = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "criteria", "where", "ports")
-    own = ("kafka_ports", "show_secrets")
-    told = {name: value for name in (*options, *own) if (value := getattr(job, name))}
-    changed = {
-        bound.name: value
-        for bound in fields(job.limits)
-        if (value := getattr(job.limits, bound.name)) != bound.default
-    }
-    captures = [_capture(Path(name)) for name in names if Path(name).is_file()]
-    made: manifest.Job = json.loads(
-        json.dumps({"captures": captures, "options": told, "limits": changed}, default=sorted)
-    )
-    return made
-
-
-def _capture(path: Path) -> dict[str, Any]:
-    status = path.stat()
-    modified = datetime.fromtimestamp(status.st_mtime, UTC)
-    return {"path": str(path), "bytes": status.st_size, "modified": modified.isoformat()}

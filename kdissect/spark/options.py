@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
-from kdissect.limits import DEFAULT
-from kdissect.query import filters
+from kdissect.options import BOTH, Options
 from kdissect.query.bounds import parse_limits
 from kdissect.query.filters import DAY_NS, parse_duration, parse_port_rule, parse_ports, parse_size
 from kdissect.query.nearest import did_you_mean
-from kdissect.query.record_filters import RecordFilter, Wanted
-from kdissect.query.records import Records
 from kdissect.query.where import compile_where
-from kdissect.spark.batches import BOTH, BYTES, ROWS
+from kdissect.spark.batches import BYTES, ROWS
 from kdissect.tables import columns
 from kdissect.tables.exchanges import BODIES
 from kdissect.tables.rows import TABLES
@@ -124,24 +121,17 @@ _FILTERS_BY_NAME = frozenset({"topic", "partition"})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options ask for.
+class SourceOptions(Options):
+    """What the data source reads, and how tasks share the work.
 
     Attributes:
         paths: absolute names of files, folders, patterns.
-        criteria: filters as texts, by the names that ``filters.build`` has for them.
         max_files: of a micro-batch; None: any number.
     """
 
-    paths: tuple[str, ...]
-    criteria: dict[str, tuple[str, ...]]
+    paths: tuple[str, ...] = ()
     table: str = "exchanges"
     bodies: str = BOTH
-    where: str | None = None
-    ports: frozenset[int] = frozenset()
-    kafka_ports: frozenset[int] = frozenset()
-    show_secrets: bool = False
-    limits: Limits = DEFAULT
     split: str = AUTO
     parts: int | None = None
     lookback: int = 1
@@ -156,32 +146,13 @@ class Asked:
     include_last: bool = False
     fail_on_data_loss: bool = True
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether some exchanges are not asked for."""
-        return bool(self.criteria or self.where)
-
-    def filter(self) -> filters.Filter:
-        """The filters, as one.
-
-        Raises:
-            UsageError: one of them is none.
-        """
-        where = compile_where(self.where, columns.resolve) if self.where else None
-        return filters.build(**self.criteria, where=where)
-
-    def records(self) -> Records:
-        """Finds the records that are asked for."""
-        wanted = Wanted(topics=self.criteria.get("topic", ()), partitions=self.criteria.get("partition", ()))
-        return Records(RecordFilter(wanted, self.limits), self.limits, show_secrets=self.show_secrets)
-
     def needs_names(self, shown: Iterable[str]) -> bool:
         """Whether names of topics make a difference, if these columns are shown."""
         by_name = bool(self.where) or not _FILTERS_BY_NAME.isdisjoint(self.criteria)
         return by_name or not _NAMES_SHOWN_IN.isdisjoint(shown)
 
 
-def parse(options: Mapping[str, str]) -> Asked:
+def parse(options: Mapping[str, str]) -> SourceOptions:
     """Read the options.
 
     Raises:
@@ -210,9 +181,10 @@ def parse(options: Mapping[str, str]) -> Asked:
         except (UsageError, ValueError) as error:
             # Spark shows the last line: not a caret under the place of a mistake
             raise UsageError(f"option {name}: {str(error).partition(chr(10))[0]}") from None
-    asked = Asked(tuple(paths), {name: tuple(texts) for name, texts in criteria.items()}, **given)
-    asked.filter()
-    return asked
+    given["criteria"] = {name: tuple(texts) for name, texts in criteria.items()}
+    parsed = SourceOptions(paths=tuple(paths), **given)
+    columns.filter_of(parsed)  # raises here what every task would raise
+    return parsed
 
 
 def _texts(text: str) -> list[str]:
@@ -302,4 +274,4 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
-"""Options but paths and filters: the attribute of ``Asked``, and what reads the value."""
+"""Options but paths and filters: the attribute of ``SourceOptions``, and what reads the value."""

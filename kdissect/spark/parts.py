@@ -27,23 +27,17 @@ from pyspark import TaskContext
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.topic_names import mentions
-from kdissect.files import PRIVATE
 from kdissect.model import Lull
 from kdissect.net.tcp import Share
-from kdissect.pipeline import dissect
-from kdissect.query import filters
-from kdissect.query.record_filters import RecordFilter, Wanted
-from kdissect.query.records import Records
-from kdissect.query.where import compile_where
-from kdissect.spark.batches import BOTH
+from kdissect.pipeline import Dissection
+from kdissect.query.records import records_of
 from kdissect.spark.planning import learn_all, learned_from
 from kdissect.spark.shuffle import Rows
 from kdissect.stats.connection_log import ConnectionLog
-from kdissect.tables import columns
-from kdissect.tables.exchanges import BODIES, exchanges
-from kdissect.tables.parquet import ParquetFormat
+from kdissect.tables.columns import filter_of
+from kdissect.tables.export import files_of, format_of, table_of
 from kdissect.tables.rows import TABLES, TableRows
-from kdissect.tables.table_files import NONE, ZST, JsonFormat, Listing, TableFiles, Written
+from kdissect.tables.table_files import Listing, Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,12 +45,12 @@ if TYPE_CHECKING:
 
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
-    from kdissect.pipeline import Dissection
+    from kdissect.options import ExportOptions, Options
+    from kdissect.query.filters import Filter
     from kdissect.spark.ranges import Fingerprint
     from kdissect.stats.survey import Census
-    from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
-    from kdissect.tables.table_files import Format
+    from kdissect.tables.table_files import TableFiles
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 TOPIC_IDS, CAPTURES = "topic_ids", "captures"
@@ -74,79 +68,36 @@ class Job:
     Attributes:
         paths: of the files, in the order in which they begin.
         first_ns: time of the first packet; None: there is none.
-        criteria, where: which exchanges are wanted.
     """
 
     paths: tuple[str, ...]
     first_ns: int | None
-    folder: Path
-    form: str
-    compression: str | None
-    tables: tuple[str, ...]
-    bodies: str
-    partition_by: tuple[str, ...]
-    rotate_bytes: int
-    criteria: Mapping[str, Sequence[str]]
-    where: str | None
-    ports: frozenset[int]
-    kafka_ports: frozenset[int]
-    show_secrets: bool
-    limits: Limits
-    mode: int = PRIVATE
-
-    def format(self) -> Format:
-        """The format of the files."""
-        if self.form == "jsonl":
-            return JsonFormat(self.compression or NONE)
-        return ParquetFormat(self.compression or ZST, self.limits)
-
-    def table(self, name: str) -> Table:
-        """A table, with the bodies that are wanted. Rows of ``topic_ids`` are lists of values."""
-        table = TABLES[name]
-        if name == TOPIC_IDS:
-            read = (replace(column, get=itemgetter(place)) for place, column in enumerate(table.columns))
-            return replace(table, columns=tuple(read))
-        if name != "exchanges":
-            return table
-        return exchanges(frozenset(BODIES) if self.bodies == BOTH else frozenset({self.bodies}))
-
-    def files(self, name: str) -> TableFiles:
-        """The files of a table."""
-        return TableFiles(
-            self.folder / name,
-            self.table(name),
-            self.format(),
-            partition_by=self.partition_by,
-            rotate_bytes=self.rotate_bytes,
-            limits=self.limits,
-            mode=self.mode,
-        )
-
-    def wanted(self) -> filters.Filter:
-        """The filters, as one.
-
-        Raises:
-            UsageError: one of them is none.
-        """
-        where = compile_where(self.where, columns.resolve) if self.where else None
-        wanted = filters.build(**self.criteria, where=where)
-        if self.first_ns is not None:
-            wanted.begin(self.first_ns)
-        return wanted
+    options: Options
+    export: ExportOptions
 
     @property
-    def is_filtered(self) -> bool:
-        """Whether some exchanges may not be wanted."""
-        return bool(self.where) or any(self.criteria.values())
+    def limits(self) -> Limits:
+        """Bounds of every stage."""
+        return self.options.limits
 
-    def options(self) -> dict[str, Any]:
-        """What ``Dissection`` takes."""
-        return {
-            "limits": self.limits,
-            "ports": self.ports,
-            "kafka_ports": self.kafka_ports,
-            "show_secrets": self.show_secrets,
-        }
+    def files(self, name: str) -> TableFiles:
+        """The files of a table. Rows of ``topic_ids`` are lists of values."""
+        table = table_of(name, self.export)
+        if name == TOPIC_IDS:
+            read = (replace(column, get=itemgetter(place)) for place, column in enumerate(table.columns))
+            table = replace(table, columns=tuple(read))
+        return files_of(table, self.export, format_of(self.export, self.limits), self.limits)
+
+    def filter(self) -> Filter:
+        """The filter of exchanges.
+
+        Raises:
+            UsageError: a criterion or the expression is not understood.
+        """
+        filter_ = filter_of(self.options)
+        if self.first_ns is not None:
+            filter_.begin(self.first_ns)
+        return filter_
 
 
 class PartTold(NamedTuple):
@@ -194,7 +145,7 @@ def learn_shard(job: Job, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
     ``LearnedFacts`` of each.
     """
     for number in _numbers(batches):
-        yield _told(learned_from(job.paths, share=Share(number, shards), **job.options()))
+        yield _told(learned_from(job.paths, job.options, Share(number, shards)))
 
 
 def write_shard(
@@ -222,12 +173,14 @@ def write_shard(
         log = ConnectionLog(job.limits)
         with open_capture(*job.paths, limits=job.limits) as capture:
             packets = Readable(capture.stretches())
-            options = {**job.options(), "learned": learned, "share": Share(number, shards)}
-            if number:
-                yield _told(_written(job, number, [dissect(packets, survey=log, **options)], log))
-                continue
-            dissection = dissect(log.watch(packets), survey=log, **options)
+            watched = packets if number else log.watch(packets)
+            dissection = Dissection(
+                watched, job.options, survey=log, learned=learned, share=Share(number, shards)
+            )
             told = _written(job, number, [dissection], log)
+            if number:
+                yield _told(told)
+                continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = Read(capture.sources, log.census, warnings, Counter(dissection.skipped))
             yield _told(told._replace(read=read))
@@ -265,28 +218,21 @@ def _numbers(batches: Iterable[Any]) -> Iterator[int]:
         yield from batch.column("id").to_pylist()
 
 
-def _alone(job: Job, rows: Rows, end_ns: int, **options: Any) -> Iterator[Dissection]:
+def _alone(job: Job, rows: Rows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
     """A dissection of each connection, up to the end of all captures."""
     for segments in rows.connections():
-        yield dissect(chain(segments, [Lull(end_ns)]), **job.options(), **options)
+        yield Dissection(chain(segments, [Lull(end_ns)]), job.options, **parts)
 
 
 def _written(job: Job, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> PartTold:
-    files = {name: job.files(name) for name in job.tables if name not in MERGED}
+    files = {name: job.files(name) for name in job.export.tables if name not in MERGED}
     task = TaskContext.get()
     attempt = 0 if task is None else task.attemptNumber()
     for each in files.values():
         each.go_on((part + 1) * FILES_OF_PART + attempt * FILES_OF_ATTEMPT, Listing(FILES_OF_PART))
-    records = Records(
-        RecordFilter(
-            Wanted(topics=job.criteria.get("topic", ()), partitions=job.criteria.get("partition", ())),
-            job.limits,
-        ),
-        job.limits,
-        show_secrets=job.show_secrets,
-    )
+    records = records_of(job.options)
     topics: dict[tuple[str, str], Any] = {}
-    wanted = job.wanted()
+    wanted = job.filter()
     getters = [column.get for column in TABLES[TOPIC_IDS].columns]
     ranks = {path: rank for rank, path in enumerate(job.paths)}
     counts: Counter[str] = Counter()
@@ -308,7 +254,13 @@ def _written(job: Job, part: int, dissections: Iterable[Dissection], log: Connec
     try:
         for dissection in dissections:
             # Anew for each: they keep what was first in their input, which is not in order over all of these.
-            rows = TableRows(job.tables, log, records, job.limits, every_connection=not job.is_filtered)
+            rows = TableRows(
+                job.export.tables,
+                log,
+                records,
+                job.limits,
+                every_connection=not job.options.is_filtered,
+            )
             for exchange in dissection:
                 if len(ids) < job.limits.topic_names:
                     ids.update(mentions(exchange).ids)

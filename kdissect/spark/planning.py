@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.capture.inputs import captures
 from kdissect.capture.reader import Readable, open_capture
@@ -25,15 +25,15 @@ from kdissect.exchanges.topic_names import learn
 from kdissect.limits import MIB
 from kdissect.model import Exchange
 from kdissect.net.tcp import Share, cores
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
-    from kdissect.pipeline import Dissection
-    from kdissect.spark.options import Asked
+    from kdissect.options import Options
+    from kdissect.spark.options import SourceOptions
 
 
 ALONE_BYTES = 256 * MIB
@@ -77,31 +77,31 @@ class Part:
     firsts_ns: tuple[int, ...] = ()
 
 
-def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
+def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     """Share the work out.
 
     Args:
-        asked: what is asked for.
+        options: what is asked for.
         shown: the columns.
 
     Raises:
         UsageError: it cannot be shared that way.
         CaptureError: none of the captures can be read.
     """
-    if not asked.paths:
+    if not options.paths:
         raise UsageError('no path given; use spark.read.format("kdissect").load("captures/")')
-    paths = captures(asked.paths)
-    timed = _in_order(paths, asked.limits)
+    paths = captures(options.paths)
+    timed = _in_order(paths, options.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
     size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
     # The driver's cores are those of all tasks on one machine; of a cluster they tell nothing.
-    count = asked.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
-    split = _split(asked, size, count)
-    if asked.table == "captures" and split != NONE:
+    count = options.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
+    split = _split(options, size, count)
+    if options.table == "captures" and split != NONE:
         return [Part((path,)) for path in paths]
     if split == NONE:
         return [Part(paths, first_ns=first_ns)]
-    learned = learned_by(paths, asked) if asked.needs_names(shown) else LearnedFacts(asked.limits)
+    learned = learned_from(paths, options) if options.needs_names(shown) else LearnedFacts(options.limits)
     if split == CONNECTIONS:
         return [
             Part(paths, share=Share(number, count), first_ns=first_ns, learned=learned)
@@ -111,13 +111,15 @@ def plan(asked: Asked, shown: Sequence[str]) -> list[Part]:
     for _, path in timed:
         folders.setdefault(Path(path).parent, []).append(path)
     return [
-        part for own in folders.values() for part in by_files(own, asked, first_ns=first_ns, learned=learned)
+        part
+        for own in folders.values()
+        for part in by_files(own, options, first_ns=first_ns, learned=learned)
     ]
 
 
 def by_files(
     paths: Sequence[str],
-    asked: Asked,
+    options: SourceOptions,
     *,
     before: int = 0,
     gone: int = 0,
@@ -130,7 +132,7 @@ def by_files(
 
     Args:
         paths: of files that follow each other.
-        asked: says how far parts look back.
+        options: says how far parts look back.
         before: how many of them are there to be looked back at only.
         gone: how many more there were before them.
         after: how many behind them were read already: nobody will look back from these.
@@ -141,24 +143,24 @@ def by_files(
     Raises:
         UsageError: there is no such table by file.
     """
-    if asked.table not in _BY_FILE:
+    if options.table not in _BY_FILE:
         raise UsageError(
-            f"{asked.table} covers all files together, not each file; known: {', '.join(sorted(_BY_FILE))}"
+            f"{options.table} covers all files together, not each file; known: {', '.join(sorted(_BY_FILE))}"
         )
     parts = []
-    starts = range(before, len(paths), asked.files_per_task)
-    all_begin = ends and before == gone == 0 and all(start <= asked.lookback for start in starts)
+    starts = range(before, len(paths), options.files_per_task)
+    all_begin = ends and before == gone == 0 and all(start <= options.lookback for start in starts)
     for start in starts:
-        own = tuple(paths[start : start + asked.files_per_task])
+        own = tuple(paths[start : start + options.files_per_task])
         end = start + len(own)
-        window = tuple(paths[max(0, start - asked.lookback) : end])
+        window = tuple(paths[max(0, start - options.lookback) : end])
         behind = after if end == len(paths) else 0
         parts.append(
             Part(
                 window,
                 own=own,
-                lost=frozenset(window[: max(0, len(window) - asked.lookback + behind)]),
-                begins=gone == 0 and start <= asked.lookback,
+                lost=frozenset(window[: max(0, len(window) - options.lookback + behind)]),
+                begins=gone == 0 and start <= options.lookback,
                 all_begin=all_begin,
                 is_last=ends and end == len(paths),
                 first_ns=first_ns,
@@ -166,11 +168,6 @@ def by_files(
             )
         )
     return parts
-
-
-def learned_by(paths: Sequence[str], asked: Asked) -> LearnedFacts:
-    """What captures say about topic ids."""
-    return learned_from(paths, limits=asked.limits, ports=asked.ports, kafka_ports=asked.kafka_ports)
 
 
 def first_time_ns(path: str, limits: Limits) -> int | None:
@@ -196,13 +193,13 @@ def _in_order(paths: Sequence[str], limits: Limits) -> list[tuple[int, str]]:
     return sorted(timed)
 
 
-def _split(asked: Asked, size: int, count: int) -> str:
-    if asked.split != AUTO:
+def _split(options: SourceOptions, size: int, count: int) -> str:
+    if options.split != AUTO:
         # each id stands once in its table, whichever connections tell it
-        return NONE if asked.split == CONNECTIONS and asked.table == "topic_ids" else asked.split
-    if asked.table == "captures":
+        return NONE if options.split == CONNECTIONS and options.table == "topic_ids" else options.split
+    if options.table == "captures":
         return FILES
-    return NONE if count == 1 or size <= ALONE_BYTES or asked.table == "topic_ids" else CONNECTIONS
+    return NONE if count == 1 or size <= ALONE_BYTES or options.table == "topic_ids" else CONNECTIONS
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -210,12 +207,12 @@ def _split(asked: Asked, size: int, count: int) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def learned_from(paths: Sequence[str], **options: Any) -> LearnedFacts:
-    """What captures say, read with these ``options`` of ``dissect``."""
-    facts = LearnedFacts(options["limits"])
+def learned_from(paths: Sequence[str], options: Options, share: Share | None = None) -> LearnedFacts:
+    """What captures say."""
+    facts = LearnedFacts(options.limits)
     try:
-        with open_capture(*paths, limits=options["limits"]) as capture:
-            learn_all(dissect(Readable(capture.stretches()), **options), facts)
+        with open_capture(*paths, limits=options.limits) as capture:
+            learn_all(Dissection(Readable(capture.stretches()), options, share=share), facts)
     except CaptureError:  # there is nothing in them; who reads them says why
         pass
     return facts

@@ -11,94 +11,93 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection
+from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.owning import Own
+from kdissect.tables.columns import filter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Exchange, Packet
-    from kdissect.spark.options import Asked
+    from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
 
 
 def read(
-    part: Part, asked: Asked, columns: Sequence[str], meant: Callable[[Any], bool] | None = None
+    part: Part, options: SourceOptions, columns: Sequence[str], meant: Callable[[Any], bool] | None = None
 ) -> Iterator[Any]:
     """Yield the rows of a part as record batches.
 
     Args:
         part: what to read.
-        asked: what is asked for.
+        options: what is asked for.
         columns: of the table, in their order.
         meant: tells of a row whether it is wanted; None: all are.
     """
     batches = TableBatches(
-        (asked.table,),
-        {asked.table: columns},
-        asked.bodies,
-        asked.limits,
-        rows=asked.batch_rows,
-        bytes=asked.batch_bytes,
-        records=asked.records(),
-        every_connection=not asked.is_filtered,
+        (options.table,),
+        {options.table: columns},
+        options.bodies,
+        options.limits,
+        rows=options.batch_rows,
+        bytes=options.batch_bytes,
+        records=records_of(options),
+        every_connection=not options.is_filtered,
         meant=meant,
     )
-    for _, batch in (_of_own if part.own else _of_all)(part, asked, batches):
+    for _, batch in (_of_own if part.own else _of_all)(part, options, batches):
         yield batch
 
 
-def _of_all(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[str, Any]]:
+def _of_all(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of all files of a part, merged by time."""
     try:
-        with open_capture(*part.paths, limits=asked.limits) as capture:
-            yield from _of_capture(capture, part, asked, batches)
+        with open_capture(*part.paths, limits=options.limits) as capture:
+            yield from _of_capture(capture, part, options, batches)
     except CaptureError as error:  # nothing of it can be read; others can, or the plan had said so
         with suppress(CaptureError):
-            sources = [Source(path, asked.limits) for path in part.paths]
-            yield from batches.close(sources if asked.table == "captures" else (), [str(error)])
+            sources = [Source(path, options.limits) for path in part.paths]
+            yield from batches.close(sources if options.table == "captures" else (), [str(error)])
 
 
 def _of_capture(
-    capture: Capture, part: Part, asked: Asked, batches: TableBatches
+    capture: Capture, part: Part, options: SourceOptions, batches: TableBatches
 ) -> Iterator[tuple[str, Any]]:
-    if asked.table == "captures":
+    if options.table == "captures":
         readable = Readable(capture)
         for _ in batches.log.watch(cast("Iterable[Packet]", readable)):
             pass
     else:
         readable = Readable(capture.stretches())
-        dissection = Dissection(readable, **_settings(part, asked, batches))
-        yield from _selected(dissection, part, asked, batches)
+        dissection = Dissection(readable, options, **_settings(part, batches))
+        yield from _selected(dissection, part, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
     yield from batches.close(capture.sources, [*capture.warnings, *fault])
 
 
-def _of_own(part: Part, asked: Asked, batches: TableBatches) -> Iterator[tuple[str, Any]]:
+def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of the part's own files, one behind another."""
     own = Own(part, batches.log)
-    dissection = Dissection(own.packets(asked.limits), **{**_settings(part, asked, batches), "survey": own})
-    yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, asked, batches, own)
+    settings = {**_settings(part, batches), "survey": own}
+    dissection = Dissection(own.packets(options.limits), options, **settings)
+    yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
     yield from batches.close()
 
 
-def _settings(part: Part, asked: Asked, batches: TableBatches) -> dict[str, Any]:
-    return {
-        "limits": asked.limits,
-        "ports": asked.ports,
-        "kafka_ports": asked.kafka_ports,
-        "show_secrets": asked.show_secrets,
-        "survey": batches.log,
-        "learned": part.learned,
-        "share": part.share,
-    }
+def _settings(part: Part, batches: TableBatches) -> dict[str, Any]:
+    return {"survey": batches.log, "learned": part.learned, "share": part.share}
 
 
 def _selected(
-    exchanges: Iterable[Exchange], part: Part, asked: Asked, batches: TableBatches, own: Own | None = None
+    exchanges: Iterable[Exchange],
+    part: Part,
+    options: SourceOptions,
+    batches: TableBatches,
+    own: Own | None = None,
 ) -> Iterator[tuple[str, Any]]:
-    wanted = asked.filter()
+    wanted = filter_of(options)
     if part.first_ns is not None:
         wanted.begin(part.first_ns)
     for exchange in exchanges:

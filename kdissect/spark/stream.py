@@ -33,7 +33,7 @@ from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.phrases import many
 from kdissect.spark.options import RING
-from kdissect.spark.planning import by_files, first_time_ns, learned_by
+from kdissect.spark.planning import by_files, first_time_ns, learned_from
 from kdissect.spark.reading import read
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from kdissect.limits import Limits
-    from kdissect.spark.options import Asked
+    from kdissect.spark.options import SourceOptions
     from kdissect.spark.planning import Part
 
 
@@ -75,13 +75,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         UsageError: there is no path, or the table has no rows by file.
     """
 
-    def __init__(self, asked: Asked, columns: Sequence[str]) -> None:
-        if not asked.paths:
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        if not options.paths:
             raise UsageError('no path given; use spark.readStream.format("kdissect").load("captures/")')
-        by_files((), asked)
-        self._asked = asked
+        by_files((), options)
+        self._options = options
         self._columns = columns
-        self._ring = Ring(asked.paths, asked.limits, asked.ring)
+        self._ring = Ring(options.paths, options.limits, options.ring)
         self._target: set[str] | None = None
         self._before: Sequence[RingFile] = ()  # the files of the look before
         self._learned: dict[str, LearnedFacts] = {}
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As many files as the options allow."""
-        most = self._asked.max_files
+        most = self._options.max_files
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = self._complete(pending, files)
         if self._target is not None:
             new = [file for file in new if file.id in self._target]
-        most = self._asked.limits.seen_files
+        most = self._options.limits.seen_files
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
             if len(by_ring(files)) == len(files) > _ALONE:
@@ -168,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if part is None:
             return
         for path, first_ns in zip(part.own, part.firsts_ns, strict=True):
-            if first_time_ns(path, self._asked.limits) != first_ns:
+            if first_time_ns(path, self._options.limits) != first_ns:
                 self._lose(f"{path}: removed or rewritten before it was read", _KEEP)
                 part = replace(
                     part,
@@ -176,11 +176,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     paths=tuple(each for each in part.paths if each != path),
                 )
         if part.own:
-            yield from read(part, self._asked, self._columns)
+            yield from read(part, self._options, self._columns)
 
     def _complete(self, files: Sequence[RingFile], among: Sequence[RingFile]) -> list[RingFile]:
         """Those that nobody writes to any more."""
-        waiting = set() if self._asked.include_last else being_written(among)
+        waiting = set() if self._options.include_last else being_written(among)
         return [file for file in files if file not in waiting]
 
     def _report(self, known: Offset, files: Sequence[RingFile], late: int) -> None:
@@ -213,18 +213,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lose(said, _READ_APART)
 
     def _lose(self, what: str, remedy: str) -> None:
-        if self._asked.fail_on_data_loss:
+        if self._options.fail_on_data_loss:
             raise CaptureError(f"{what}; {remedy}, or set the option failOnDataLoss to false")
         warnings.warn(what, stacklevel=2)
 
     def _behind(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
         """The offset behind a micro-batch of new files."""
-        asked, most = self._asked, self._asked.limits.seen_files
+        options, most = self._options, self._options.limits.seen_files
         own, there = {file.id for file in new}, {file.id for file in files}
         seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
         # What waits, because its ring is a quiet one, does not come late.
         waiting = [file.first_ns for file in files if file.id not in seen and file.first_ns >= known["since"]]
-        since = max(known["since"], min([max(seen.values()) - asked.max_file_age_ns, *waiting]))
+        since = max(known["since"], min([max(seen.values()) - options.max_file_age_ns, *waiting]))
         seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in there}
         surplus = sorted((first_ns, each) for each, first_ns in seen.items() if each not in own)
         surplus = surplus[: max(0, len(seen) - most)]
@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             del seen[each]
             since = max(since, first_ns + 1)
         ended = known["ended"]
-        if asked.include_last and self._target is not None:
+        if options.include_last and self._target is not None:
             last = {file.ring: file for file in files}
             ended = {ring: ended_ns for ring, ended_ns in ended.items() if ring in last}
             ended |= {ring: file.first_ns for ring, file in last.items() if file.id in own}
@@ -261,7 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             for part in by_files(
                 paths[:done],
-                self._asked,
+                self._options,
                 before=before,
                 gone=gone,
                 after=after,
@@ -273,13 +273,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _learn(self, files: Sequence[RingFile]) -> LearnedFacts | None:
         """What all these files say about topic ids; None where each task is to find out itself."""
-        asked = self._asked
-        if asked.names != RING or not asked.needs_names(self._columns):
+        options = self._options
+        if options.names != RING or not options.needs_names(self._columns):
             return None
         before, self._learned = self._learned, {}
-        merged = LearnedFacts(asked.limits)
+        merged = LearnedFacts(options.limits)
         for file in files:
-            self._learned[file.id] = before[file.id] if file.id in before else learned_by((file.path,), asked)
+            self._learned[file.id] = (
+                before[file.id] if file.id in before else learned_from((file.path,), options)
+            )
             merged.merge(self._learned[file.id])
         return merged
 

@@ -18,6 +18,7 @@ from kdissect.exchanges import content
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
 from kdissect.query import where
+from kdissect.query.filters import build
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
 from kdissect.tables.values import spelled, timestamp
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.kafka.traces import SchemaId
     from kdissect.model import Exchange, Frame
+    from kdissect.options import Options
+    from kdissect.query.filters import Filter
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -335,6 +338,16 @@ def resolve(name: str) -> Reference:
     else:
         _check_struct(column, path)
     return Reference(lambda exchange: where.value_at(get(exchange), path), column.needs_bodies)
+
+
+def filter_of(options: Options) -> Filter:
+    """The filter of all criteria and of the expression.
+
+    Raises:
+        UsageError: one of them is not understood.
+    """
+    expression = where.compile_where(options.where, resolve) if options.where else None
+    return build(**options.criteria, where=expression)
 
 
 def _objection(column: Column, sign: str, text: str | None) -> str | None:

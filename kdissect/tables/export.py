@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import OutputError
 from kdissect.limits import SECOND_NS
+from kdissect.options import BOTH, JSONL
 from kdissect.tables import manifest
-from kdissect.tables.rows import TableRows
+from kdissect.tables.exchanges import BODIES, exchanges
+from kdissect.tables.rows import DEFAULT_TABLES, TABLES, TableRows
+from kdissect.tables.table_files import NONE, ZST, JsonFormat, TableFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +22,51 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Exchange
+    from kdissect.options import ExportOptions
     from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
-    from kdissect.tables.table_files import Format, TableFiles
+    from kdissect.tables.table_files import Format
+
+
+def tables_of(export: ExportOptions) -> tuple[str, ...]:
+    """The tables to write, in the order of the catalogue."""
+    names = export.tables or DEFAULT_TABLES
+    return tuple(name for name in TABLES if name in names)
+
+
+def format_of(export: ExportOptions, limits: Limits) -> Format:
+    """The format of files.
+
+    Raises:
+        UsageError: a library for it is missing.
+    """
+    if export.form == JSONL:
+        return JsonFormat(export.compression or NONE)
+    from kdissect.tables.parquet import ParquetFormat
+
+    return ParquetFormat(export.compression or ZST, limits)
+
+
+def table_of(name: str, export: ExportOptions) -> Table:
+    """A table with the bodies that are written."""
+    if name != "exchanges":
+        return TABLES[name]
+    return exchanges(frozenset(BODIES) if export.bodies == BOTH else frozenset({export.bodies}))
+
+
+def files_of(table: Table, export: ExportOptions, form: Format, limits: Limits) -> TableFiles:
+    """The files of a table."""
+    return TableFiles(
+        export.folder / table.name,
+        table,
+        form,
+        partition_by=export.partition_by,
+        rotate_bytes=export.rotate_bytes,
+        limits=limits,
+        mode=export.mode,
+    )
 
 
 class Export:

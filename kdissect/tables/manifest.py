@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect import __version__
+from kdissect.capture.inputs import STDIN
 from kdissect.errors import OutputError
 from kdissect.files import create, make_folder, publish
 from kdissect.phrases import many
@@ -36,9 +39,9 @@ from kdissect.tables.table_files import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from kdissect.limits import Limits
+    from kdissect.options import ExportOptions, Options
     from kdissect.tables.columns import Column
     from kdissect.tables.table_files import Format, TableFiles
 
@@ -48,12 +51,43 @@ SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table
 Job = dict[str, Any]
 """What an export is made of: captures and options, as JSON has them. Equal jobs make equal exports."""
 
+_DESCRIBED = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
+"""Of how tables are written: what changes their files."""
 _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MOST_RUNS = 100
 _NO_MORE: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new folder"
 _OF_RUN = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
+
+
+def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
+    """What is exported, as JSON has it; of what comes live the names alone."""
+    settings = {name: getattr(export, name) for name in _DESCRIBED}
+    for setting in fields(options):
+        if setting.name != "limits":
+            settings[setting.name] = getattr(options, setting.name)
+    changed = {
+        bound.name: value
+        for bound in fields(options.limits)
+        if (value := getattr(options.limits, bound.name)) != bound.default
+    }
+    job = {
+        "captures": [_capture(path, is_live=is_live) for path in captures],
+        "options": {name: value for name, value in settings.items() if value},
+        "limits": changed,
+    }
+    described: Job = json.loads(json.dumps(job, default=sorted))  # ports are sets
+    return described
+
+
+def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
+    """A capture, such that it is seen when there is another one in its place."""
+    if is_live or path == STDIN or not Path(path).is_file():
+        return {"path": path, "bytes": None, "modified": None}
+    status = Path(path).stat()
+    modified = datetime.fromtimestamp(status.st_mtime, UTC)
+    return {"path": path, "bytes": status.st_size, "modified": modified.isoformat()}
 
 
 class Earlier(NamedTuple):

@@ -120,3 +120,4 @@ TABLES = {
 }  # fmt: skip
 RECORDS = "records"
 """The one that is written only when asked for: it opens every batch."""
+DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

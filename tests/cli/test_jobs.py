@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.cli.running import Asked
+from kdissect.cli.running import Query
 from kdissect.cli.sharing import WORTH_PACKETS, processes
 from tests.captures import pcap
 
@@ -32,7 +32,7 @@ def test_by_default_all_cores_read_what_is_worth_it(tmp_path: Path, monkeypatch:
     def jobs(*paths: Path | str, asked: int | None = None, **settings: Any) -> int:
         options: Any = {"files": [str(path) for path in paths], "also_files": (), "no_progress": True}
         options |= {"ports": (), "decode_as": (), "show_secrets": False}
-        return processes(Asked.take(options), asked, **settings)
+        return processes(Query.take(options), asked, **settings)
 
     assert (jobs(small), jobs(large), jobs(small, large)) == (1, 3, 3)
     assert (jobs(bulk), jobs(bulk, asked=2), jobs(broken)) == (1, 2, 1)

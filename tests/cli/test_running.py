@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from kdissect.cli.options import ExchangeId
-from kdissect.cli.running import Asked, Run, running
+from kdissect.cli.running import Query, Run, running
 from tests.cli.running import capture_bytes, talk
 
 if TYPE_CHECKING:
@@ -38,37 +37,37 @@ def apis(run: Run, **how: Any) -> list[str]:
 
 def test_takes_its_own_options_and_leaves_the_others(capture: str) -> None:
     given = options(files=(capture,), also_files=("first.pcap",), api=("Heartbeat",), count=3)
-    asked = Asked.take(given)
+    asked = Query.take(given)
     assert given == {"count": 3}
     assert asked.paths == ("first.pcap", capture)
-    assert asked.criteria["api"] == ("Heartbeat",)
+    assert asked.options.criteria["api"] == ("Heartbeat",)
 
 
 def test_no_file_is_a_usage_error() -> None:
     with pytest.raises(click.UsageError, match="no FILE given; use - for stdin"):
-        Asked.take(options())
+        Query.take(options())
 
 
 def test_all_or_what_is_asked_for(capture: str) -> None:
-    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+    with running(Query.take(options(files=(capture,))), bar=never) as run:
         assert apis(run) == ["Metadata", "Heartbeat", "Heartbeat", "Heartbeat"]
         assert run.complete
-    with running(Asked.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
+    with running(Query.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
         passed_over: list[int | None] = []
         run.show(run.selected(lambda exchange: passed_over.append(exchange.api_key)), never)
         assert (run.shown, passed_over) == (1, [12, 12, 12])
 
 
 def test_one_exchange_by_name(capture: str) -> None:
-    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+    with running(Query.take(options(files=(capture,))), bar=never) as run:
         connection = next(run.selected()).connection.id
-    asked = Asked.take(options(files=(capture,), exchanges=(ExchangeId(connection, 1),)))
+    asked = Query.take(options(files=(capture,), exchanges=((connection, 1),)))
     with running(asked, bar=never) as run:
         assert apis(run) == ["Metadata"]
 
 
 def test_enough_is_not_the_whole(capture: str) -> None:
-    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+    with running(Query.take(options(files=(capture,))), bar=never) as run:
         assert apis(run, most=2) == ["Metadata", "Heartbeat"]
         assert not run.complete
         run.end("exchange")  # nobody interrupted it
@@ -79,7 +78,7 @@ def test_interrupted(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
         yield 1
         raise KeyboardInterrupt
 
-    with running(Asked.take(options(files=(capture,))), bar=never) as run:
+    with running(Query.take(options(files=(capture,))), bar=never) as run:
         run.show(rows(), never)
         assert not run.complete
         with pytest.raises(click.exceptions.Exit) as stop:

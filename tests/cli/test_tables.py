@@ -3,7 +3,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from kdissect.cli.tables import LIVE_ROTATED_NS, ROTATED_BYTES, Rotation, Tables, to_rotation
+from kdissect.cli.options import take_options
+from kdissect.cli.tables import LIVE_ROTATED_NS, take_export, to_rotation
+from kdissect.options import ROTATED_BYTES
+from kdissect.tables import manifest
 
 NOTHING = {
     "folder": "x", "form": None, "compression": None, "tables": None, "with_records": False, "bodies": None,
@@ -42,22 +45,32 @@ def test_what_is_neither_or_means_two_things(text: str, said: str) -> None:
 
 
 def test_the_other_of_both_stays_as_it_is() -> None:
-    assert Tables.take({**NOTHING}).rotation == Rotation(ROTATED_BYTES, None)
-    assert Tables.take({**NOTHING}, LIVE_ROTATED_NS).rotation == Rotation(ROTATED_BYTES, LIVE_ROTATED_NS)
-    sized = Tables.take({**NOTHING, "rotate": (("bytes", 5000),)}, LIVE_ROTATED_NS)
-    assert sized.rotation == Rotation(5000, LIVE_ROTATED_NS)
+    def rotation(rotate: tuple[tuple[str, int], ...], *rotated_ns: int) -> tuple[int, int | None]:
+        export = take_export({**NOTHING, "rotate": rotate}, *rotated_ns)
+        return export.rotate_bytes, export.rotate_ns
+
+    assert rotation(()) == (ROTATED_BYTES, None)
+    assert rotation((), LIVE_ROTATED_NS) == (ROTATED_BYTES, LIVE_ROTATED_NS)
+    assert rotation((("bytes", 5000),), LIVE_ROTATED_NS) == (5000, LIVE_ROTATED_NS)
 
 
 def test_what_is_written_down_is_what_makes_a_difference() -> None:
+    own = {**NOTHING, "tables": ("groups",), "bodies": "none", "mode": 0o644}
     options = {
-        **NOTHING,
-        "tables": ("groups",),
-        "bodies": "none",
+        **own,
         "api": ("Fetch",),
         "topic": (),
-        "quiet": True,
+        "ports": (),
+        "decode_as": ({9092},),
+        "show_secrets": False,
     }
-    tables = Tables.take(options)
-    assert tables.told == {"bodies": "none", "api": ("Fetch",)}
-    assert tables.filtered
-    assert options == {"api": ("Fetch",), "topic": (), "quiet": True}
+    export, query = take_export(options), take_options(options)
+    assert manifest.job_of([], query, export)["options"] == {
+        "form": "jsonl",
+        "bodies": "none",
+        "rotate_bytes": ROTATED_BYTES,
+        "kafka_ports": [9092],
+        "criteria": {"api": ["Fetch"]},
+    }
+    assert query.is_filtered
+    assert options == {}

@@ -9,7 +9,7 @@ from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Share
 from kdissect.parallel.assembling import AHEAD, Batch, Late, Stop, Told, Verdict
 from kdissect.parallel.worker import Stopped, Worker
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection, dissect
 from samples.golden import ROOT
 
 CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
@@ -42,7 +42,7 @@ def run(share: Share | None, answers: list[Any] | None = None) -> list[Any]:
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(answers), lambda: 7)
-        worker.run(dissect(worker.watch(capture), share=share))
+        worker.run(Dissection(worker.watch(capture), share=share))
     return sent
 
 

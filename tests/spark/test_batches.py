@@ -8,7 +8,7 @@ import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.spark.batches import TableBatches, columns_of
 from kdissect.tables.rows import TABLES
 from tests.carried_records import fetch, long_batch, produce
@@ -21,7 +21,7 @@ def tables_of(batches: TableBatches) -> dict[str, Any]:
     """All rows of a sample, by table."""
     made = []
     with open_capture(SAMPLE) as capture:
-        for each in dissect(batches.log.watch(capture), survey=batches.log):
+        for each in Dissection(batches.log.watch(capture), survey=batches.log):
             made += batches.feed(each)
         made += batches.close(capture.sources, capture.warnings)
     return {

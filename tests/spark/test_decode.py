@@ -21,6 +21,7 @@ from benchmarks.traffic import make
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, OutputError, UsageError
 from kdissect.limits import DEFAULT, MIB
+from kdissect.options import ExportOptions, Options
 from kdissect.spark.decode import decode
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
@@ -46,6 +47,11 @@ def packets_of(name: str) -> list[Packet]:
         return list(capture)
 
 
+def parquet(folder: Path) -> ExportOptions:
+    """All tables but records, in folders by date."""
+    return ExportOptions(folder, "parquet", partition_by=("date",))
+
+
 def read(spark: SparkSession, folder: Path, table: str) -> DataFrame:
     schema = (folder / table / "_kdissect" / "schema.ddl").read_text()
     return spark.read.schema(schema).parquet(str(folder / table))
@@ -64,8 +70,8 @@ def equal(spark: SparkSession, one: Path, other: Path) -> None:
 
 def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(packets_of("kafka-4-basics"), tmp_path / "ring", 5)
-    shuffled = decode(spark, names, tmp_path / "many", split="shuffle", range_bytes=20_000, tasks=3)
-    single = decode(spark, names, tmp_path / "one")
+    shuffled = decode(spark, names, parquet(tmp_path / "many"), split="shuffle", range_bytes=20_000, tasks=3)
+    single = decode(spark, names, parquet(tmp_path / "one"))
     assert (shuffled.split, single.split) == ("shuffle", "single")
     assert (shuffled.tasks, single.tasks) == (3, 1)
     assert shuffled.rows == single.rows
@@ -75,10 +81,10 @@ def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path)
     files = [path for path in (tmp_path / "many").rglob("*") if path.is_file() and "part-" in path.name]
     assert all(path.name.startswith("part-") for path in files)
     assert len(files) == shuffled.files
-    again = decode(spark, names, tmp_path / "one")
+    again = decode(spark, names, parquet(tmp_path / "one"))
     assert (again.rows, again.files) == ({}, 0)
     with pytest.raises(OutputError, match="made of other captures or by other options"):
-        decode(spark, names[1:], tmp_path / "one")
+        decode(spark, names[1:], parquet(tmp_path / "one"))
 
 
 def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path: Path) -> None:
@@ -87,8 +93,8 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     left = DAMAGES["10 % lost, duplicated, shuffled"](packets_of("quickstart"), Random(7)).packets
     (name,) = cut_up(left, tmp_path / "whole", 1)
     Path(name).write_bytes(Path(name).read_bytes()[:-3])
-    options: dict[str, Any] = {"form": "jsonl", "partition_by": (), "tables": TABLES}
-    done = decode(spark, [name], tmp_path / "many", split="shuffle", range_bytes=8000, tasks=2, **options)
+    export = ExportOptions(tmp_path / "many", tables=TABLES)
+    done = decode(spark, [name], export, split="shuffle", range_bytes=8000, tasks=2)
     assert [warning.split(": ")[1] for warning in done.warnings] == [
         warning.split(": ")[1] for warning in alone([name], tmp_path / "one", tables=TABLES).warnings
     ]
@@ -109,9 +115,9 @@ def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
     unused: Any = None
     name = str(SAMPLES["quickstart"])
     with pytest.raises(UsageError, match="no api"):
-        decode(unused, [name], tmp_path, criteria={"api": ["Fetsch"]})
+        decode(unused, [name], ExportOptions(tmp_path), Options(criteria={"api": ("Fetsch",)}))
     with pytest.raises(CaptureError, match="no such file"):
-        decode(unused, [str(tmp_path / "missing")], tmp_path)
+        decode(unused, [str(tmp_path / "missing")], parquet(tmp_path))
 
 
 class Workers:
@@ -171,9 +177,9 @@ def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_pa
     with pytest.raises(
         OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage that the driver"
     ):
-        decode(workers, [str(SAMPLES["quickstart"])], out)
+        decode(workers, [str(SAMPLES["quickstart"])], parquet(out))
     assert [*out.iterdir(), *theirs.iterdir()] == []
-    decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], out)
+    decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], parquet(out))
     assert sorted(path.name for path in out.iterdir()) == sorted(TABLES)
 
 
@@ -199,10 +205,10 @@ def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lo
         match=rf"^worker {gethostname()} wrote {out}/.*part-10000.parquet, "
         "which the driver does not see; DIR",
     ):
-        decode(workers, [name], out)
+        decode(workers, [name], parquet(out))
     manifests = [json.loads(path.read_text()) for path in out.glob("*/_kdissect/manifest.json")]
     assert [each["complete"] for each in manifests] == [False] * len(TABLES)
-    done = decode(cast("Any", Workers()), [name], out)
+    done = decode(cast("Any", Workers()), [name], parquet(out))
     assert done.rows["exchanges"] > 100
 
 
@@ -224,7 +230,7 @@ def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, 
         (theirs / "x.pcap").write_bytes(change(data))
     workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
     with pytest.raises(CaptureError, match=rf"^worker {gethostname()} {told}.*; captures must be on storage"):
-        decode(workers, [str(capture)], tmp_path / "out")
+        decode(workers, [str(capture)], parquet(tmp_path / "out"))
 
 
 def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
@@ -235,14 +241,14 @@ def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
     capture.write_bytes(data[:2000])
     (theirs / "x.pcap").write_bytes(data)
     workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
-    assert decode(workers, [str(capture)], tmp_path / "out").packets == len(packets_of("quickstart"))
+    assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 
 def test_a_url_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     unused: Any = None
     with pytest.raises(UsageError, match="is a URL"):
-        decode(unused, [str(SAMPLES["quickstart"])], Path("s3a://bucket/tables"))
+        decode(unused, [str(SAMPLES["quickstart"])], parquet(Path("s3a://bucket/tables")))
 
 
 @pytest.mark.deep
@@ -255,8 +261,8 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
         capture = tmp_path / f"{megabytes}.pcap"
         made = make("bulk", capture, megabytes * 1_000_000)
         _retire_workers(spark)
-        folder, limits = tmp_path / str(megabytes), replace(DEFAULT, export_bytes=MIB)
-        done = decode(spark, [str(capture)], folder, split="shuffle", tasks=2, limits=limits)
+        export, options = parquet(tmp_path / str(megabytes)), Options(replace(DEFAULT, export_bytes=MIB))
+        done = decode(spark, [str(capture)], export, options, split="shuffle", tasks=2)
         assert done.rows["exchanges"] == made.exchanges
         capture.unlink()
         peaks_kib[megabytes] = max(_peaks_kib(spark))

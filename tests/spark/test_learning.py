@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.topic_names import teachings
-from kdissect.limits import DEFAULT, Limits
+from kdissect.limits import Limits
 from kdissect.net.tcp import Share
+from kdissect.options import Options
 from kdissect.pipeline import dissect
 from kdissect.spark.planning import learned_from
 from samples.golden import ROOT
@@ -23,15 +24,15 @@ def test_the_names_are_those_that_a_dissection_meets() -> None:
             for topic_id, name in teachings(exchange):
                 expected.setdefault(topic_id, (name, exchange.completed_ns))
     assert expected
-    facts = learned_from([str(SAMPLE)], limits=DEFAULT)
+    facts = learned_from([str(SAMPLE)], Options())
     assert facts.topics == expected
 
 
 def test_what_shards_learn_adds_up_in_any_order() -> None:
-    whole = learned_from([str(SAMPLE)], limits=DEFAULT)
-    shards = [learned_from([str(SAMPLE)], limits=DEFAULT, share=Share(number, 3)) for number in range(3)]
+    whole = learned_from([str(SAMPLE)], Options())
+    shards = [learned_from([str(SAMPLE)], Options(), Share(number, 3)) for number in range(3)]
     for order in (shards, shards[::-1]):
-        merged = learned_from([], limits=DEFAULT)
+        merged = learned_from([], Options())
         for each in order:
             merged.merge(each)
         assert merged.topics == whole.topics
@@ -39,8 +40,8 @@ def test_what_shards_learn_adds_up_in_any_order() -> None:
 
 def test_what_is_no_capture_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("no capture")
-    assert learned_from([str(tmp_path / "x")], limits=DEFAULT).topics == {}
+    assert learned_from([str(tmp_path / "x")], Options()).topics == {}
 
 
 def test_names_are_bounded() -> None:
-    assert len(learned_from([str(SAMPLE)], limits=Limits(topic_names=1)).topics) == 1
+    assert len(learned_from([str(SAMPLE)], Options(Limits(topic_names=1))).topics) == 1

@@ -11,9 +11,8 @@ import pytest
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import UsageError
-from kdissect.limits import DEFAULT
 from kdissect.spark import parts
-from kdissect.tables.parquet import ParquetFormat
+from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files
@@ -126,14 +125,14 @@ def test_filters_are_those_of_export(tmp_path: Path) -> None:
     assert counted(tmp_path / "one") == counted(tmp_path / "many")
     assert {row.split(b'"api":')[1][:7] for row in counted(tmp_path / "one")["exchanges"]} == {b'"Fetch"'}
     with pytest.raises(UsageError, match="no api"):
-        job_of([], tmp_path, criteria={"api": ("Fetsch",)}).wanted()
+        job_of([], tmp_path, criteria={"api": ("Fetsch",)}).filter()
 
 
 def test_a_task_that_fails_leaves_no_unfinished_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_of([str(SAMPLES["quickstart"])], tmp_path)
-    monkeypatch.setattr(parts.TableFiles, "close", _fails)
+    monkeypatch.setattr(TableFiles, "close", _fails)
     with pytest.raises(OSError, match="no space"):
         list(parts.write_shard(job, {}, 1, None, numbers(0)))
     assert not list(tmp_path.rglob("*part-*"))
@@ -141,15 +140,3 @@ def test_a_task_that_fails_leaves_no_unfinished_files(
 
 def _fails(_: object) -> None:
     raise OSError("no space")
-
-
-def test_formats() -> None:
-    job = job_of([], Path("x"), form="parquet")
-    assert isinstance(job.format(), ParquetFormat)
-    assert job.format().compression == "zst"
-    assert job_of([], Path("x"), compression="gz").format().suffix == ".jsonl.gz"
-    nothing = job_of([], Path("x"), bodies="none").table("exchanges")
-    assert all(
-        column.get(None) is None for column in nothing.columns if column.name in ("request", "response")
-    )
-    assert job_of([], Path("x"), limits=DEFAULT).options()["limits"] is DEFAULT

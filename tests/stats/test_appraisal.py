@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.stats.appraisal import appraise
 from kdissect.stats.survey import Survey
 from tests.captures import counters, enhanced, interface, pcap, section
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check(*captures: bytes) -> Check:
     survey = Survey(DEFAULT)
     with open_capture(*map(io.BytesIO, captures)) as capture:
-        dissection = dissect(survey.watch(capture), survey=survey)
+        dissection = Dissection(survey.watch(capture), survey=survey)
         for exchange in dissection:
             survey.exchange(exchange)
     return appraise(

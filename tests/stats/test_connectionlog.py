@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from kdissect.limits import DEFAULT
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.stats.connection_log import ConnectionLog, ConnectionRow
 from tests.frames import heartbeat_answers, heartbeats
 from tests.made_exchanges import connection, exchange
@@ -23,7 +23,7 @@ def rows_of(*talks: Talk) -> list[ConnectionRow]:
     log = ConnectionLog(DEFAULT)
     found = []
     packets = [packet for each in talks for packet in each.packets]
-    for each in dissect(log.watch(packets), survey=log):
+    for each in Dissection(log.watch(packets), survey=log):
         log.exchange(each)
         found += log.finished()
     return found + log.finished() + log.close()
@@ -72,7 +72,7 @@ def test_what_came_again_and_what_came_too_early() -> None:
     made.packets[-2:] = reversed(made.packets[-2:])
     made.broker_sends(b"".join(heartbeat_answers(12, first=4)))
     log = ConnectionLog(DEFAULT)
-    run = dissect(log.watch(made.packets), survey=log)
+    run = Dissection(log.watch(made.packets), survey=log)
     for each in run:
         log.exchange(each)
     (row,) = log.finished()
@@ -108,7 +108,7 @@ def test_a_row_waits_for_its_exchanges() -> None:
     log = ConnectionLog(DEFAULT)
     made = talk()
     made.finish()
-    exchanges = list(dissect(made.packets, survey=log))
+    exchanges = list(Dissection(made.packets, survey=log))
     assert log.finished() == []
     log.exchange(exchanges[0])
     log.exchange(exchanges[1], is_wanted=False)
@@ -133,7 +133,7 @@ def test_what_exchanges_tell_of_their_client() -> None:
 
 def test_it_surveys_too() -> None:
     log = ConnectionLog(DEFAULT)
-    for each in dissect(log.watch(talk().packets), survey=log):
+    for each in Dissection(log.watch(talk().packets), survey=log):
         log.exchange(each)
     assert log.kinds == {"answered": 3}
     assert log.protocols == {"Kafka": 1}

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
-from kdissect.pipeline import dissect
+from kdissect.pipeline import Dissection
 from kdissect.stats.survey import Found, Survey
 from tests.cli.running import talk
 from tests.made_exchanges import exchange
@@ -19,7 +19,7 @@ TLS_HELLO = bytes.fromhex("16030100 05 0100 0001 00")
 def surveyed(*talks: Talk, limits: Limits = DEFAULT) -> Survey:
     survey = Survey(limits)
     packets = sorted((packet for each in talks for packet in each.packets), key=lambda packet: packet.time_ns)
-    for each in dissect(survey.watch(packets), survey=survey):
+    for each in Dissection(survey.watch(packets), survey=survey):
         survey.exchange(each)
     return survey
 
@@ -67,7 +67,7 @@ def test_ends_are_bounded() -> None:
     ]
     survey = Survey(Limits(surveyed_ends=1))
     for each in talks:
-        list(dissect(each.packets, survey=survey))
+        list(Dissection(each.packets, survey=survey))
     assert survey.unread == {("TLS", "10.0.0.2:1"): 2}
     assert survey.protocols == {"TLS": 3}
 

@@ -12,10 +12,11 @@ import click
 
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Asked, close
+from kdissect.cli.running import Query, close
 from kdissect.cli.spark import places
-from kdissect.cli.tables import PARQUET, Tables, export_options
+from kdissect.cli.tables import export_options, take_export
 from kdissect.cli.terminal import warn
+from kdissect.options import PARQUET
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
 
@@ -66,40 +67,28 @@ def decode(**options: Any) -> None:
     FILE can be a folder (all captures in it and its subfolders) or a quoted pattern.
     """
     place, log = places.take(options)
-    split, overwrite, where = options.pop("split"), options.pop("overwrite"), options["where"]
+    split, overwrite = options.pop("split"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
-    tables = Tables.take(options)
-    asked = Asked.take(options)
-    if STDIN in asked.paths:
+    export = take_export(options)
+    query = Query.take(options)
+    if STDIN in query.paths:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
-    if tables.rotation.duration_ns is not None:
+    if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(captures(asked.paths, but=tables.folder), place)
-    shows = place.remote is None and not asked.no_progress
+    paths = _paths(captures(query.paths, but=export.folder), place)
+    shows = place.remote is None and not query.no_progress
     with session(place, log) as spark, progress(spark, "decoding", wanted=shows):
         from kdissect.spark.decode import decode as decoded  # with pyspark, which is there by now
 
         done = decoded(
             spark,
             paths,
-            tables.folder,
-            form=tables.form,
-            compression=tables.compression,
-            tables=tables.wanted,
-            bodies=tables.bodies,
+            export,
+            query.options,
             split=split,
-            partition_by=tables.partition_by,
-            rotate_bytes=tables.rotation.bytes,
             overwrite=overwrite,
-            criteria=asked.criteria,
-            where=where,
-            ports=asked.ports,
-            kafka_ports=asked.kafka_ports,
-            show_secrets=asked.show_secrets,
-            limits=asked.limits,
-            mode=tables.mode,
         )
-    _tell(done, tables.folder)
+    _tell(done, export.folder)
 
 
 def _paths(names: Sequence[str], place: Place) -> list[str]:
