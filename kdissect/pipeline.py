@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kdissect.exchanges.dialogue import Dialogue, Holdings
 from kdissect.exchanges.ordering import Ordering, Over
-from kdissect.exchanges.topic_names import NONE, Mentions, Naming, mentions
+from kdissect.exchanges.topic_names import NONE, Mentions, Naming, learn, mentions
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
@@ -134,6 +134,15 @@ class Dissection:
         for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
         yield from self._told(self._naming.close())
+
+    def learn(self, facts: LearnedFacts) -> None:
+        """Take what the exchanges say about other connections, in place of iterating over them. Those that
+        cannot say anything are not decoded.
+        """
+        for _, items, _ in self.steps():
+            for item in items:
+                if isinstance(item, Exchange):
+                    learn(item, facts)
 
     def steps(self) -> Iterator[Step]:
         """What packets complete, before it is put in order and named. Those that complete nothing and make no

@@ -12,12 +12,13 @@ import zstandard
 
 from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
+from kdissect.options import ExportOptions, Options
 from kdissect.pipeline import Dissection
 from kdissect.query.record_filters import RecordFilter, Wanted
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import BINARY, DATE, OBJECT, TIMESTAMP
-from kdissect.tables.export import Export
+from kdissect.tables.export import Export, ExportJob
 from kdissect.tables.lines import JsonLines
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import TABLES
@@ -58,17 +59,10 @@ def exports(
     logs = [ConnectionLog(limits) for _ in forms]
     made = {}
     for name, log in zip(forms, logs, strict=True):
-        files = {table: table_files(folder / name / table, TABLES[table], FORMS[name]) for table in tables}
-        made[name] = Export(
-            folder / name,
-            files,
-            FORMS[name],
-            JOB,
-            log,
-            Records(RecordFilter(Wanted())),
-            limits,
-            every_connection=True,
-        )
+        form = FORMS[name]
+        export = ExportOptions(folder / name, form.name, form.compression, tuple(tables), rotate_bytes=BIG)
+        job = ExportJob(Options(limits), export)
+        made[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(Wanted())))
     return logs[0], made
 
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from click.testing import CliRunner
 
 from kdissect.cli.main import kdissect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _LATENCIES = {"p50", "p95", "p99"}
 
@@ -43,38 +39,3 @@ def summary(*arguments: object) -> Any:
     """What ``summary --json`` says, percentiles apart."""
     said = say("summary", "--json", *arguments)
     return without_percentiles(json.loads(said.out)), said.err, said.status
-
-
-def files(folder: Path) -> Iterator[tuple[str, Any]]:
-    """The files of an export: bytes, rows of Parquet, and manifests without what tells the time of day."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            yield name, parquet.read_table(path, partitioning=None).to_pylist()
-        elif path.name == "manifest.json":
-            document = json.loads(path.read_bytes())
-            document.pop("written")
-            document["clock"].pop("started")
-            yield name, document
-        elif path.is_file():
-            yield name, path.read_bytes()
-
-
-def exported(folder: Path, *arguments: object) -> Any:
-    """What an export writes."""
-    said = say("export", *arguments, "-o", folder)
-    found = dict(files(folder))
-    return {
-        name: _sizeless(value) if folder.name and name.endswith("manifest.json") else value
-        for name, value in found.items()
-    }, said
-
-
-def _sizeless(document: Any) -> Any:
-    if document["format"] == "parquet":  # which writes down how its rows came
-        for file in document["files"]:
-            file.pop("bytes")
-        document.pop("bytes")
-    return document

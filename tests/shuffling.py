@@ -17,12 +17,11 @@ from kdissect.capture.write import PcapngWriter
 from kdissect.limits import DEFAULT, Limits
 from kdissect.options import ExportOptions, Options
 from kdissect.spark import decode, parts
-from kdissect.spark.parts import Job
 from kdissect.spark.ranges import find_ranges
 from kdissect.spark.shuffle import ORDER, SCHEMA, bundled, completed
 from kdissect.tables import manifest
+from kdissect.tables.export import ExportJob
 from kdissect.tables.rows import TABLES
-from kdissect.tables.table_files import JsonFormat
 from tests.exports import json_rows
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from kdissect.model import Packet
     from kdissect.spark.decode import Decoded
-    from kdissect.spark.parts import PartTold, Read
+    from kdissect.spark.parts import Read, WorkerPart
     from kdissect.spark.ranges import Found, Range
     from kdissect.spark.shuffle import RangeStats
 
@@ -42,14 +41,10 @@ def job_of(
     limits: Limits = DEFAULT,
     first_ns: int | None = None,
     **changed: Any,
-) -> Job:
+) -> ExportJob:
     """A job that writes all tables as JSON lines, but for what is ``changed`` of its options."""
-    job = Job(
-        tuple(paths),
-        first_ns,
-        Options(limits=limits),
-        ExportOptions(folder, tables=tuple(TABLES), rotate_bytes=1 << 40),
-    )
+    export_options = ExportOptions(folder, tables=tuple(TABLES), rotate_bytes=1 << 40)
+    job = ExportJob(Options(limits=limits), export_options, tuple(paths), first_ns)
     export = {name: changed.pop(name) for name in list(changed) if name in {"tables", "form", "rotate_bytes"}}
     return replace(job, options=replace(job.options, **changed), export=replace(job.export, **export))
 
@@ -119,15 +114,11 @@ def numbers(*numbers: int) -> list[Any]:
 
 
 def finished(
-    job: Job, split: str, names: Sequence[str], told: Sequence[PartTold], read: Read, found: Found
+    job: ExportJob, split: str, names: Sequence[str], told: Sequence[WorkerPart], read: Read, found: Found
 ) -> Decoded:
     """What the driver does in the end."""
-    files = {name: job.files(name) for name in job.export.tables}
-    described = manifest.job_of(names, job.options, job.export)
-    for name, each in files.items():
-        manifest.begin(job.export.folder / name, each, JsonFormat(), described)
-    read = decode._with_unread(read, found)
-    return decode._finished(job, described, split, files, told, read, datetime.now(UTC))
+    made = decode._begun(job, manifest.job_of(names, job.options, job.export))
+    return decode._finished(job, made, split, told, decode._with_unread(read, found), datetime.now(UTC))
 
 
 def _only(batches: Any) -> Any:

@@ -5,35 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.capture.inputs import captures
 from kdissect.cli.listening import Whole
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Query, Selection, running
-from kdissect.cli.sharing import jobs_option, processes
+from kdissect.cli.running import Query, running
+from kdissect.cli.sharing import SharedRun, jobs_option, processes, sharing
 from kdissect.cli.tables import export_options, filling, take_export, tell
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
-from kdissect.tables.export import Export, files_of, format_of, table_of, tables_of
+from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.table_files import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from kdissect.cli.running import Run
-    from kdissect.cli.sharing import SharedRun
     from kdissect.options import ExportOptions
-    from kdissect.parallel.tables import SharedExport
     from kdissect.query.records import Records
     from kdissect.tables.manifest import Job
-    from kdissect.tables.table_files import Format
 
 EXAMPLES = """\b
 Examples:
@@ -59,7 +55,9 @@ export is left alone; missing tables are added.
 @input_options
 @filter_options
 @export_options()
-@jobs_option("Stdin and --rotate by time use one process.")
+@jobs_option(
+    "Stdin and --rotate by time use one process.", "Each writes its own files; the rows are the same."
+)
 def export(jobs: int | None, **options: Any) -> None:
     """Write typed tables for Spark, DuckDB, pandas, polars.
 
@@ -107,7 +105,7 @@ def export(jobs: int | None, **options: Any) -> None:
 def _write(
     query: Query,
     tables: ExportOptions,
-    job: Job,
+    described: Job,
     jobs: int,
     lost: Sequence[str] = (),
     *,
@@ -118,38 +116,32 @@ def _write(
     Args:
         query: what is read.
         tables: what is written.
-        job: the export, as its manifests tell it.
-        jobs: processes that make rows.
+        described: the export, as its manifests describe it.
+        jobs: processes that write.
         lost: what was wrong with captures of the job that are not asked for any more.
         overwrite: remove another export.
 
     Raises:
         KdissectError: it could not be done.
     """
-    form = format_of(tables, query.limits)
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
-    opened, make, written = _ways(query, jobs, form, log)
+    opened = (
+        running(query, bar=lambda _: True, survey=log) if jobs == 1 else sharing(query, bar=lambda _: True)
+    )
     with opened as run, locked(tables.folder, tables.mode):
-        wanted = manifest.missing(tables.folder, tables_of(tables), job, overwrite=overwrite)
+        wanted = manifest.missing(tables.folder, tables_of(tables), described, overwrite=overwrite)
         if not wanted:
             return None
-        files = {name: files_of(table_of(name, tables), tables, written, query.limits) for name in wanted}
-        made = make(
-            tables.folder,
-            files,
-            written,
-            job,
-            log,
-            records,
-            query.limits,
-            every_connection=not query.options.is_filtered,
-            rotate_ns=tables.rotate_ns,
-        )
+        job = ExportJob(query.options, replace(tables, tables=tuple(wanted)), query.paths, run.first_ns)
+        made = Export(job, job.files(in_parts=jobs > 1), described, log, records)
         whole = Whole()
         with filling(made, run, log, lost):
-            if jobs > 1:
-                _share(query, cast("SharedRun", run), cast("SharedExport", made), jobs, form, records)
+            if isinstance(run, SharedRun):
+                results = run.export(jobs, job, log)
+                made.adopt(results)
+                for each in results:
+                    records.add(each.records)
             else:
                 with whole.listening():
                     run.show(run.selected(whole(made.pass_over)), whole(made.feed))
@@ -177,34 +169,3 @@ def _alone(query: Query, tables: ExportOptions, error: UnexpectedError) -> Unexp
             if done is not None and done[0].interrupted:
                 raise click.Abort
     return error
-
-
-def _ways(
-    query: Query, jobs: int, form: Format, log: ConnectionLog
-) -> tuple[AbstractContextManager[Run], type[Export], Format]:
-    """What opens the captures, what writes tables, and the format of their rows."""
-    if jobs == 1:
-        return running(query, bar=lambda _: True, survey=log), Export, form
-    from kdissect.cli.sharing import sharing
-    from kdissect.parallel.tables import SharedExport, ready
-
-    return sharing(query, bar=lambda _: True), SharedExport, ready(form)
-
-
-def _share(
-    query: Query, run: SharedRun, made: SharedExport, jobs: int, form: Format, records: Records
-) -> None:
-    """Have the rows made by several processes; the log and ``records`` are told what they found."""
-    from kdissect.parallel.tables import Rows
-
-    log = made.tables.log
-    makers = made.begin(form, query.limits)
-
-    def work(index: int) -> Rows:
-        return Rows(Selection(query), made.tables, makers, records, census=not index)
-
-    run.gather(jobs, work, made.take, surveys=lambda _: log)
-    for rest, found, census in run.made:
-        made.put(rest)
-        records.add(found)
-        log.census = census or log.census

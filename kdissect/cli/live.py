@@ -29,7 +29,7 @@ from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables import manifest
-from kdissect.tables.export import Export, files_of, format_of, table_of, tables_of
+from kdissect.tables.export import Export, ExportJob, tables_of
 from kdissect.tables.table_files import locked
 from kdissect.text.table import ExchangeTally
 
@@ -192,14 +192,10 @@ class LiveExport:
     def __init__(self, tables: ExportOptions, query: Query, captures: Sequence[str]) -> None:
         self.log = ConnectionLog(query.limits)
         self.whole = Whole()
-        self._tables, self._query = tables, query
         self._records = records_of(query.options)
-        self._form = format_of(tables, query.limits)
-        self._files = {
-            name: files_of(table_of(name, tables), tables, self._form, query.limits)
-            for name in tables_of(tables)
-        }
-        self._job = manifest.job_of(captures, query.options, tables, is_live=True)
+        self._job = ExportJob(query.options, replace(tables, tables=tables_of(tables)))
+        self._files = self._job.files()
+        self._described = manifest.job_of(captures, query.options, tables, is_live=True)
         self._earlier: Earlier | None = None
         self._made: Export | None = None
 
@@ -209,8 +205,8 @@ class LiveExport:
         Raises:
             OutputError: more cannot be added to it.
         """
-        folder = self._tables.folder
-        self._earlier = manifest.going_on(folder, self._files, self._form, self._query.limits)
+        folder = self._job.export.folder
+        self._earlier = manifest.going_on(folder, self._files, self._job.format, self._job.options.limits)
         if self._earlier.files:
             warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
@@ -226,16 +222,7 @@ class LiveExport:
         """
         assert self._earlier is not None
         made = self._made = Export(
-            self._tables.folder,
-            self._files,
-            self._form,
-            self._job,
-            self.log,
-            self._records,
-            self._query.limits,
-            every_connection=not self._query.options.is_filtered,
-            rotate_ns=self._tables.rotate_ns,
-            earlier=self._earlier.runs,
+            self._job, self._files, self._described, self.log, self._records, self._earlier.runs
         )
         run.losses.also.append(self.whole(made.tick))
         run.ongoing.left = self.whole(made.leave)
@@ -246,7 +233,7 @@ class LiveExport:
     def tell(self) -> None:
         """Say on stderr what was written."""
         assert self._made is not None
-        tell(self._made, self._records, self._tables.folder)
+        tell(self._made, self._records, self._job.export.folder)
 
 
 # ------------------------------------------------------------------------------------------------------------

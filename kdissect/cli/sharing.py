@@ -16,6 +16,7 @@ import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,17 +24,19 @@ import click
 
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
-from kdissect.cli.running import Run, faults_named
+from kdissect.cli.running import Run, Selection, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
+from kdissect.exchanges.learned import LearnedFacts
 from kdissect.net.tcp import Share, cores
 from kdissect.parallel.assembling import Assembly, Batch, End, Late
 from kdissect.parallel.crew import Crew, Ear
+from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
 from kdissect.parallel.worker import Stopped, Texts, Worker
 from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType
     from typing import TextIO
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.cli.running import Query
     from kdissect.parallel.worker import Page, Text, Work
-    from kdissect.stats.survey import Survey
+    from kdissect.stats.connection_log import ConnectionLog
+    from kdissect.tables.export import ExportJob, PartResult
 
 
 class _Interrupt:
@@ -90,10 +94,6 @@ class Gathered:
             self.skipped.update(end.skipped)
 
 
-def _none(_index: int) -> None:
-    """No survey."""
-
-
 class SharedRun(Run):
     """A capture that several processes dissect.
 
@@ -135,7 +135,6 @@ class SharedRun(Run):
         maker: Callable[[int], Work],
         take: Callable[[list[Any]], object],
         most: int | None = None,
-        surveys: Callable[[int], Survey | None] = _none,
     ) -> None:
         """Have rows made, and take them.
 
@@ -144,19 +143,53 @@ class SharedRun(Run):
             maker: makes in a worker, given its index, what makes them.
             take: takes what was made of the next rows; of those that were asked for, in order.
             most: after how many rows to stop, None: never.
-            surveys: gives a worker, by its index, what watches its packets; if anything, the ends of
-                connections are rows, too.
         """
         assembly = Assembly(jobs, self._query.limits)
 
         def job(index: int, send: Callable[[Any], object], ear: Ear) -> None:
-            work(self._query, Share(index, jobs), maker(index), send, ear, surveys(index))
+            work(self._query, Share(index, jobs), maker(index), send, ear)
 
+        self._run(
+            jobs,
+            job,
+            lambda crew: self._put_together(crew, assembly),
+            lambda rows: self._take(rows, take, most),
+        )
+
+    def export(self, jobs: int, job: ExportJob, log: ConnectionLog) -> list[PartResult]:
+        """Have the tables of an export written.
+
+        Args:
+            jobs: how many processes write them.
+            job: what they write.
+            log: surveys the connections of each; it is told what packets there were.
+        """
+
+        def write(index: int, send: Callable[[Any], object], ear: Ear) -> None:
+            write_shard(self._query, job, Share(index, jobs), send, ear, log)
+
+        self.bytes_total = self.bytes_total and 2 * self.bytes_total
+        self._run(jobs, write, lambda crew: self._facts_exchanged(crew, jobs), self._wait)
+        results = []
+        for result, census in self.made:
+            results.append(result)
+            self.shown += result.selected
+            log.census = census or log.census
+        return sorted(results, key=attrgetter("part"))
+
+    def _run(
+        self,
+        jobs: int,
+        job: Callable[[int, Callable[[Any], object], Ear], None],
+        rows: Callable[[Crew], Iterator[Any]],
+        take: Callable[[Iterator[Any]], object],
+    ) -> None:
+        """Have workers do a job, and take the rows that come of their messages."""
         with Crew(jobs, job) as crew, self._interrupt.awaited():
-            self._rows = self._put_together(crew, assembly)
+            self._rows = rows(crew)
             try:
                 with progress(self, wanted=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
-                    self._take(cast("Iterator[list[Any]]", watched), take, most)
+                    take(cast("Iterator[Any]", watched))
             except KeyboardInterrupt:
                 self.interrupted = True
             if not self.complete:
@@ -200,6 +233,26 @@ class SharedRun(Run):
             take(asked_for)
         self.complete = True
 
+    def _wait(self, steps: Iterator[Any]) -> None:
+        for _ in steps:
+            pass
+        self.complete = True
+
+    def _facts_exchanged(self, crew: Crew, jobs: int) -> Iterator[None]:
+        """Merge what workers say, and give it to all of them; a step for each time that they have read on."""
+        facts, silent = LearnedFacts(self._query.limits), jobs
+        for _, message in crew.messages(End, self._interrupt.look):
+            if isinstance(message, LearnedFacts):
+                facts.merge(message)
+                silent -= 1
+                for index in range(0 if silent else jobs):
+                    crew.send(index, facts)
+            elif isinstance(message, Progress):
+                self.bytes_read = max(self.bytes_read, message.bytes_read)
+                yield
+            else:
+                self._note(message)
+
     def _put_together(self, crew: Crew, assembly: Assembly) -> Iterator[list[Any]]:
         for index, message in crew.messages(End, self._interrupt.look):
             if isinstance(message, Batch):
@@ -239,32 +292,60 @@ def _first(made: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
     return out
 
 
-def work(
-    query: Query, share: Share, made: Work, send: Callable[[Any], object], ear: Ear, survey: Survey | None
-) -> None:
+def work(query: Query, share: Share, made: Work, send: Callable[[Any], object], ear: Ear) -> None:
     """What a worker does."""
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.stretches())
         worker = Worker(made, query.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
-        packets: Iterable[Any] = readable
-        if survey is not None and not share.number:
-            packets = survey.watch(packets)
-        dissection = Dissection(worker.watch(packets), query.options, survey=survey, share=share)
+        dissection = Dissection(worker.watch(readable), query.options, share=share)
         with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
-        send(
-            End(
-                dissection.counts,
-                dissection.skipped,
-                dissection.noticed,
-                capture.warnings,
-                capture.sources,
-                readable.fault,
-                query.filter.passed_over,
-                made.end(),
-            )
+        send(_end(query, capture, readable, dissection, made.end()))
+
+
+def write_shard(
+    query: Query,
+    job: ExportJob,
+    share: Share,
+    send: Callable[[Any], object],
+    ear: Ear,
+    log: ConnectionLog,
+) -> None:
+    """What a worker does that writes tables."""
+    from kdissect.tables.export import write_part  # and with it every codec
+
+    facts, reader, options = LearnedFacts(query.limits), ShardReader(send, ear), query.options
+    with open_capture(*query.paths, limits=query.limits) as capture:
+        readable = Readable(capture.stretches())
+        with faults_named(query, readable), suppress(Stopped):
+            Dissection(reader.watch(readable, capture), options, share=share).learn(facts)
+    facts = reader.exchange_facts(facts)
+    with open_capture(*query.paths, limits=query.limits) as capture:
+        readable = Readable(capture.stretches())
+        packets = reader.watch(readable, capture)
+        dissection = StoppableDissection(
+            packets if share.number else log.watch(packets), options, survey=log, learned=facts, share=share
         )
+        with faults_named(query, readable):
+            result = write_part(
+                job, share.number, [dissection], log, Selection(query), share.number + 1, share.of
+            )
+        census = None if share.number else log.census
+        send(_end(query, capture, readable, dissection, (result, census)))
+
+
+def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissection, made: Any) -> End:
+    return End(
+        dissection.counts,
+        dissection.skipped,
+        dissection.noticed,
+        capture.warnings,
+        capture.sources,
+        readable.fault,
+        query.filter.passed_over,
+        made,
+    )
 
 
 @contextmanager
@@ -301,15 +382,17 @@ _MOST = 16
 """Workers by default: each steps over all packets, and one parent puts together what they make."""
 
 
-def jobs_option(why_not: str) -> Callable[[Any], Any]:
-    """The option; ``why_not`` says where a command stays at one process."""
+def jobs_option(why_not: str, same: str = "The output is the same.") -> Callable[[Any], Any]:
+    """The option; ``why_not`` says where a command stays at one process, ``same`` what is the same with any
+    number of them.
+    """
     return click.option(
         "-j",
         "--jobs",
         "jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Worker processes; each takes a share of the connections. The output is the same. "
+        help=f"Worker processes; each takes a share of the connections. {same} "
         f"[default: all cores for small files with {WORTH_PACKETS:,} packets or more] {why_not}",
     )
 

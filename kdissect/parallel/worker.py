@@ -9,8 +9,8 @@ from array import array
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.exchanges.ordering import Over
-from kdissect.exchanges.topic_names import NONE, RESERVED, Mentions, mentions
+from kdissect.exchanges.topic_names import RESERVED, Mentions, mentions
+from kdissect.model import Exchange
 from kdissect.parallel.assembling import AHEAD, Batch, Columns, Late, Stop, Told
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, Lull, Packet, Stretch
-    from kdissect.pipeline import Dissection, Item
+    from kdissect.model import Lull, Packet, Stretch
+    from kdissect.pipeline import Dissection
     from kdissect.stats.summarizer import Summarizer
 
     Packets = Stretch | Packet | Lull
@@ -35,9 +35,6 @@ class Work(Protocol):
 
     def feed(self, exchange: Exchange) -> Any:
         """What becomes of it in the output, to be sent; None: nothing."""
-
-    def over(self, over: Over) -> Any:
-        """The same of the end of a connection."""
 
     def end(self) -> Any:
         """The same at the end of it all."""
@@ -88,7 +85,7 @@ class Worker:
         self._until = 0
         self._ahead: deque[tuple[int, int]] = deque()
         self._names: dict[str, str] = dict(RESERVED)
-        self._open: dict[int, Item] = {}
+        self._open: dict[int, Exchange] = {}
         self._open_on: Counter[str] = Counter()
         self._numbers = 0
         self.exchanges = 0
@@ -108,7 +105,9 @@ class Worker:
                 self._rows.waits.append((place, waiting))
             items.reverse()
             while items:  # none is kept once its row is made: decoded, each may take most of the memory
-                self._add(place, items.pop())
+                item = items.pop()
+                assert isinstance(item, Exchange)  # nobody surveys the dissection
+                self._add(place, item)
             if self._decoded >= _DECODED:
                 self._flush(place)
         self._flush(dissection.place, is_last=True)
@@ -125,19 +124,13 @@ class Worker:
             if place - self._until > _PLACES or rows >= _ROWS or self._bytes >= _BYTES:
                 self._flush(place)
 
-    def _add(self, place: int, item: Item) -> None:
-        connection, told = item.connection_id, NONE
-        if isinstance(item, Over):
-            make: Callable[[Any], Any] = self._work.over
-            completed_ns, packet = item.order
-            held = 0
-        else:
-            make = self._work.feed
-            self.exchanges += 1
-            self._dissection.decode(item)
-            completed_ns, packet = item.order
-            held = item.held_bytes
-            told = mentions(item)
+    def _add(self, place: int, item: Exchange) -> None:
+        connection = item.connection_id
+        self.exchanges += 1
+        self._dissection.decode(item)
+        completed_ns, packet = item.order
+        held = item.held_bytes
+        told = mentions(item)
         rows = self._rows
         if (told.ids and not self._is_known(told)) or (self._open and connection in self._open_on):
             self._numbers += 1
@@ -148,7 +141,7 @@ class Worker:
         else:
             for topic_id in told.ids:
                 item.topic_names[topic_id] = self._names[topic_id]
-            rows.made.append(make(item))
+            rows.made.append(self._work.feed(item))
         rows.places.append(place)
         rows.completed_ns.append(completed_ns)
         rows.packets.append(packet)
@@ -161,9 +154,6 @@ class Worker:
     def _is_known(self, told: Mentions) -> bool:
         names = self._names
         return all(topic_id in names for topic_id in told.ids)
-
-    def _make(self, item: Item) -> Any:
-        return self._work.over(item) if isinstance(item, Over) else self._work.feed(item)
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send what there is up to a place; wait until the others are not too far behind."""
@@ -195,7 +185,7 @@ class Worker:
                 del self._open_on[item.connection_id]
             item.topic_names |= names
             item.anomalies += anomalies
-            made.append((number, self._make(item)))
+            made.append((number, self._work.feed(item)))
         if made:
             self._send(Late(made))
 
@@ -282,9 +272,6 @@ class Selected:
     def make(self, exchange: Exchange) -> Any:
         """What is made of one that was asked for."""
         raise NotImplementedError
-
-    def over(self, _over: Over) -> Any:
-        """Nothing is made of the end of a connection."""
 
     def end(self) -> Any:
         """What is left at the end of it all."""

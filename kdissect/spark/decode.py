@@ -35,28 +35,29 @@ from kdissect.errors import OutputError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.options import Options
+from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
-from kdissect.spark.parts import CAPTURES, TOPIC_IDS, Job, Read
+from kdissect.spark.parts import Read
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
+from kdissect.stats.connection_log import ConnectionLog
 from kdissect.stats.survey import Census
-from kdissect.tables import manifest, others
+from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
-from kdissect.tables.export import format_of, tables_of
-from kdissect.tables.table_files import Listing, cannot_write, locked, own_files
+from kdissect.tables.export import Export, ExportJob, tables_of
+from kdissect.tables.table_files import cannot_write, locked, own_files
 from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.source import Source
     from kdissect.options import ExportOptions
-    from kdissect.spark.parts import PartTold
+    from kdissect.spark.parts import WorkerPart
     from kdissect.spark.ranges import Found
     from kdissect.spark.shuffle import RangeStats
-    from kdissect.tables.table_files import TableFiles
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
@@ -146,13 +147,9 @@ def decode(
         if not left:
             return Decoded(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
         cores = _cores(session, folder)
-        job = Job(
-            tuple(found.paths), found.first_ns, options, replace(export, folder=folder, tables=tuple(left))
-        )
-        files = {name: job.files(name) for name in left}
-        form = format_of(export, options.limits)
-        for name, each in files.items():
-            manifest.begin(folder / name, each, form, described)
+        own = replace(export, folder=folder, tables=tuple(left))
+        job = ExportJob(options, own, tuple(found.paths), found.first_ns)
+        made = _begun(job, described)
         started = datetime.now(UTC)
         with _settings(session):
             at_a_time = 1 if split == SINGLE else tasks or cores
@@ -163,28 +160,32 @@ def decode(
                 told, read = _shuffled(session, job, found, count)
             else:
                 told, read = _in_shards(session, job, found, at_a_time)
-        return _finished(job, described, split, files, told, _with_unread(read, found), started)
+        return _finished(job, made, split, told, _with_unread(read, found), started)
 
 
-def _in_shards(session: SparkSession, job: Job, found: Found, count: int) -> tuple[list[PartTold], Read]:
+def _in_shards(
+    session: SparkSession, job: ExportJob, found: Found, count: int
+) -> tuple[list[WorkerPart], Read]:
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1:
         learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)))
-    told: list[PartTold] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
+    told: list[WorkerPart] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
     (read,) = (each.read for each in told if each.read is not None)
     return told, read
 
 
-def _shuffled(session: SparkSession, job: Job, found: Found, count: int) -> tuple[list[PartTold], Read]:
+def _shuffled(
+    session: SparkSession, job: ExportJob, found: Found, count: int
+) -> tuple[list[WorkerPart], Read]:
     ranges = found.ranges
-    read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.limits)
+    read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.options.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
     with ExitStack() as stack:
         rows = _sorted(rows, count, stack)
         stats = [pickle.loads(row.data) for row in rows.where(rows.part == count).select("data").collect()]
         rows = rows.where(rows.part < count)
-        completed, skipped = shuffle.completed(stats, count, job.limits)
+        completed, skipped = shuffle.completed(stats, count, job.options.limits)
         if completed:  # few captures have fragments: only these are sorted again
             rows = _sorted(
                 rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack
@@ -203,20 +204,20 @@ def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
     return rows
 
 
-def _merged(job: Job, learned: Sequence[LearnedFacts]) -> LearnedFacts:
+def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
     """What all parts say."""
-    facts = LearnedFacts(job.limits)
+    facts = LearnedFacts(job.options.limits)
     for each in learned:
         facts.merge(each)
     return facts
 
 
-def _read(job: Job, stats: Sequence[RangeStats], skipped: Counter[str]) -> Read:
+def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> Read:
     """What was counted in the ranges of each file, as one that reads all of it would count; ``skipped`` is
     what came of fragments that waited for other ranges.
     """
     sources: dict[str, Source] = {}
-    census = Census(job.limits)
+    census = Census(job.options.limits)
     warnings: list[str] = []
     for each in sorted(stats, key=attrgetter("place")):
         name, source = each.range.path, each.source
@@ -240,26 +241,24 @@ def _with_unread(read: Read, found: Found) -> Read:
     return read._replace(sources=sources, warnings=warnings)
 
 
+def _begun(job: ExportJob, described: manifest.Job) -> Export:
+    """An export before anything is written."""
+    log, records = ConnectionLog(job.options.limits), records_of(job.options)
+    return Export(job, job.files(in_parts=True), described, log, records)
+
+
 def _finished(
-    job: Job,
-    described: manifest.Job,
-    split: str,
-    files: Mapping[str, TableFiles],
-    told: Sequence[PartTold],
-    read: Read,
-    started: datetime,
+    job: ExportJob, made: Export, split: str, told: Sequence[WorkerPart], read: Read, started: datetime
 ) -> Decoded:
     """Write the tables that no part can write, and what stands beside all of them."""
-    parts_told = sorted(told, key=lambda each: each.part)
-    _check_written(job, parts_told)
-    for name, own in files.items():
-        written = [file for each in parts_told for file in each.files.get(name, ())]
-        own.go_on(len(written), Listing(job.limits.export_listed, written))
-    if TOPIC_IDS in files:
-        _write_topics(files[TOPIC_IDS], parts_told)
-    if CAPTURES in files:
-        for row in others.captures(read.sources, read.census, read.warnings):
-            files[CAPTURES].feed(row)
+    told = sorted(told, key=lambda each: each.result.part)
+    results = [each.result for each in told]
+    _check_written(job, told)
+    for name in job.export.tables:
+        known = {file.path for each in results for file in each.files.get(name, ())}
+        _keep(job.export.folder / name, known)
+    made.adopt(results)
+    made.tables.log.census = read.census
     span = read.census.span_ns
     packets = sum(file.packets for file in read.census.files.values())
     clock = {
@@ -267,55 +266,41 @@ def _finished(
         "first_packet": None if span is None else timestamp(span[0]),
         "last_packet": None if span is None else timestamp(span[1]),
     }
-    end = {"complete": True, "clock": clock, "packets": packets, "warnings": read.warnings}
-    for name, own in files.items():
-        own.close()
-        _keep(job.export.folder / name, {file.path for file in own.files})
-        form = format_of(job.export, job.limits)
-        manifest.write(job.export.folder / name, own, form, described, end)
-    counts = sum((each.counts for each in parts_told), Counter[str]())
+    end = {"clock": clock, "packets": packets, "warnings": read.warnings}
+    made.close(read.sources, read.warnings, complete=True, end=end)
+    counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
-    ids, named = (set().union(*(each.ids[place] for each in parts_told)) for place in (0, 1))
+    ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
     counts["unresolved topic ids"] = len(ids - named)
-    notices = [notice for each in parts_told for notice in each.notices]
+    notices = [notice for each in results for notice in each.notices]
     return Decoded(
         split,
-        len(parts_told),
-        {name: own.files.rows for name, own in files.items()},
-        sum(len(own.files) for own in files.values()),
-        sum(own.files.bytes for own in files.values()),
+        len(results),
+        made.rows,
+        made.files,
+        made.bytes,
         packets,
         read.warnings,
-        notices[: job.limits.notices],
+        notices[: job.options.limits.notices],
         counts,
         read.skipped,
     )
 
 
-def _check_written(job: Job, told: Sequence[PartTold]) -> None:
+def _check_written(job: ExportJob, told: Sequence[WorkerPart]) -> None:
     """See whether the files that workers have written are in the folder.
 
     Raises:
         OutputError: one is not, or has another size.
     """
     for part in told:
-        for name, files in part.files.items():
+        for name, files in part.result.files.items():
             for file in files:
                 path = job.export.folder / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
                     raise OutputError(
                         f"worker {part.host} wrote {path}, which the driver does not see; {_SHARE}"
                     )
-
-
-def _write_topics(files: TableFiles, told: Sequence[PartTold]) -> None:
-    """The first row of each pair of id and name, in the order of all parts."""
-    first: dict[tuple[str, str], Any] = {}
-    for each in told:
-        for pair, row in each.topics.items():
-            first[pair] = min(first.get(pair, row), row)
-    for _, values in sorted(first.values()):
-        files.feed(values)
 
 
 def _keep(folder: Path, known: Collection[str]) -> None:

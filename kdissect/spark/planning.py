@@ -21,9 +21,7 @@ from kdissect.capture.inputs import captures
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.exchanges.topic_names import learn
 from kdissect.limits import MIB
-from kdissect.model import Exchange
 from kdissect.net.tcp import Share, cores
 from kdissect.pipeline import Dissection
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
@@ -212,15 +210,7 @@ def learned_from(paths: Sequence[str], options: Options, share: Share | None = N
     facts = LearnedFacts(options.limits)
     try:
         with open_capture(*paths, limits=options.limits) as capture:
-            learn_all(Dissection(Readable(capture.stretches()), options, share=share), facts)
+            Dissection(Readable(capture.stretches()), options, share=share).learn(facts)
     except CaptureError:  # there is nothing in them; who reads them says why
         pass
     return facts
-
-
-def learn_all(dissection: Dissection, facts: LearnedFacts) -> None:
-    """Take what the exchanges of a dissection say. Only those are decoded that may say anything."""
-    for _, items, _ in dissection.steps():
-        for item in items:
-            if isinstance(item, Exchange):
-                learn(item, facts)

@@ -1,29 +1,40 @@
 """Exchanges, connections, files -> all tables of an export, in files. Holds what the tables' rows and files
 do.
+
+Several processes (``export -j``, the workers of Spark) divide the connections among them, and each writes
+files of its own. What tables have of the whole capture, and not of a connection, is left to the process that
+puts the parts together: ids of topics, and the captures.
 """
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import OutputError
+from kdissect.exchanges.topic_names import mentions
 from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL
+from kdissect.query.records import records_of
 from kdissect.tables import manifest
+from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
 from kdissect.tables.rows import DEFAULT_TABLES, TABLES, TableRows
-from kdissect.tables.table_files import NONE, ZST, JsonFormat, TableFiles
+from kdissect.tables.table_files import NONE, ZST, JsonFormat, Listing, TableFiles, Written, remove_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.limits import Limits
     from kdissect.model import Exchange
-    from kdissect.options import ExportOptions
-    from kdissect.query.records import Records
+    from kdissect.options import ExportOptions, Options
+    from kdissect.pipeline import Dissection
+    from kdissect.query.filters import Filter
+    from kdissect.query.records import Found, Records
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -36,52 +47,15 @@ def tables_of(export: ExportOptions) -> tuple[str, ...]:
     return tuple(name for name in TABLES if name in names)
 
 
-def format_of(export: ExportOptions, limits: Limits) -> Format:
-    """The format of files.
-
-    Raises:
-        UsageError: a library for it is missing.
-    """
-    if export.form == JSONL:
-        return JsonFormat(export.compression or NONE)
-    from kdissect.tables.parquet import ParquetFormat
-
-    return ParquetFormat(export.compression or ZST, limits)
-
-
-def table_of(name: str, export: ExportOptions) -> Table:
-    """A table with the bodies that are written."""
-    if name != "exchanges":
-        return TABLES[name]
-    return exchanges(frozenset(BODIES) if export.bodies == BOTH else frozenset({export.bodies}))
-
-
-def files_of(table: Table, export: ExportOptions, form: Format, limits: Limits) -> TableFiles:
-    """The files of a table."""
-    return TableFiles(
-        export.folder / table.name,
-        table,
-        form,
-        partition_by=export.partition_by,
-        rotate_bytes=export.rotate_bytes,
-        limits=limits,
-        mode=export.mode,
-    )
-
-
 class Export:
     """Writes the tables.
 
     Args:
-        folder: of the export.
-        files: of each table that is wanted, by its name.
-        form: of the files.
-        job: what they are made of.
+        job: what is written of which captures.
+        files: of each table.
+        described: what the manifests say of it.
         log: knows the connections; it is told of every exchange.
         records: finds the records of an exchange, for their table.
-        limits: bounds.
-        every_connection: write those too of which no exchange was asked for.
-        rotate_ns: packet time after which files are finished, in all tables at once; None: never.
         earlier: of an export of what comes live: the runs before, by table. Its manifests name files as soon
             as they are finished.
 
@@ -91,24 +65,21 @@ class Export:
 
     def __init__(
         self,
-        folder: Path,
+        job: ExportJob,
         files: Mapping[str, TableFiles],
-        form: Format,
-        job: manifest.Job,
+        described: manifest.Job,
         log: ConnectionLog,
         records: Records,
-        limits: Limits,
-        *,
-        every_connection: bool,
-        rotate_ns: int | None = None,
         earlier: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self._folder = folder
+        options = job.options
+        self._folder = job.export.folder
         self._files = files
-        self._form = form
-        self._job = job
-        self.tables = TableRows(files, log, records, limits, every_connection=every_connection)
-        self._rotate_ns = rotate_ns
+        self._form = job.format
+        self._job = described
+        self._limits = options.limits
+        self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
+        self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
         self._begun_ns: int | None = None  # when the files that are open now were begun
         self._listed: dict[str, int] = {}  # how many files its manifest names, by table
@@ -116,7 +87,7 @@ class Export:
         self._before = 0, 0
         self._before = self.files, self.bytes
         for name, table in files.items():
-            manifest.begin(folder / name, table, form, job, self._end(name, {}))
+            manifest.begin(self._folder / name, table, self._form, described, self._end(name, {}))
             self._listed[name] = len(table.files)
 
     def feed(self, exchange: Exchange) -> None:
@@ -124,6 +95,22 @@ class Export:
         if self._rotate_ns is not None:
             self.tick(exchange.completed_ns)
         self._write(self.tables.feed(exchange))
+
+    def adopt(self, parts: Sequence[PartResult]) -> None:
+        """Take over the files that parts have written, and write the first row of each pair of topic id and
+        name, in the order of all parts.
+        """
+        for name, table in self._files.items():
+            written = [file for part in parts for file in part.files.get(name, ())]
+            table.go_on(len(written), Listing(self._limits.export_listed, written))
+            table.rows = sum(file.rows or 0 for file in written)
+        if TOPIC_IDS in self._files:
+            first: dict[tuple[str, str], Any] = {}
+            for part in parts:
+                for pair, row in part.topics.items():
+                    first[pair] = min(first.get(pair, row), row)
+            for _, values in sorted(first.values()):
+                self._files[TOPIC_IDS].feed(values)
 
     def pass_over(self, exchange: Exchange) -> None:
         """Take note of an exchange that was not asked for."""
@@ -165,8 +152,10 @@ class Export:
 
     def abandon(self) -> None:
         """Remove files that are not finished; the manifests say that the export is not complete."""
-        for table in self._files.values():
+        for name, table in self._files.items():
             table.abandon()
+            with suppress(OSError):  # those of workers that were ended
+                remove_unfinished(self._folder / name)
         with suppress(OutputError):  # it may be the reason
             self._list(complete=False)
 
@@ -187,7 +176,7 @@ class Export:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows written so far, by table."""
+        """Rows written by this run, by table."""
         return {name: table.rows for name, table in self._files.items()}
 
     @property
@@ -199,3 +188,178 @@ class Export:
     def files(self) -> int:
         """How many of them there are."""
         return sum(len(table.files) for table in self._files.values()) - self._before[0]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Some of the connections -> files of their own, and what is left to who puts the parts together.
+# ------------------------------------------------------------------------------------------------------------
+
+
+TOPIC_IDS = "topic_ids"
+_WHOLE = frozenset({TOPIC_IDS, "captures"})
+"""Tables that no part can write."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """What is to be done with all packets.
+
+    Attributes:
+        options: what to dissect.
+        export: which tables are written, and how; all are named.
+        paths: of the captures.
+        first_ns: time of the first packet; None: there is none.
+    """
+
+    options: Options
+    export: ExportOptions
+    paths: tuple[str, ...] = ()
+    first_ns: int | None = None
+
+    @property
+    def format(self) -> Format:
+        """The format of files.
+
+        Raises:
+            UsageError: a library for it is missing.
+        """
+        export = self.export
+        if export.form == JSONL:
+            return JsonFormat(export.compression or NONE)
+        from kdissect.tables.parquet import ParquetFormat
+
+        return ParquetFormat(export.compression or ZST, self.options.limits)
+
+    def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
+        """The files of each table. Of parts put together, rows of ``topic_ids`` are lists of values."""
+        tables = {name: self.table(name) for name in self.export.tables}
+        if in_parts and TOPIC_IDS in tables:
+            columns = tables[TOPIC_IDS].columns
+            read = (replace(column, get=itemgetter(place)) for place, column in enumerate(columns))
+            tables[TOPIC_IDS] = replace(tables[TOPIC_IDS], columns=tuple(read))
+        return {
+            name: TableFiles(
+                self.export.folder / name,
+                table,
+                self.format,
+                partition_by=self.export.partition_by,
+                rotate_bytes=self.export.rotate_bytes,
+                limits=self.options.limits,
+                mode=self.export.mode,
+            )
+            for name, table in tables.items()
+        }
+
+    def table(self, name: str) -> Table:
+        """A table with the bodies that are written."""
+        if name != "exchanges":
+            return TABLES[name]
+        return exchanges(frozenset(BODIES) if self.export.bodies == BOTH else frozenset({self.export.bodies}))
+
+    def filter(self) -> Filter:
+        """The filter of exchanges.
+
+        Raises:
+            UsageError: a criterion or the expression is not understood.
+        """
+        filter_ = filter_of(self.options)
+        if self.first_ns is not None:
+            filter_.begin(self.first_ns)
+        return filter_
+
+
+class PartResult(NamedTuple):
+    """What came of a part, apart from rows.
+
+    Attributes:
+        part: which.
+        files: written, by table.
+        topics: of each pair of id and name its first row of ``topic_ids``: where it stands among those of all
+            parts, and values.
+        counts, notices: as ``Dissection`` has them.
+        ids: topic ids that exchanges have; and of these, those that have a name in any.
+        selected: how many exchanges passed the filters.
+        records: what was found in batches.
+    """
+
+    part: int
+    files: dict[str, list[Written]]
+    topics: dict[tuple[str, str], tuple[tuple[int, int, int], list[Any]]]
+    counts: Counter[str]
+    notices: list[str]
+    ids: tuple[set[str], set[str]]
+    selected: int
+    records: Found
+
+
+def write_part(
+    job: ExportJob,
+    part: int,
+    dissections: Iterable[Dissection],
+    log: ConnectionLog,
+    selects: Callable[[Exchange], bool],
+    first: int,
+    step: int = 1,
+) -> PartResult:
+    """Write the tables of some connections.
+
+    Args:
+        job: what to do.
+        part: number of the part.
+        dissections: of its connections: of all, or one of each.
+        log: surveys them.
+        selects: whether an exchange passes the filters.
+        first: number of its first file.
+        step: from the number of a file to that of the next.
+    """
+    options = job.options
+    files = {name: each for name, each in job.files().items() if name not in _WHOLE}
+    for each in files.values():
+        each.go_on(first, Listing(sys.maxsize), step)
+    records = records_of(options)
+    getters = [column.get for column in TABLES[TOPIC_IDS].columns]
+    ranks = {path: rank for rank, path in enumerate(job.paths)}
+    topics: dict[tuple[str, str], Any] = {}
+    counts: Counter[str] = Counter()
+    notices: list[str] = []
+    ids: set[str] = set()
+    named: set[str] = set()
+    selected = 0
+
+    def keep(rows: Iterable[Row]) -> None:
+        for name, row in rows:
+            if name in files:
+                files[name].feed(row)
+            elif name == TOPIC_IDS:
+                completed_ns, packet = row.exchange.order
+                place = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
+                pair = row.topic_id, row.topic
+                if pair not in topics or place < topics[pair][0]:
+                    topics[pair] = place, [get(row) for get in getters]
+
+    try:
+        for dissection in dissections:
+            # Anew for each: they keep what was first in their input, which is not in order over all of these.
+            rows = TableRows(
+                job.export.tables, log, records, options.limits, every_connection=not options.is_filtered
+            )
+            for exchange in dissection:
+                if len(ids) < options.limits.topic_names:
+                    ids.update(mentions(exchange).ids)
+                    named.update(exchange.topic_names)
+                if selects(exchange):
+                    selected += 1
+                    keep(rows.feed(exchange))
+                else:
+                    keep(rows.pass_over(exchange))
+            keep(rows.close((), ()))
+            counts.update(dissection.counts)
+            notices += dissection.notices[: options.limits.notices - len(notices)]
+        for each in files.values():
+            each.close()
+    except BaseException:
+        for each in files.values():
+            each.abandon()
+        raise
+    written = {name: list(each.files) for name, each in files.items()}
+    return PartResult(part, written, topics, counts, notices, (ids, named), selected, records.told())

@@ -216,12 +216,14 @@ class TableFiles:
         self._limits = limits
         self._open: OrderedDict[Key, _Open] = OrderedDict()  # least recently used first
         self._begun = 0
+        self._step = 1
         self._held = 0
 
-    def go_on(self, first: int, files: Listing) -> None:
-        """Begin with this number, behind the files of another run."""
+    def go_on(self, first: int, files: Listing, step: int = 1) -> None:
+        """Begin with this number, behind the files of another run, or between those of others."""
         self.first = self._begun = first
         self.files = files
+        self._step = step
 
     def feed(self, row: Any) -> None:
         """Write a row, or a batch of records: files end where they would if these came one by one.
@@ -307,7 +309,7 @@ class TableFiles:
         while len(self._open) >= self._limits.export_files:
             self._finish(next(iter(self._open)))
         name = f"part-{self._begun:05}{self._form.suffix}"
-        self._begun += 1
+        self._begun += self._step
         folder = self._folder.joinpath(*key)
         make_folder(folder, self.mode, below=self._folder.parent)
         target = _Open(folder / name, self.mode, self._columns, self._form)
@@ -342,6 +344,13 @@ def own_files(folder: Path) -> Iterator[Path]:
             yield from own_files(path)
         elif _OWN.fullmatch(path.name):
             yield path
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove those that are not finished."""
+    for path in list(own_files(folder)):
+        if path.name.endswith(UNFINISHED):
+            path.unlink()
 
 
 def remove_own(folder: Path) -> None:

@@ -1,14 +1,20 @@
-"""Several processes export what one exports: files with the same bytes, manifests with the same words."""
+"""Several processes export what one exports: the same rows, in files of each."""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdissect.tables.manifest import FOLDER, MANIFEST
+from kdissect.tables.rows import TABLES
 from samples.golden import ROOT, captures, name_of
-from tests.shared import exported
+from tests.exports import json_rows, parquet_rows
+from tests.shared import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +23,25 @@ IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 QUICK = ("kafka-4-basics", "midstream", "tansu-kafka-python")
 SAMPLES = [ROOT / path for path in captures() if IS_DEEP or name_of(path) in QUICK]
 EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format parquet --records --api Produce")
+
+
+def exported(folder: Path, *arguments: object) -> Any:
+    """What an export writes, whatever its files: rows, manifests, and what it says."""
+    said = say("export", *arguments, "-o", folder)
+    rows, manifests = {}, {}
+    for table in sorted(path.name for path in folder.iterdir()):
+        parts = {path.relative_to(folder / table).as_posix() for path in (folder / table).rglob("part-*")}
+        manifest = json.loads((folder / table / FOLDER / MANIFEST).read_text())
+        assert {file["path"] for file in manifest["files"]} == parts
+        manifest["clock"].pop("started")
+        for name in ("files", "bytes", "first_part", "written"):
+            manifest.pop(name)
+        manifests[table] = manifest
+        is_parquet = manifest["format"] == "parquet"
+        found = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
+        rows[table] = Counter(json.dumps(row) for row in found)
+    err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", said.err)
+    return rows, manifests, said._replace(err=err)
 
 
 @pytest.mark.parametrize("options", EXPORTS)
@@ -28,3 +53,12 @@ def test_the_same_is_exported(sample: Path, options: str, tmp_path: Path) -> Non
         made.append(exported(folder, *options.split(), "-j", jobs, sample))
         folder.rename(tmp_path / f"by {jobs}")
     assert made[0] == made[1]
+
+
+def test_each_process_has_its_own_files_and_the_whole_capture_one(tmp_path: Path) -> None:
+    assert say("export", SAMPLES[0], "-j", 2, "-o", tmp_path).status == 0
+    names = {path.name: {part.name for part in path.glob("part-*")} for path in tmp_path.iterdir()}
+    assert names["exchanges"] == names["connections"] == {"part-00001.jsonl", "part-00002.jsonl"}
+    assert names["topic_ids"] == names["captures"] == {"part-00000.jsonl"}
+    (again,) = say("export", SAMPLES[0], "-j", 1, "-o", tmp_path).err.splitlines()
+    assert b"already has this export" in again

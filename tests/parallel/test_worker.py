@@ -21,9 +21,6 @@ class Names:
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
 
-    def over(self, over: Any) -> str:
-        return str(over.connection.id)
-
     def end(self) -> None:
         """Nothing."""
 

@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 
 from kdissect.capture.reader import open_capture
-from kdissect.limits import DEFAULT, SECOND_NS
-from kdissect.options import ExportOptions
+from kdissect.limits import SECOND_NS
+from kdissect.options import ExportOptions, Options
 from kdissect.tables.columns import BINARY, DATE, EXCHANGE, OBJECT, TIMESTAMP, Array, Struct
-from kdissect.tables.export import format_of, table_of
+from kdissect.tables.export import ExportJob
 from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES
 from kdissect.tables.spark_schema import ddl
@@ -351,10 +351,10 @@ def test_all_times_are_bounded() -> None:
 
 
 def test_what_options_stand_for(tmp_path: Path) -> None:
-    form = format_of(ExportOptions(tmp_path, "parquet"), DEFAULT)
+    form = ExportJob(Options(), ExportOptions(tmp_path, "parquet")).format
     assert (form.name, form.compression) == ("parquet", "zst")
-    assert format_of(ExportOptions(tmp_path, compression="gz"), DEFAULT).suffix == ".jsonl.gz"
-    nothing = table_of("exchanges", ExportOptions(tmp_path, bodies="none"))
+    assert ExportJob(Options(), ExportOptions(tmp_path, compression="gz")).format.suffix == ".jsonl.gz"
+    nothing = ExportJob(Options(), ExportOptions(tmp_path, bodies="none")).table("exchanges")
     assert {column.get(None) for column in nothing.columns if column.name in ("request", "response")} == {
         None
     }
