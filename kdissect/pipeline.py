@@ -21,8 +21,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kdissect.exchanges.dialogue import Dialogue, Holdings
-from kdissect.exchanges.ordering import Ordering, Over
-from kdissect.exchanges.topic_names import NONE, Mentions, Naming, learn, mentions
+from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.topic_names import Naming, learn, mentions
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
@@ -50,10 +50,7 @@ class CaptureObserver(Protocol):
         """Take a connection that is over; of its exchanges some may still be on their way."""
 
 
-Item: TypeAlias = Exchange | Over
-"""What has a place in the order of the output."""
-
-Step: TypeAlias = "tuple[list[Event], list[Item], int | None]"
+Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
 """What happens on connections with a packet; what that completes, of each connection in its order; and since
 when any connection waits, None while none does."""
 
@@ -64,10 +61,6 @@ _DEFAULT = Options()
 
 _TICK_PACKETS = 1000
 """How often it is looked at which deadlines have passed: what comes of it is the same whenever that is."""
-
-
-def _mentions(item: Item) -> Mentions:
-    return NONE if isinstance(item, Over) else mentions(item)
 
 
 class Dissection:
@@ -114,10 +107,10 @@ class Dissection:
         self._connections = Connections(limits, share)
         self._dialogues: dict[Connection, Dialogue | None] = {}
         self._holdings = Holdings(limits)
-        self._ordering: Ordering[Item] = Ordering(limits)
+        self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange that is being decoded
-        self._naming = Naming[Item](limits, _mentions, learned)
+        self._naming: Naming[Exchange] = Naming(limits, mentions, learned)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -133,16 +126,15 @@ class Dissection:
         ordering = self._ordering
         for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
-        yield from self._told(self._naming.close())
+        yield from self._counted(self._naming.close())
 
     def learn(self, facts: LearnedFacts) -> None:
         """Take what the exchanges say about other connections, in place of iterating over them. Those that
         cannot say anything are not decoded.
         """
-        for _, items, _ in self.steps():
-            for item in items:
-                if isinstance(item, Exchange):
-                    learn(item, facts)
+        for _, exchanges, _ in self.steps():
+            for exchange in exchanges:
+                learn(exchange, facts)
 
     def steps(self) -> Iterator[Step]:
         """What packets complete, before it is put in order and named. Those that complete nothing and make no
@@ -151,7 +143,7 @@ class Dissection:
         connections = self._connections
         waiting: int | None = None
         for events in self._events():
-            items: list[Item] = []
+            items: list[Exchange] = []
             for event in events:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
@@ -225,7 +217,7 @@ class Dissection:
             return None
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
 
-    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Item]:
+    def _dissect(self, connection: Connection, side: int, item: Data | Gap | Closed) -> list[Exchange]:
         if isinstance(item, Closed):
             return self._close(connection, item)
         try:
@@ -234,7 +226,7 @@ class Dissection:
             dialogue = self._dialogues[connection] = self._begin(connection)
         if dialogue is None:
             return []
-        items: list[Item] = dialogue.feed(side, item)  # type: ignore[assignment]  # a list of our own
+        items = dialogue.feed(side, item)
         if self._holdings.note(dialogue):
             for silent in self._holdings.excess():
                 items += silent.shed(item.time_ns)
@@ -249,41 +241,35 @@ class Dissection:
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
         return Dialogue(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
 
-    def _close(self, connection: Connection, end: Closed) -> list[Item]:
+    def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
         dialogue = self._dialogues.pop(connection, None)
         if dialogue is None:
             return []
         self._holdings.forget(dialogue)
         is_evicted = end.reason == "evicted"
         reason = "too many connections" if is_evicted else None
-        items: list[Item] = [*dialogue.close(end.time_ns, reason)]
+        exchanges = dialogue.close(end.time_ns, reason)
         if self._survey is not None:
-            items.append(Over(connection, dialogue, end, end.time_ns))
+            self._survey.connection(connection, dialogue, end)
         protocol = dialogue.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
             self._notice(connection, "TLS, not decrypted")
         for anomaly in dialogue.unattached:
             self._notice(connection, anomaly.detail)
-        return items
+        return exchanges
 
-    def _named(self, items: list[Item]) -> Iterator[Exchange]:
-        items.reverse()  # to let go of each as it leaves: at the end of a capture they are many
-        while items:
-            item = items.pop()
-            if not isinstance(item, Over):
-                self.decode(item)
-            yield from self._told(self._naming.feed(item))
+    def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
+        exchanges.reverse()  # none is kept once it has left: at the end of a capture they are many
+        while exchanges:
+            exchange = exchanges.pop()
+            self.decode(exchange)
+            yield from self._counted(self._naming.feed(exchange))
 
-    def _told(self, items: list[Item]) -> Iterator[Exchange]:
-        """Exchanges in order, and in the same order the survey's part."""
-        for item in items:
-            if isinstance(item, Over):
-                assert self._survey is not None
-                self._survey.connection(item.connection, item.dialogue, item.end)
-                continue
+    def _counted(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
+        for exchange in exchanges:
             self.counts["exchanges"] += 1
-            yield item
+            yield exchange
 
     def _notice(self, connection: Connection, text: str) -> None:
         self.counts["notices"] += 1

@@ -14,16 +14,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from kdissect.exchanges.dialogue import Dialogue
     from kdissect.limits import Limits
-    from kdissect.model import Anomaly, Closed
-    from kdissect.net.connection import Connection
 
 
 class Completed(Protocol):
-    """What has a place in the order: an exchange, the end of a connection, or what stands for either in
-    another process.
-    """
+    """What has a place in the order: an exchange, or what stands for one of another process."""
 
     @property
     def connection_id(self) -> str:
@@ -93,44 +88,3 @@ class Ordering(Generic[Item]):
 def _is_one_connection(items: list[Item]) -> bool:
     first = items[0].connection_id
     return all(item.connection_id == first for item in items)
-
-
-# ------------------------------------------------------------------------------------------------------------
-# What stands in the order of exchanges where a connection is over: behind the last of its own. Holds the
-# dialogue until that is told.
-# ------------------------------------------------------------------------------------------------------------
-
-
-_BEHIND_ALL = 1 << 62  # of the packets
-
-
-class Over:
-    """The end of a connection; it waits for its place as exchanges do.
-
-    Attributes:
-        connection, dialogue, end: what a survey is told.
-        completed_ns: when the connection was closed.
-        held_bytes, decoded_bytes, anomalies, topic_names: as exchanges have them; nothing.
-    """
-
-    __slots__ = ("anomalies", "completed_ns", "connection", "dialogue", "end", "topic_names")
-    held_bytes = 0
-    decoded_bytes = 0
-
-    def __init__(self, connection: Connection, dialogue: Dialogue, end: Closed, completed_ns: int) -> None:
-        self.connection = connection
-        self.dialogue = dialogue
-        self.end = end
-        self.completed_ns = completed_ns
-        self.anomalies: list[Anomaly] = []
-        self.topic_names: dict[str, str] = {}
-
-    @property
-    def connection_id(self) -> str:
-        """Whose end it is."""
-        return self.connection.id
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """Sorts it behind all that was completed by then."""
-        return self.completed_ns, _BEHIND_ALL

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Row:
-    """A row on its way through order and names: it stands for an exchange, or for the end of a connection.
+    """A row on its way through order and names: it stands for an exchange of a worker.
 
     Attributes:
         worker: whose it is.

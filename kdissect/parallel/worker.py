@@ -10,7 +10,6 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kdissect.exchanges.topic_names import RESERVED, Mentions, mentions
-from kdissect.model import Exchange
 from kdissect.parallel.assembling import AHEAD, Batch, Columns, Late, Stop, Told
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.limits import Limits
-    from kdissect.model import Lull, Packet, Stretch
+    from kdissect.model import Exchange, Lull, Packet, Stretch
     from kdissect.pipeline import Dissection
     from kdissect.stats.summarizer import Summarizer
 
@@ -105,9 +104,7 @@ class Worker:
                 self._rows.waits.append((place, waiting))
             items.reverse()
             while items:  # none is kept once its row is made: decoded, each may take most of the memory
-                item = items.pop()
-                assert isinstance(item, Exchange)  # nobody surveys the dissection
-                self._add(place, item)
+                self._add(place, items.pop())
             if self._decoded >= _DECODED:
                 self._flush(place)
         self._flush(dissection.place, is_last=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
-from kdissect.exchanges.ordering import Over
 from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Endpoint, Exchange, Lull
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Frame, Packet, Stretch
     from kdissect.net.connection import Connection, Event
-    from kdissect.pipeline import Item, Step
+    from kdissect.pipeline import Step
     from kdissect.spark.planning import Part
     from kdissect.stats.connection_log import ConnectionLog
 
@@ -55,8 +54,9 @@ class Own:
         self._part = part
         self._log = log
         self._capture: str | None = None
-        self._items: set[Exchange | Connection] = set()
+        self._exchanges: set[Exchange] = set()
         self._understood: set[str] = set()  # connections
+        self._closed: list[str] = []  # those that are over since exchanges were noted
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
 
     def packets(self, limits: Limits) -> Iterator[Stretch | Packet | Lull]:
@@ -75,46 +75,39 @@ class Own:
     def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Look at what becomes of the packets, while they are read."""
         for step in steps:
-            events, items, _ = step
-            if items:
-                self._note(events, items)
+            events, exchanges, _ = step
+            if exchanges:
+                self._note(events, exchanges)
             yield step
 
     def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
         """Take a connection that is over, as a survey does."""
-        is_own = connection in self._items
-        self._items.discard(connection)
-        self._log.connection(connection, dialogue, end, is_wanted=is_own)
+        self._log.connection(connection, dialogue, end, is_wanted=self._capture in self._part.own)
+        self._closed.append(connection.id)
 
     def has(self, exchange: Exchange) -> bool:
         """Whether this is the task's; it is forgotten then."""
-        is_own = exchange in self._items
-        self._items.discard(exchange)
+        is_own = exchange in self._exchanges
+        self._exchanges.discard(exchange)
         return is_own
 
-    def _note(self, events: Sequence[Event], items: Sequence[Item]) -> None:
+    def _note(self, events: Sequence[Event], exchanges: Sequence[Exchange]) -> None:
         """These are made now."""
         late = self._late(events) if len(events) > 1 else {}
-        for item, frame in zip(items, _answers(items), strict=True):
+        for exchange, frame in zip(exchanges, _answers(exchanges), strict=True):
             capture = self._capture
-            if isinstance(item, Over):
-                if capture in self._part.own:
-                    self._items.add(item.connection)
-                continue
-            if frame is not None and self._is_of_its_bytes(item, frame):
+            if frame is not None and self._is_of_its_bytes(exchange, frame):
                 capture = frame.interface.capture
-                info = item.connection
-                sender = info.client if frame is item.request_frame else info.broker
+                info = exchange.connection
+                sender = info.client if frame is exchange.request_frame else info.broker
                 run = late.get((info.id, sender, frame.end_ns))
                 if run is not None and frame.start_ns not in run.later_ns:  # else it is whole there
                     capture = run.capture
-            if capture in self._part.own or (self._capture is None and self._is_given_up(item)):
-                self._items.add(item)
-        for item in items:
-            if isinstance(item, Over):
-                self._understood.discard(item.connection_id)
-            else:
-                self._understood.add(item.connection_id)
+            if capture in self._part.own or (self._capture is None and self._is_given_up(exchange)):
+                self._exchanges.add(exchange)
+        self._understood.update(exchange.connection_id for exchange in exchanges)
+        self._understood.difference_update(self._closed)
+        self._closed.clear()
 
     def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _Late]:
         """What fills holes of a file before, by connection, sender and times of the later bytes."""
@@ -157,18 +150,16 @@ class Own:
         return True
 
 
-def _answers(items: Sequence[Item]) -> list[Frame | None]:
+def _answers(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     """The frame that completes each: its response, or the one that shows that there will be none."""
     answers = {
-        (item.connection_id, item.completed_ns): item.response_frame
-        for item in items
-        if not isinstance(item, Over) and item.response_frame is not None
+        (each.connection_id, each.completed_ns): each.response_frame
+        for each in exchanges
+        if each.response_frame is not None
     }
     return [
-        None
-        if isinstance(item, Over)
-        else item.request_frame
-        if item.kind == UNACKNOWLEDGED
-        else item.response_frame or answers.get((item.connection_id, item.completed_ns))
-        for item in items
+        each.request_frame
+        if each.kind == UNACKNOWLEDGED
+        else each.response_frame or answers.get((each.connection_id, each.completed_ns))
+        for each in exchanges
     ]

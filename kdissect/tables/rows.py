@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from kdissect.capture.source import Source
-    from kdissect.exchanges.dialogue import Dialogue
     from kdissect.limits import Limits
-    from kdissect.model import Closed, Exchange
-    from kdissect.net.connection import Connection
+    from kdissect.model import Exchange
     from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog, ConnectionRow
 
@@ -75,11 +73,6 @@ class TableRows:
     def pass_over(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds which was not asked for."""
         self.log.exchange(exchange, is_wanted=False)
-        yield from self._of(self.log.finished())
-
-    def over(self, connection: Connection, dialogue: Dialogue, end: Closed) -> Iterator[Row]:
-        """The rows that the end of a connection adds, all of whose exchanges have passed."""
-        self.log.connection(connection, dialogue, end)
         yield from self._of(self.log.finished())
 
     def leave(self, source: Source) -> Iterator[Row]:
