@@ -188,8 +188,15 @@ class Limits:
     batch_items: int = _bound(
         1_000_000,
         "kafka, records",
-        "Records and headers of one batch, 200 bytes or more each when decoded. 1 MiB holds 150,000 of "
-        "the shortest.",
+        "Records and headers of one batch. 1 MiB holds 150,000 of the shortest.",
+    )
+    record_bytes: int = _bound(
+        16 * MIB,
+        "kafka, records",
+        "One record of a compressed batch. Without compression a longer one exceeds `frame_bytes`.",
+    )
+    record_headers: int = _bound(
+        50_000, "kafka, records", "Headers of one record, some 400 bytes each when shown. Clients add a few."
     )
 
     group_protocols: int = _bound(

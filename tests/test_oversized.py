@@ -3,8 +3,11 @@ is measured, in a process of its own."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import subprocess
 import sys
+from random import Random
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +22,14 @@ from kdissect.kafka.headers import read_request_header, response_body_pos
 from kdissect.kafka.internal.payloads import Context, GroupProtocol, open_body
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
+from kdissect.limits import Limits
+from kdissect.tables.record_bodies import Opener, with_records
+from kdissect.text.outline import MOST_ELEMENTS
 from tests.captures import pcap
+from tests.carried_records import fetch
 from tests.frames import FETCH, METADATA, request, request_payload, response, response_payload, sized
 from tests.kafka.encoder import put_compact_bytes, put_uvarint
+from tests.record_batches import GZIP, ZSTD, Item, batch, message, record, streamed_zstd
 from tests.segments import Talk
 from tests.test_growth import MEASURED
 
@@ -281,3 +289,95 @@ def test_compiler_and_walker_stop_at_the_same_budget(shape: Callable[..., bytes]
             assert isinstance(walked.error, Oversized)
             with pytest.raises(Oversized):
                 decoder(message, payload[3], large=True)(payload, pos, DecodeBudget(left))
+
+
+# --- records ------------------------------------------------------------------------------------------------
+
+RECORDS = 40_000
+MOST_RECORDS_KIB = 100 * 1024  # beside 40 MB of records
+
+
+def fetched(path: Path, records: bytes) -> Path:
+    partitions = [{"partition_index": 0, "records": records}]
+    topics = [{"topic": "orders", "partitions": partitions}]
+    return captured(path, (request_payload(FETCH, 11), response_payload(FETCH, 11, {"responses": topics})))
+
+
+NOISE = Random(1).randbytes(300_000)  # else it is a bomb
+
+
+def large_batch() -> bytes:
+    plain = record(Item(value=NOISE), 0) + record(Item(value=b"a" * 1000), 1) * (RECORDS - 1)
+    return batch(codec=ZSTD, payload=streamed_zstd(plain), count=RECORDS)
+
+
+def large_message_set() -> bytes:
+    plain = message(1, Item(value=NOISE)) + message(1, Item(value=b"a" * 1000)) * (RECORDS - 1)
+    return message(1, Item(None, gzip.compress(plain)), attributes=GZIP, offset=RECORDS - 1)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("large")
+    made = {"batch": large_batch(), "message set": large_message_set()}
+    return {name: fetched(folder / f"{name}.pcap", records) for name, records in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("batch", "records --json"),
+        ("batch", "records --csv"),
+        ("message set", "records"),
+        ("batch", "read -V --records"),
+    ],
+)
+def test_a_large_batch_is_shown_whole(large: dict[str, Path], name: str, command: str) -> None:
+    peak, shown = run(*command.split(), str(large[name]))
+    assert peak < MOST_RECORDS_KIB
+    assert "oversized" not in shown
+    if command.startswith("records"):
+        assert shown.count("\n") == RECORDS + ("csv" in command)
+    else:
+        assert f"{RECORDS:,} records" in shown
+        assert f"{RECORDS - MOST_ELEMENTS:,} more" in shown
+
+
+def test_a_large_batch_is_exported_whole(large: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ("export", "--tables", "records", "--format", "parquet", "-o", str(out), str(large["batch"]))
+    assert run(*command)[0] < MOST_RECORDS_KIB + 60 * 1024  # pyarrow
+    assert pq.read_metadata(out / "records" / "part-00000.parquet").num_rows == RECORDS
+
+
+def test_records_in_a_body_have_a_bound(large: dict[str, Path]) -> None:
+    limits = ("--limits", "decoded_bytes=32MiB")
+    peak, shown = run("read", "--json", "--records", *limits, str(large["batch"]))
+    assert peak < MOST_RECORDS_KIB
+    (found,) = json.loads(shown)["response"]["responses"][0]["partitions"][0]["records"]
+    assert 5000 < len(found["records"]) < RECORDS
+    (anomaly,) = found["anomalies"]
+    assert anomaly["kind"] == "oversized_records"
+    assert f"{len(found['records'])} of {RECORDS} records" in anomaly["detail"]
+
+
+@pytest.mark.parametrize("entry", [batch([Item()]), message(1, Item())], ids=["batches", "messages"])
+def test_batches_behind_that_bound_are_counted(entry: bytes) -> None:
+    shown = fetch(entry * 100)
+    limits = Limits(decoded_bytes=100_000)
+    (get,) = (each.get for each in with_records(Opener(limits=limits)) if each.name == "response")
+    *found, last = get(shown)["responses"][0]["partitions"][0]["records"]
+    assert 10 < len(found) < 50
+    assert [len(each["records"]) for each in found[:-1]] == [1] * (len(found) - 1)
+    (anomaly,) = last["anomalies"]
+    assert anomaly["kind"] == "oversized_records"
+    assert f"{100 - len(found)} batches or messages behind" in anomaly["detail"]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("value", [b"\1" * 120_000_000, b"a" * 16_000_000], ids=["120 MB", "16 MB"])
+@pytest.mark.parametrize("command", ["records", "records --json", "read --json --records"])
+def test_a_record_longer_than_any(tmp_path: Path, value: bytes, command: str) -> None:
+    payload = streamed_zstd(record(Item(value=NOISE + NOISE), 0) + record(Item(value=value), 1))
+    capture = fetched(tmp_path / "a.pcap", batch(codec=ZSTD, payload=payload, count=2))
+    assert run(*command.split(), str(capture))[0] < MOST_WHOLE_KIB

@@ -1,8 +1,10 @@
 """RecordData -> its batches, opened: decompressed, checked, each record with its absolute offset and time.
 
-One batch at a time, when it is asked for, and held no longer than whoever asked for it holds it: at most
-``limits.inflated_bytes`` of records, and as many as ``limits.batch_items`` allows. Whatever the bytes are,
-nothing is raised: what can be read comes out, the rest is told by the batch's anomalies.
+One batch at a time, when it is asked for, and held no longer than whoever asked for it holds it. One with
+more than ``compression.HELD_BYTES`` of records comes in parts, and is read twice, since its first part has to
+say what is wrong with the last. It has at most ``limits.inflated_bytes`` of records, and as many as
+``limits.batch_items`` allows. Whatever the bytes are, nothing is raised: what can be read comes out, the rest
+is told by the batch's anomalies.
 
     recordbatch.py   the records of magic 2
     messageset.py    messages of magic 0 and 1
@@ -11,24 +13,25 @@ nothing is raised: what can be read comes out, the rest is told by the batch's a
 
 from __future__ import annotations
 
+import itertools
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
-from kdissect.kafka.compression import Budget
+from kdissect.kafka.compression import HELD_BYTES, Budget, in_pieces
 from kdissect.kafka.internal.topics import open_control_record
-from kdissect.kafka.messageset import read_messages
+from kdissect.kafka.messageset import MESSAGES, end_of_message, message_parts, read_messages
 from kdissect.kafka.primitives import crc32c
-from kdissect.kafka.recordbatch import Record, int64, read_batch
+from kdissect.kafka.recordbatch import Record, int64, read_batch, read_pieces, whole_entries
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from kdissect.kafka.compression import Inflated
+    from kdissect.kafka.compression import Inflated, Pieces
     from kdissect.kafka.internal.topics import Control
     from kdissect.kafka.records import RecordData
     from kdissect.limits import Limits
@@ -52,6 +55,14 @@ _DELETE_HORIZON = 0x40
 
 _new = tuple.__new__
 
+_ODD_CONTROLS = 10
+"""Control records of a batch of which each has an anomaly of its own."""
+
+_KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
+"""What a large batch may have and still be read only once."""
+
+_T = TypeVar("_T")
+
 _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
 _LARGEST_SEQUENCE = 0x7FFFFFFF
 
@@ -72,6 +83,9 @@ class Batch(NamedTuple):
         anomalies: what was wrong.
         controls: what each record of a control batch marks.
         aborted: hidden from consumers that read committed records only, where the response tells.
+        first: place in the batch of the first of ``records``: if these are too many to be held, a batch comes
+            in parts.
+        elsewhere: how many records its other parts have.
     """
 
     pos: int
@@ -89,6 +103,13 @@ class Batch(NamedTuple):
     anomalies: list[Anomaly]
     controls: Sequence[Control] = ()
     aborted: bool = False
+    first: int = 0
+    elsewhere: int = 0
+
+    @property
+    def number(self) -> int:
+        """How many records all its parts have."""
+        return len(self.records) + self.elsewhere
 
     @property
     def compression(self) -> str:
@@ -132,7 +153,7 @@ def read_records(
     where: str = "records",
     budget: Budget | None = None,
 ) -> Iterator[Batch]:
-    """Open record data, batch by batch.
+    """Open record data, batch by batch, a large one in parts.
 
     An incomplete batch at the end, as brokers leave it in a Fetch, is none; ``RecordData.scan`` tells its
     bytes.
@@ -162,6 +183,12 @@ def read_records(
         if transactions is not None:
             batch = batch._replace(aborted=transactions.hide(batch))
         yield batch
+        if source.rest is not None:
+            number, first = batch.number, len(batch.records)
+            for each in source.rest:
+                yield batch._replace(records=each, first=first, elsewhere=number - len(each))
+                first += len(each)
+            source.rest = None
         pos += batch.size
         if base_offset is not None:
             base_offset = int64(batch.last_offset + 1)
@@ -189,17 +216,22 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
 
 
 class _Source:
-    """Record data, what anomalies call it, and how much it may become."""
+    """Record data, what anomalies call it, and how much it may become.
 
-    __slots__ = ("budget", "limits", "records", "where")
+    Attributes:
+        rest: of a batch in parts, the records behind the first one.
+    """
+
+    __slots__ = ("budget", "limits", "records", "rest", "where")
 
     def __init__(self, records: RecordData, where: str, limits: Limits, budget: Budget | None) -> None:
         self.records = records
         self.where = where
         self.limits = limits
         self.budget = budget
+        self.rest: Iterator[list[Record]] | None = None
 
-    def inflate(self, codec: int, data: bytes) -> Inflated:
+    def inflate(self, codec: int, data: bytes) -> Inflated[bytes | Pieces]:
         """Decompress what a batch or a wrapper holds."""
         if self.budget is None:
             self.budget = Budget()
@@ -260,18 +292,31 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         anomalies.append(source.anomaly("crc_mismatch", pos))
 
     inflating = None
+    packed: bytes | Pieces = data
     if attributes & _CODEC and begin < stop:
-        data, inflating = source.inflate(attributes & _CODEC, data[begin:stop])
-        begin, stop = 0, len(data)
-    records, reading = read_batch(data, begin, stop, offset, base_ms, source.limits)
+        packed, inflating = source.inflate(attributes & _CODEC, data[begin:stop])
+        begin, stop = 0, len(packed)
+    if stop - begin <= HELD_BYTES:
+        records, reading = read_batch(cast("bytes", packed), begin, stop, offset, base_ms, source.limits)
+        shown = len(records)
+    else:
+
+        def parts() -> Generator[list[Record], None, DecodeError | None]:
+            pieces = in_pieces(packed, begin, stop) if isinstance(packed, bytes) else packed
+            return read_pieces(pieces, offset, base_ms, source.limits)
+
+        (records, source.rest, shown, _), reading = _read_twice(parts, stop - begin)
+        if attributes & _CONTROL and source.rest is not None:  # each is one record, in Kafka
+            shown, source.rest = len(records), None
+            reading = reading or Oversized(f"control records of {stop - begin} bytes")
     if inflating or reading:
-        shown = f"{len(records)} of {count} records are shown"
-        anomalies += source.fault(pos, inflating, reading, shown)
-    elif len(records) != count:
-        detail = f"{count} records declared, {len(records)} present"
+        anomalies += source.fault(pos, inflating, reading, f"{shown} of {count} records are shown")
+    elif shown != count:
+        detail = f"{count} records declared, {shown} present"
         anomalies.append(source.anomaly("wrong_record_count", pos, detail))
     if attributes & _LOG_APPEND_TIME:
-        records = [_new(Record, (each[0], max_ms, *each[2:])) for each in records]
+        records = _at_time(records, max_ms)
+        source.rest = source.rest and (_at_time(part, max_ms) for part in source.rest)
     controls = _read_controls(records, pos, source, anomalies) if attributes & _CONTROL else ()
     return _new(
         Batch,
@@ -291,20 +336,86 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
             anomalies,
             controls,
             False,
+            0,
+            shown - len(records),
         ),
     )
+
+
+def _at_time(records: list[Record], time_ms: int) -> list[Record]:
+    return [_new(Record, (each[0], time_ms, *each[2:])) for each in records]
 
 
 def _read_controls(
     records: list[Record], pos: int, source: _Source, anomalies: list[Anomaly]
 ) -> list[Control]:
     controls = [open_control_record(record.key, record.value) for record in records]
-    for record, control in zip(records, controls, strict=True):
-        if control.type is None or not isinstance(control.value, Embedded | None):
-            anomalies.append(
-                source.anomaly("malformed_payload", pos, f"control record at offset {record.offset}")
-            )
+    odd = [
+        record.offset
+        for record, control in zip(records, controls, strict=True)
+        if control.type is None or not isinstance(control.value, Embedded | None)
+    ]
+    details = [f"control record at offset {offset}" for offset in odd[:_ODD_CONTROLS]]
+    if len(odd) > _ODD_CONTROLS:
+        details.append(f"{len(odd) - _ODD_CONTROLS} more control records")
+    anomalies += [source.anomaly("malformed_payload", pos, detail) for detail in details]
     return controls
+
+
+# --- large batches ------------------------------------------------------------------------------------------
+
+
+class _Parts(NamedTuple):
+    """The records of a large batch.
+
+    Attributes:
+        first: some of them.
+        rest: those behind them; None: there are none.
+        number: of all.
+        last: None if there is none.
+    """
+
+    first: list[Record]
+    rest: Iterator[list[Record]] | None
+    number: int
+    last: Record | None
+
+    def mapped(self, change: Callable[[list[Record]], list[Record]]) -> _Parts:
+        """The same with all but ``last`` changed, when they are read."""
+        return self._replace(first=change(self.first), rest=self.rest and map(change, self.rest))
+
+
+def _whole(records: list[Record]) -> _Parts:
+    return _Parts(records, None, len(records), records[-1] if records else None)
+
+
+def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
+    """Read records to the end to know how many there are and what is wrong, then begin anew; once is enough
+    if they are not that many after all.
+
+    Args:
+        read: begins to read them.
+        size: their bytes.
+
+    Returns:
+        The records, and what ``read`` said at the end.
+    """
+    kept: list[list[Record]] | None = [] if size <= _KEPT_BYTES else None
+    number, last = 0, None
+    reading = read()
+    while True:
+        try:
+            records = next(reading)
+        except StopIteration as end:
+            parts = read() if kept is None else iter(kept)
+            first = next(parts, [])
+            return _Parts(first, parts if len(first) < number else None, number, last), end.value
+        number += len(records)
+        last = records[-1]
+        if kept is not None:
+            kept.append(records)
+            if number > _KEPT_RECORDS:
+                kept = None
 
 
 # --- magic 0 and 1 ------------------------------------------------------------------------------------------
@@ -315,25 +426,38 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
     magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
     compressed = attributes & _CODEC
     most = 1 if compressed else source.limits.batch_items
-    records, stop, bad_crcs, fault = read_messages(data, pos, end, most)
+    records, stop, bad_crcs, fault = read_messages(data, pos, end, min(most, MESSAGES))
+    parts = _whole(records)
+    if MESSAGES == len(records) < most and not fault:
+        parts, (stop, bad_crcs, fault) = _read_twice(lambda: message_parts(data, pos, end, most), end - pos)
     anomalies = []
     if bad_crcs:
         detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
         anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
     if fault:
-        anomalies += source.fault(pos, None, fault, f"{len(records)} records precede it")
+        anomalies += source.fault(pos, None, fault, f"{parts.number} records precede it")
         stop = _behind(data, stop, end)
-    elif not records:
+    elif not parts.last:
         return None
-    if compressed and records:
-        records = _open_set(source, pos, records[0], attributes, anomalies)
+    if compressed and parts.last:
+        parts = _open_set(source, pos, parts.last, attributes, anomalies)
     if base_offset is not None:
-        records = [each._replace(offset=int64(base_offset + index)) for index, each in enumerate(records)]
-    first = records[0].offset if records else base_offset or 0
-    last = records[-1].offset if records else first - 1
+        parts = _numbered(parts, base_offset)
+    first = parts.first[0].offset if parts.first else base_offset or 0
+    last = parts.last.offset if parts.last else first - 1
+    source.rest = parts.rest
     return _without_producer(
-        pos - source.records.start, stop - pos, magic, attributes, first, last, records, anomalies
-    )
+        pos - source.records.start, stop - pos, magic, attributes, first, last, parts.first, anomalies
+    )._replace(elsewhere=parts.number - len(parts.first))
+
+
+def _numbered(parts: _Parts, base_offset: int) -> _Parts:
+    offsets = itertools.count(base_offset)
+    return parts.mapped(
+        lambda records: [
+            each._replace(offset=int64(offset)) for each, offset in zip(records, offsets, strict=False)
+        ]
+    )._replace(last=parts.last and parts.last._replace(offset=int64(base_offset + parts.number - 1)))
 
 
 def _behind(data: bytes, pos: int, end: int) -> int:
@@ -344,29 +468,59 @@ def _behind(data: bytes, pos: int, end: int) -> int:
 
 def _open_set(
     source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
-) -> list[Record]:
+) -> _Parts:
     """The messages inside a compressed one, with absolute offsets (KIP-31) and their times (KIP-32)."""
     data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
-    records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
+    if isinstance(data, bytes):
+        records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
+        parts = _whole(records)
+    else:
+        parts, (bad_crcs, reading) = _read_twice(lambda: _inner_parts(data, source.limits), len(data))
     if bad_crcs:
         anomalies.append(source.anomaly("crc_mismatch", pos, f"{bad_crcs} messages inside it"))
     if inflating or reading:
-        anomalies += source.fault(pos, inflating, reading, f"{len(records)} records are shown")
-    if wrapper.timestamp_ms is None or not records:  # magic 0 has absolute offsets inside
-        return records
+        anomalies += source.fault(pos, inflating, reading, f"{parts.number} records are shown")
+    if wrapper.timestamp_ms is None or not parts.last:  # magic 0 has absolute offsets inside
+        return parts
     # A wrapper has the offset of its last message; that of old librdkafka's producers 0, and then the
     # messages count from 0.
-    shift = wrapper.offset - records[-1].offset if wrapper.offset else 0
+    shift = wrapper.offset - parts.last.offset if wrapper.offset else 0
     time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
     if not shift and time_of_all is None:
-        return records
-    return [
-        _new(
-            Record,
-            (int64(shift + offset), own_ms if time_of_all is None else time_of_all, key, value, headers),
-        )
-        for offset, own_ms, key, value, headers in records
-    ]
+        return parts
+
+    def absolute(records: list[Record]) -> list[Record]:
+        return [
+            _new(
+                Record,
+                (int64(shift + offset), own_ms if time_of_all is None else time_of_all, key, value, headers),
+            )
+            for offset, own_ms, key, value, headers in records
+        ]
+
+    return parts.mapped(absolute)._replace(last=absolute([parts.last])[0])
+
+
+def _inner_parts(
+    pieces: Iterable[bytes], limits: Limits
+) -> Generator[list[Record], None, tuple[int, DecodeError | None]]:
+    """As ``_inner_messages`` where the bytes come in pieces: yields some records at a time."""
+    bad_crcs, left = 0, limits.batch_items
+    fault: DecodeError | None = None
+    try:
+        for data in whole_entries(pieces, end_of_message, limits.record_bytes):
+            records, bad, fault = _inner_messages(data, left)
+            bad_crcs += bad
+            left -= len(records)
+            if records:
+                yield records
+            if fault:
+                break
+    except Oversized as oversized:
+        return bad_crcs, oversized
+    if isinstance(fault, Oversized):
+        fault = Oversized(f"more than {limits.batch_items} records")
+    return bad_crcs, fault
 
 
 def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeError | None]:
@@ -414,7 +568,7 @@ def _without_producer(
     anomalies: list[Anomaly],
 ) -> Batch:
     nothing = None, None, None, None, None
-    of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False)
+    of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False, 0, 0)
     return _new(Batch, of_nobody)
 
 

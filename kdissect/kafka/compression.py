@@ -3,9 +3,9 @@
 The codecs are those of a batch's attributes: gzip (RFC 1952), snappy as one raw block or in the blocks of
 Java's library, LZ4 frames of blocks, zstd (RFC 8878); of gzip, LZ4 and zstd several may follow each other.
 All are read in pieces, so that a bomb is found while it goes off; only a single snappy block, and LZ4 that is
-sound and too short to pass the bound, in one call, which is quicker. Holds what came out, and the
-decompressor's window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd a block and up to 128 MiB of
-window.
+sound and too short to pass the bound, in one call, which is quicker. Holds what came out, of what is long a
+piece at a time, and the decompressor's window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd a
+block and up to 128 MiB of window; a single snappy block is whole.
 
 Checksums inside the compressed data are looked at as far as the libraries do; the batch around it has one.
 """
@@ -13,9 +13,10 @@ Checksums inside the compressed data are looked at as far as the libraries do; t
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from functools import cache
 from threading import local
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from kdissect.errors import DecodeError, Malformed, Oversized, Truncated, Unsupported
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+HELD_BYTES = 2 * 1024 * 1024
+"""Records of a batch that are in memory at once; of more, a piece at a time is."""
 
 _INPUT_BYTES = 64 * 1024
 _PIECE_BYTES = 256 * 1024
@@ -41,6 +45,7 @@ _JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some 
 # more than this is not one, and allocates nothing.
 _SNAPPY_EXPANSION = 22
 _SNAPPY_LENGTH_BYTES = 5
+_SNAPPY_BLOCK_BYTES = 64 * 1024 * 1024  # which the library has twice
 
 _LZ4_FLAGS_AT, _LZ4_SIZE_AT, _LZ4_SIZE_BYTES = 4, 6, 8
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -52,7 +57,29 @@ _LZ4_WINDOW_BYTES = 64 * 1024
 _LZ4_EXPANSION = 255
 
 
-class Inflated(NamedTuple):
+class Pieces:
+    """What is too long to be held: decompressed each time it is iterated over, up to where it is damaged."""
+
+    __slots__ = ("_codec", "_data", "_size")
+
+    def __init__(self, codec: int, data: bytes, size: int) -> None:
+        self._codec = codec
+        self._data = data
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[bytes]:
+        with suppress(DecodeError):
+            for piece in _pieces(self._codec, self._data, self._size):
+                yield from in_pieces(piece, 0, len(piece))
+
+
+_Data = TypeVar("_Data", bound=bytes | Pieces, covariant=True)
+
+
+class Inflated(NamedTuple, Generic[_Data]):
     """What came out.
 
     Attributes:
@@ -60,8 +87,13 @@ class Inflated(NamedTuple):
         fault: Truncated or Malformed for damaged data, Oversized (then there is no data), Unsupported.
     """
 
-    data: bytes
+    data: _Data
     fault: DecodeError | None
+
+
+def in_pieces(data: bytes, pos: int, end: int) -> Iterator[bytes]:
+    """Cut what is long."""
+    return (data[at : min(at + _PIECE_BYTES, end)] for at in range(pos, end, _PIECE_BYTES))
 
 
 def most_inflated(size: int, limits: Limits) -> int:
@@ -88,39 +120,47 @@ class Budget:
     def __init__(self) -> None:
         self.compressed = self.inflated = 0
 
-    def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated:
-        """Decompress what one batch holds, and count it."""
+    def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated[bytes | Pieces]:
+        """Decompress what one batch holds, and count it; of more than ``HELD_BYTES`` nothing is held."""
         self.compressed += len(data)
         left = _by_ratio(self.compressed, limits) - self.inflated
         most = min(left, most_inflated(len(data), limits))
-        found = inflate(codec, data, most)
+        found = _inflate(codec, data, most, HELD_BYTES)
         self.inflated += most if isinstance(found.fault, Oversized) else len(found.data)
         return found
 
 
-def inflate(codec: int, data: bytes, most: int) -> Inflated:
+def inflate(codec: int, data: bytes, most: int) -> Inflated[bytes]:
     """Decompress ``data`` to at most so many bytes; never raises."""
+    return cast("Inflated[bytes]", _inflate(codec, data, most, most))
+
+
+def _inflate(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
+    """The same, and in pieces if it becomes more than ``held``."""
     if codec == NONE:
         return Inflated(data, None)
-    plain = _at_once(codec, data, most)
-    return _in_pieces(codec, data, most) if plain is None else Inflated(plain, None)
+    plain = _at_once(codec, data, min(most, held))
+    return _step_by_step(codec, data, most, held) if plain is None else Inflated(plain, None)
 
 
-def _in_pieces(codec: int, data: bytes, most: int) -> Inflated:
+def _step_by_step(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
     pieces: list[bytes] = []
     fault: DecodeError | None = None
-    room = most
+    size = 0
     try:
         for piece in _pieces(codec, data, most):
-            pieces.append(piece)
-            room -= len(piece)
-            if room < 0:
+            size += len(piece)
+            if size > most:
                 raise Oversized(f"{len(data)} bytes decompress to more than {most}")
+            if size <= held:
+                pieces.append(piece)
+            else:
+                pieces.clear()
     except Oversized as error:
-        return Inflated(b"", error)
+        return Inflated(b"", error.with_traceback(None))  # whose frames keep what they hold
     except DecodeError as error:
-        fault = error
-    return Inflated(b"".join(pieces), fault)
+        fault = error.with_traceback(None)
+    return Inflated(b"".join(pieces) if size <= held else Pieces(codec, data, size), fault)
 
 
 def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
@@ -246,7 +286,7 @@ def _snappy_block(data: bytes, most: int) -> bytes:
     # The library allocates what the block announces before it looks at the rest.
     if length > len(data) * _SNAPPY_EXPANSION:
         raise Malformed(f"snappy: a block of {len(data)} bytes declares {length}")
-    if length > most:
+    if length > min(most, _SNAPPY_BLOCK_BYTES):
         raise Oversized(f"a block of {len(data)} bytes decompresses to {length}")
     try:
         return uncompress(data)

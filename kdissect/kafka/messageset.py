@@ -18,7 +18,7 @@ from kdissect.errors import DecodeError, Malformed
 from kdissect.kafka.recordbatch import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 _LOG_OVERHEAD = 12  # offset and size, which size does not count
 _CRC_FROM = 16
@@ -26,7 +26,13 @@ _CRC_FROM = 16
 _HEADS = Struct(">qiIHii"), Struct(">qiIHqii")
 _length = Struct(">i").unpack_from
 _LENGTH_BYTES = 4
+_LEAST_SIZE = 14  # crc, magic, attributes, two null lengths
+_size = Struct(">8xi").unpack_from
 _new = tuple.__new__
+
+
+MESSAGES = 20_000
+"""That are in memory at once."""
 
 
 class MessageSet(NamedTuple):
@@ -101,3 +107,35 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
     except error:
         fault = Malformed("a message is truncated", pos=pos)
     return _new(MessageSet, (records, pos, bad_crcs, fault))
+
+
+def message_parts(
+    data: bytes, pos: int, end: int, most: int
+) -> Generator[list[Record], None, tuple[int, list[int], DecodeError | None]]:
+    """The same in parts: yields records of ``MESSAGES`` at a time, returns the rest of a ``MessageSet``."""
+    kind = data[pos + _CRC_FROM : pos + _CRC_FROM + 2]
+    bad_crcs: list[int] = []
+    fault: DecodeError | None = None
+    while most and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
+        records, pos, bad, fault = read_messages(data, pos, end, min(most, MESSAGES))
+        bad_crcs += bad
+        if not records:
+            break
+        most -= len(records)
+        yield records
+    return pos, bad_crcs, fault
+
+
+def end_of_message(data: bytes, pos: int) -> int:
+    """Where a message ends.
+
+    Raises:
+        IndexError: there are fewer bytes than the fields of one may have.
+        Malformed: it cannot be as short as it says.
+    """
+    if len(data) - pos < _HEADS[1].size:
+        raise IndexError
+    (size,) = _size(data, pos)
+    if size < _LEAST_SIZE:
+        raise Malformed(f"a message of {size} bytes", pos=pos)
+    return int(pos + _LOG_OVERHEAD + size)

@@ -7,8 +7,8 @@
 All varints are zigzag (KIP-98). This is the innermost loop of everything that looks at records, and written
 for speed: varints of one and two bytes are looked up in tables, nothing is compared with the end of the
 buffer before it is read. What goes wrong shows in an index, a table's empty place or the record's end; then
-``_fault`` reads that one record again, step by step, and says what it is. Holds the records, and some
-thousand keys of headers.
+``_fault`` reads that one record again, step by step, and says what it is. Holds the records, of a large batch
+those of a piece, and some thousand keys of headers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kdissect.errors import DecodeError, Malformed, Oversized, Truncated
 from kdissect.kafka.primitives import utf8
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
     from kdissect.limits import Limits
 
 
@@ -162,6 +164,8 @@ def read_batch(
                     count = length_of[byte]
                 else:
                     count, pos = _count(data, pos, end)
+                    if count > limits.record_headers:
+                        raise Oversized(f"a record with {count} headers")
                 spare -= count
                 if spare < 0:
                     raise Oversized(f"more than {limits.batch_items} headers")
@@ -196,6 +200,82 @@ def read_batch(
     except _ODD:
         fault = _fault(data, begin, end)
     return records if sane else [_wrapped(each) for each in records], fault
+
+
+def read_pieces(
+    pieces: Iterable[bytes], base_offset: int, base_timestamp_ms: int, limits: Limits
+) -> Generator[list[Record], None, DecodeError | None]:
+    """The same where the bytes come in pieces, cut anywhere: yields some records at a time, returns why there
+    are no more.
+    """
+    records_left = headers_left = limits.batch_items
+    try:
+        for data in whole_entries(pieces, _end_of_record, limits.record_bytes):
+            records, fault = read_batch(data, 0, len(data), base_offset, base_timestamp_ms, limits)
+            if len(records) > records_left:
+                del records[records_left:]
+                fault = Oversized(f"more than {limits.batch_items} records")
+            records_left -= len(records)
+            headers_left -= sum(len(record[4]) for record in records)
+            if records:
+                yield records
+            if fault:
+                return fault
+            if headers_left < 0:
+                return Oversized(f"more than {limits.batch_items} headers")
+    except Oversized as fault:
+        return fault
+    return None
+
+
+def whole_entries(
+    pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], most_bytes: int
+) -> Iterator[bytes]:
+    """Cut what comes in pieces anew, behind entries; only the last one may be incomplete, or malformed.
+
+    Args:
+        pieces: cut anywhere.
+        end_of: where an entry ends that begins there; it raises IndexError where more bytes would have to be
+            known, Malformed where it cannot be.
+        most_bytes: of an entry.
+
+    Raises:
+        Oversized: one has more.
+    """
+    held: list[bytes] = []
+    size, needed = 0, 1
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size < needed:
+            continue
+        data = b"".join(held)
+        end = 0
+        try:
+            while (behind := end_of(data, end)) <= size:
+                end = behind
+            needed = behind - end
+        except IndexError:
+            needed = size - end + 1
+        except Malformed:  # as whoever reads it will find
+            yield data
+            return
+        if end:
+            yield data[:end]
+        if needed > most_bytes:
+            raise Oversized(f"a record of {needed} bytes")
+        held = [data[end:]]
+        size -= end
+    if size:
+        yield b"".join(held)
+
+
+def _end_of_record(data: bytes, pos: int) -> int:
+    byte = data[pos]
+    if byte < 128 and not byte & 1:
+        return pos + 1 + (byte >> 1)
+    length, pos = _length(data, pos)
+    return pos + length
 
 
 def _varint(data: bytes, pos: int, most_bytes: int = _VARINT_BYTES) -> tuple[int, int]:

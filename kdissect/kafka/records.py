@@ -17,6 +17,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
     from kdissect.model import Body
 
 _ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
@@ -124,6 +126,12 @@ class RecordData:
             self._scan = scan(self.data, self.start, self.end)
         return self._scan
 
+    def headers(self) -> Iterator[Body]:
+        """The same one by one, and not kept."""
+        return (
+            read_headers(self.data, self.start, self.end) if self._scan is None else iter(self._scan.batches)
+        )
+
     def batches(self) -> list[Body]:
         """The header of each batch: fields by name, and what the attribute bits mean."""
         return self.scan().batches
@@ -146,14 +154,37 @@ class RecordData:
             pos += _LOG_OVERHEAD + size
         if pos == end:
             return Tally(records, codecs)
-        scan = self.scan()
-        return Tally(scan.records, [batch["compression"] for batch in scan.batches])
+        known: int | None = 0
+        codecs = []
+        for header in self.headers():
+            number = _records(header)
+            known = None if known is None or number is None else known + number
+            codecs.append(header["compression"])
+        return Tally(known, codecs)
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:
-    """Step from entry to entry by their sizes, reading headers only."""
+    """Read all headers."""
     batches: list[Body] = []
-    records: int | None = 0
+    reading = read_headers(data, start, end)
+    while True:
+        try:
+            batches.append(next(reading))
+        except StopIteration as stop:
+            numbers = [_records(header) for header in batches]
+            records = None if None in numbers else sum(filter(None, numbers))
+            return RecordScan(batches, records, *stop.value)
+
+
+def _records(header: Body) -> int | None:
+    """How many records an entry has; None where it is compressed and does not tell."""
+    if header["magic"] == 2:
+        return max(0, int(header["records_count"]))
+    return None if header["attributes"] & _CODEC_MASK else 1
+
+
+def read_headers(data: bytes, start: int, end: int) -> Generator[Body, None, tuple[int, str | None]]:
+    """Step from entry to entry by their sizes, reading headers only; returns the end of a ``RecordScan``."""
     fault = None
     pos = start
     while end - pos >= _MIN_ENTRY:
@@ -165,16 +196,9 @@ def scan(data: bytes, start: int, end: int) -> RecordScan:
             fault = f"an entry of {size} bytes"
         if fault or size > end - pos - _LOG_OVERHEAD:
             break
-        if magic == 2:
-            batch = _batch(data, pos)
-            if records is not None:
-                records += max(0, batch["records_count"])
-        else:
-            batch = _message(data, pos, magic, attributes)
-            records = None if records is None or attributes & _CODEC_MASK else records + 1
-        batches.append(batch)
+        yield _batch(data, pos) if magic == 2 else _message(data, pos, magic, attributes)
         pos += _LOG_OVERHEAD + size
-    return RecordScan(batches, records, 0 if fault else end - pos, fault and f"{fault} at byte {pos - start}")
+    return 0 if fault else end - pos, fault and f"{fault} at byte {pos - start}"
 
 
 def _batch(data: bytes, pos: int) -> Body:

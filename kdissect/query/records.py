@@ -107,7 +107,7 @@ class Records:
                     continue
                 whole = self._snapshots.join(each)
                 for opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
-                    if opened.batch.anomalies:
+                    if opened.batch.anomalies and not opened.batch.first:
                         self._note(whole, opened.batch)
                     yield opened
 

@@ -6,25 +6,31 @@ have the names and the spelling of columns.py. What is no batch has no header.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.exchanges.partition_records import carried, open_carried
+from orjson import Fragment
+
+from kdissect.exchanges.partition_records import REQUEST, RESPONSE, carried, open_carried
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
+from kdissect.model import Anomaly
 from kdissect.tables.columns import EXCHANGE, RECORD, Column, text_getter
+from kdissect.tables.values import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kdissect.exchanges.partition_records import Carried, OpenBatch
-    from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
 
 _LOG_OVERHEAD = 12
+_HEADER_COST, _ROW_COST = 2400, 200
+"""What a header of a batch, and a row beside its text, take in memory."""
 
 _SHOWN = (
     *("offset", "timestamp", "timestamp_type"),
@@ -65,32 +71,64 @@ def _value(value: Any, opened: Opened) -> Any:
     return value
 
 
-def _batches(data: RecordData, opened: Opened) -> list[Body]:
+def _batches(data: RecordData, opened: Opened) -> RecordData | list[Body]:
     carried = opened.carried.get(data.end)
     if carried is None:
-        return data.batches()
-    headers = deque(_with_ends(data.batches()))
+        return data
+    budget = opened.budget
+    headers = _with_ends(data.headers())
+    header = next(headers, None)
     found: list[Body] = []
+    rows: list[Fragment] = []
     for records in opened.open(carried):
         batch = records.batch
-        rows = [{name: get(record) for name, get in _GETTERS} for record in records]
-        inside = []
-        while headers and headers[0][0] <= batch.pos + batch.size:
-            inside.append(headers.popleft()[1])
-        found += _entries(batch, inside, rows)
-    return found + [header for _, header in headers]
+        if not batch.first:
+            rows = []
+            budget.left -= _HEADER_COST
+        is_set = batch.magic < 2 and batch.compression == "none"  # each record has a header of its own
+        for record in records:
+            text = json_bytes({name: get(record) for name, get in _GETTERS})
+            row = bytes(memoryview(text))  # in orjson's own there is room for a longer one
+            budget.left -= 2 * len(row) + (_HEADER_COST if is_set else _ROW_COST)  # also in the line
+            if budget.left < 0:
+                break
+            rows.append(Fragment(row))
+        if budget.left >= 0 and batch.first + len(records) < batch.number:
+            continue
+        inside: list[Body] = []
+        most = max(1, len(rows)) if budget.left < 0 else len(data)
+        while header is not None and header[0] <= batch.pos + batch.size and len(inside) < most:
+            inside.append(header[1])
+            header = next(headers, None)
+        anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
+        if budget.left < 0:
+            anomalies.append(_oversized(carried, f"{len(rows)} of {batch.number} records are shown"))
+        found += _entries(inside, rows, anomalies)
+        if budget.left < 0:
+            break
+    behind = chain(() if header is None else (header[1],), (each for _, each in headers))
+    if budget.left >= 0:
+        found += behind
+    elif left_out := sum(1 for _ in behind):
+        shown = f"{left_out} batches or messages behind are not"
+        found.append({"records": [], "anomalies": [_oversized(carried, shown)]})
+    return found
 
 
-def _with_ends(headers: list[Body]) -> Iterator[tuple[int, Body]]:
+def _oversized(found: Carried, shown: str) -> Body:
+    where = REQUEST if found.produced else RESPONSE
+    return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")._asdict()
+
+
+def _with_ends(headers: Iterable[Body]) -> Iterator[tuple[int, Body]]:
     end = 0
     for header in headers:
         end += _LOG_OVERHEAD + header["batch_length" if header["magic"] == 2 else "message_size"]
         yield end, header
 
 
-def _entries(batch: Batch, headers: list[Body], rows: list[Body]) -> list[Body]:
+def _entries(headers: list[Body], rows: list[Fragment], anomalies: list[Body]) -> list[Body]:
     """One entry for each header: messages of magic 0 and 1 that stand together are opened together."""
-    anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
     odd = {"anomalies": anomalies} if anomalies else {}
     if len(headers) > 1 and len(headers) == len(rows):
         each = [{**header, "records": [row]} for header, row in zip(headers, rows, strict=True)]
@@ -111,10 +149,12 @@ class Opened(NamedTuple):
     Attributes:
         carried: by where it ends in the frame, which compiled code and walker agree about.
         opener: how it is opened.
+        budget: what the records may take in memory where all are needed at once.
     """
 
     carried: Mapping[int, Carried]
     opener: Opener
+    budget: DecodeBudget
 
     def open(self, found: Carried) -> Iterator[OpenBatch]:
         """Open one of them, batch by batch."""
@@ -130,4 +170,4 @@ class Opener(NamedTuple):
     def of(self, exchange: Exchange, *, produced: bool) -> Opened:
         """What the request carries, if clients produced it, else what the response does."""
         found = {each.records.end: each for each in carried(exchange) if each.produced == produced}
-        return Opened(found, self)
+        return Opened(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))

@@ -191,19 +191,23 @@ def batches(view: View, records: RecordData | None, end: int, depth: int) -> Ite
 
 def _opened_batches(view: View, opened: Opened, carried: Carried, headers: int, depth: int) -> Iterator[str]:
     """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
-    for index, records in enumerate(opened.open(carried)):
-        if index >= MOST_ELEMENTS and not view.whole:
-            yield more_text(depth, max(1, headers - index))
-            return
+    index = 0
+    for records in opened.open(carried):
         batch = records.batch
-        yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
-        for anomaly in batch.anomalies:
-            yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
-        most = view.most(batch.records)
-        for number, record in enumerate(islice(records, most)):
+        if not batch.first:
+            if index >= MOST_ELEMENTS and not view.whole:
+                yield more_text(depth, max(1, headers - index))
+                return
+            yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
+            index += 1
+            for anomaly in batch.anomalies:
+                yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
+        first = batch.first
+        most = batch.number if view.whole else min(batch.number, MOST_ELEMENTS)
+        for number, record in enumerate(islice(records, max(0, most - first)), first):
             yield from record_lines(view, record, depth + 1, f"[{number}] ")
-        if most < len(batch.records):
-            yield more_text(depth + 1, len(batch.records) - most)
+        if first <= most < first + len(records):
+            yield more_text(depth + 1, batch.number - most)
 
 
 def record_lines(view: View, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:

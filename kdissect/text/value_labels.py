@@ -134,7 +134,7 @@ def opened_text(carried: Carried, batch: Batch) -> str:
     timestamp_type = carried.timestamp_type(batch)
     words = [
         *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.tells_offsets else []),
-        many(len(batch.records), "record"),
+        many(batch.number, "record"),
         many(batch.size, "byte"),
         *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
         batch.compression,

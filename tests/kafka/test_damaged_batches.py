@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kdissect.anomalies import CATALOGUE
-from kdissect.kafka.batches import check_crcs, read_records
+from kdissect.kafka import batches, compression, messageset
+from kdissect.kafka.batches import Batch, check_crcs, read_records
 from kdissect.kafka.compression import Budget
 from kdissect.kafka.recordbatch import Record
 from kdissect.kafka.records import RecordData
@@ -30,7 +32,9 @@ from tests.record_batches import (
     BASE_MS,
     CODECS,
     COMMIT_KEY,
+    CONTROL,
     GZIP,
+    LOG_APPEND,
     ZSTD,
     Item,
     batch,
@@ -40,6 +44,9 @@ from tests.record_batches import (
     messages,
     streamed_zstd,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # --- cut off, lying, damaged --------------------------------------------------------------------------------
 
@@ -316,3 +323,95 @@ def test_ten_thousand_mutated_batches_are_anomalies_and_nothing_more() -> None:
     }
     assert seen <= set(CATALOGUE)
     assert peak < 2 * DEFAULT.inflated_always_bytes + 8 * MIB
+
+
+# --- large batches ------------------------------------------------------------------------------------------
+
+
+def whole_ones(parts: list[Batch]) -> list[Batch]:
+    """Batches put together from their parts."""
+    found: list[Batch] = []
+    for part in parts:
+        if part.first:
+            so_far = found[-1]
+            assert part.first == len(so_far.records)
+            assert (part.number, part.anomalies) == (so_far.number, so_far.anomalies)
+            records = so_far.records + part.records
+            found[-1] = so_far._replace(records=records, elsewhere=so_far.number - len(records))
+        else:
+            found.append(part)
+    assert not any(each.elsewhere for each in found)
+    return found
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def patch(kept: int) -> None:
+        monkeypatch.setattr(compression, "HELD_BYTES", 40)
+        monkeypatch.setattr(compression, "_PIECE_BYTES", 64)
+        monkeypatch.setattr(batches, "HELD_BYTES", 40)
+        monkeypatch.setattr(batches, "MESSAGES", 2)
+        monkeypatch.setattr(messageset, "MESSAGES", 2)
+        monkeypatch.setattr(batches, "_KEPT_RECORDS", kept)
+
+    return patch
+
+
+@pytest.mark.parametrize("kept", [0, 10_000])
+def test_parts_are_what_the_whole_batch_is(small_parts: Callable[[int], None], kept: int) -> None:
+    random = Random(20261122)
+    items = [
+        Item(b"k%d" % n, bytes(n * 29), ((b"h", b"v"),) * (n % 3 * 40), BASE_MS + n * 90) for n in range(20)
+    ]
+    plain = [item._replace(headers=()) for item in items]
+    seeds = [
+        *(
+            entries(magic, items if magic == 2 else plain, codec=codec, base_offset=7)
+            for magic in range(3)
+            for codec in range(5)
+        ),
+        messages(0, plain[:5]) + messages(1, plain) + batch(items),
+        batch(items, flags=LOG_APPEND, max_ms=7) + message_set(1, plain, codec=GZIP, flags=LOG_APPEND),
+    ]
+    cases = []
+    for number in range(1500):
+        data = seeds[number % len(seeds)]
+        data = data if number < len(seeds) else mutated(data, random)
+        options: dict[str, Any] = {"base_offset": random.choice((None, 0, 7, 2**63 - 1))}
+        options["limits"] = Limits(batch_items=random.choice((10, 100_000)))
+        cases.append((RecordData(data, 0, len(data)), options))
+    whole = [list(read_records(data, **options)) for data, options in cases]
+    small_parts(kept)
+    several = compared = 0
+    for (data, options), expected_ones in zip(cases, whole, strict=True):
+        parts = list(read_records(data, **options))
+        several += len(parts) > len(expected_ones)
+        # Of control records a part is enough: each batch of them has one, in Kafka. What gzip says before it
+        # finds damage depends on the size of pieces.
+        if not any(each.control or "damaged_compression" in kinds(each) for each in expected_ones):
+            assert whole_ones(parts) == expected_ones
+            compared += 1
+    assert several > 500
+    assert compared > 900
+
+
+def test_a_record_of_a_large_batch_has_a_bound(small_parts: Callable[[int], None]) -> None:
+    small_parts(0)
+    limits = Limits(record_bytes=1000)
+    for magic in (1, 2):
+        items = [Item(value=b"a" * 700), Item(value=b"b" * 1001), Item()]
+        found = only(entries(magic, items, codec=GZIP), limits=limits)
+        assert (len(found.records), kinds(found)) == (1, ["oversized_records"])
+
+
+def test_headers_of_a_record_have_a_bound() -> None:
+    many = Item(headers=((b"", b""),) * 101)
+    found = only(batch([Item(), many, Item()]), limits=Limits(record_headers=100))
+    assert (len(found.records), kinds(found)) == (1, ["oversized_records"])
+    assert only(batch([many]), limits=Limits(record_headers=101)).anomalies == []
+
+
+def test_malformed_control_records_are_counted_together() -> None:
+    found = only(batch([Item(None, None)] * 1000, flags=CONTROL))
+    assert (len(found.records), len(found.controls), len(found.anomalies)) == (1000, 1000, 11)
+    assert "990 more control records" in found.anomalies[-1].detail
