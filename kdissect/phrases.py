@@ -90,6 +90,8 @@ def listed(names: Sequence[Any], noun: str = "") -> str:
 
 ELLIPSIS = "…"
 
+_ESCAPED_TOGETHER = 64 * 1024  # characters, of which each may become a string of its own
+
 
 def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
     """Escape every character that is not printable: controls, separators, direction marks.
@@ -100,6 +102,9 @@ def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
     """
     if text.isprintable():
         return text
+    if len(text) > _ESCAPED_TOGETHER:
+        pieces = range(0, len(text), _ESCAPED_TOGETHER)
+        return "".join(printable(text[at : at + _ESCAPED_TOGETHER], escape) for at in pieces)
     escape = escape or _backslash
     return "".join(character if character.isprintable() else escape(character) for character in text)
 

@@ -374,6 +374,12 @@ def test_batches_behind_that_bound_are_counted(entry: bytes) -> None:
     assert f"{100 - len(found)} batches or messages behind" in anomaly["detail"]
 
 
+def test_a_long_value_that_is_escaped(tmp_path: Path) -> None:
+    peak, shown = run("records", str(fetched(tmp_path / "a.pcap", batch([Item(value=b"\1" * 3_000_000)]))))
+    assert peak < MOST_RECORDS_KIB
+    assert shown.count(r"\x01") == 3_000_000
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("value", [b"\1" * 120_000_000, b"a" * 16_000_000], ids=["120 MB", "16 MB"])
 @pytest.mark.parametrize("command", ["records", "records --json", "read --json --records"])
