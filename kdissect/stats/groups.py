@@ -24,7 +24,7 @@ from kdissect.exchanges.group_events import (
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rebalances
 from kdissect.stats.document import CauseRow, CommittedRow, GroupStory, MemberRow, RebalanceRow, StormRow
-from kdissect.stats.quantiles import Bounded
+from kdissect.stats.quantiles import Bounded, folded
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
 from kdissect.stats.rows import moment, row_of
 from kdissect.stats.sums import Summed, earlier, earliest, joined, later, latest, merged, own, summed, total
@@ -139,6 +139,11 @@ class Committed(Summed):
     first: tuple[Stamp, int] | None = earliest()
     last: tuple[Stamp, int] | None = latest()
 
+    @property
+    def seen(self) -> int:
+        """Commits, refused ones included."""
+        return self.commits + self.failed
+
     def see(self, event: GroupEvent, touched: Touched) -> None:
         """Take in a commit of the partition."""
         if event.completed_ns is None or touched.error != 0:
@@ -204,13 +209,11 @@ class Groups(Summed):
 
     def folded(self) -> dict[str, int]:
         """What no row was left for, by table: events of groups, events of members, commits of partitions."""
-        groups, members, committed = self.groups.other, self.members.other, self.committed.other
-        counts = {
-            "group_stories": groups.seen if groups else 0,
-            "group_members": members.seen if members else 0,
-            "group_commits": committed.commits + committed.failed if committed else 0,
-        }
-        return {name: count for name, count in counts.items() if count}
+        return folded(
+            group_stories=(self.groups, "seen"),
+            group_members=(self.members, "seen"),
+            group_commits=(self.committed, "seen"),
+        )
 
     def _keep(self, group: Group, event: GroupEvent) -> None:
         limits = self._limits

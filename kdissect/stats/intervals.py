@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.stats import rows
 from kdissect.stats.document import IntervalRow
-from kdissect.stats.quantiles import Bounded
+from kdissect.stats.quantiles import Bounded, folded
 from kdissect.stats.sums import Summed, merged, own, summed
 from kdissect.stats.traffic import Load
 
@@ -39,10 +39,9 @@ class Intervals(Summed):
         for key in self._keys(facts):
             self._loads[start_ns, key].add(facts)
 
-    @property
-    def folded(self) -> int:
+    def folded(self) -> dict[str, int]:
         """Exchanges of pieces that there was no row left for."""
-        return 0 if self._loads.other is None else self._loads.other.exchanges
+        return folded(intervals=(self._loads, "exchanges"))
 
     def rows(self) -> list[IntervalRow]:
         """In order of time; a piece without exchanges has no row."""

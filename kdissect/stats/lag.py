@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.fetch_sessions import FETCH, FetchSessions, Position
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import LagRow
-from kdissect.stats.quantiles import Bounded
+from kdissect.stats.quantiles import Bounded, folded
 from kdissect.stats.rows import moment
 from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, own, summed, total
 
@@ -167,12 +167,7 @@ class Lag(Summed):
 
     def folded(self) -> dict[str, int]:
         """What no row was left for: answers to Fetch, and commits."""
-        clients, commits = self.clients.other, self.commits.other
-        counts = {
-            "lag_clients": 0 if clients is None else clients.count,
-            "lag_groups": 0 if commits is None else commits.count,
-        }
-        return {name: count for name, count in counts.items() if count}
+        return folded(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
         for position in self._sessions.feed(facts.exchange, facts.touched):

@@ -270,3 +270,11 @@ class Bounded(dict[Key, Value]):
             if self.other is None:
                 self.other = self._make()
             self.other.merge(other.other)
+
+
+def folded(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:
+    """What keys without a value of their own add up to, by table: an attribute of its ``other``, if not 0."""
+    counts = {
+        name: getattr(table.other, what) for name, (table, what) in tables.items() if table.other is not None
+    }
+    return {name: count for name, count in counts.items() if count}

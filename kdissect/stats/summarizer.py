@@ -30,6 +30,7 @@ from kdissect.stats.findings.rules import Findings
 from kdissect.stats.groups import Groups
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
+from kdissect.stats.quantiles import folded
 from kdissect.stats.record_counts import Records
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 from kdissect.stats.traffic import Traffic
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kdissect.model import Exchange
-    from kdissect.stats.quantiles import Bounded
 
     class Dissected(Protocol):
         """Exchanges, and what else there was to count: a ``Dissection``."""
@@ -169,26 +169,20 @@ class Summarizer(Summed):
         )
 
     def _folded(self) -> dict[str, int]:
-        traffic, records = self.traffic, self.records
-        tables: dict[str, Bounded[str, Any]] = {
-            "apis": traffic.tables.apis,
-            "brokers": traffic.tables.brokers,
-            "clients": traffic.tables.clients,
-            "groups": traffic.tables.groups,
-            "connections": traffic.tables.connections,
-        }
-        folded = {name: table.other.exchanges for name, table in tables.items() if table.other is not None}
-        if (other := traffic.failures.other) is not None:
-            folded["errors"] = other.count
-        if (topic := records.topics.other) is not None:
-            folded["topics"] = topic.touches
-        if (partition := records.partitions.other) is not None:
-            folded["partitions"] = partition.touches
-        if self.intervals is not None and self.intervals.folded:
-            folded["intervals"] = self.intervals.folded
-        for part in self.parts.values():
-            folded |= part.folded()
-        return folded
+        tables, records = self.traffic.tables, self.records
+        counts = folded(
+            apis=(tables.apis, "exchanges"),
+            brokers=(tables.brokers, "exchanges"),
+            clients=(tables.clients, "exchanges"),
+            groups=(tables.groups, "exchanges"),
+            connections=(tables.connections, "exchanges"),
+            errors=(self.traffic.failures, "count"),
+            topics=(records.topics, "touches"),
+            partitions=(records.partitions, "touches"),
+        )
+        for part in (self.intervals, *self.parts.values()):
+            counts |= {} if part is None else part.folded()
+        return counts
 
 
 def summarize(

@@ -34,16 +34,15 @@ class Mergeable(Protocol):
 
 
 class Summed:
-    """What ``summed`` makes a sum of."""
+    """What adds up as its attributes declare; see ``summed``."""
 
     __slots__ = ()
 
     declared: ClassVar[tuple[tuple[str, Join, Make | None], ...]] = ()
 
     def __init__(self) -> None:
-        for name, _, make in vars(type(self))[
-            "declared"
-        ]:  # not inherited: a class that is not ``summed`` fails
+        declared = vars(type(self))["declared"]  # not inherited: a class that is not ``summed`` fails
+        for name, _, make in declared:
             if make is not None:
                 setattr(self, name, make())
 
@@ -56,9 +55,10 @@ Sum = TypeVar("Sum", bound=Summed)
 
 
 def summed(cls: type[Sum]) -> type[Sum]:
-    """Give a class slots for its attributes, and ``__init__`` and ``merge`` what these declare.
+    """Give a class slots for its attributes, and to ``__init__`` and ``merge`` what they declare.
 
-    The class is a new one, so that methods name the base class: ``super()`` alone would look for the old one.
+    The class is a new one, as with slotted dataclasses: methods name the base class, as ``super()`` would
+    look for the old one.
 
     Raises:
         TypeError: an attribute does not declare how two of it join.
@@ -72,7 +72,7 @@ def summed(cls: type[Sum]) -> type[Sum]:
 
 
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:
-    """Take into one what another counted, as far as a class of both declares it."""
+    """Take in what another one counted, as far as a class declares it: their own, or a base of both."""
     for name, two, _ in vars(of)["declared"]:
         setattr(one, name, two(getattr(one, name), getattr(other, name)))
 
@@ -83,7 +83,7 @@ def join(one: Sum, other: Sum, of: type[Sum]) -> None:
 
 
 def joined(join: Join, make: Make | None = None) -> Any:
-    """What a function of both makes of them."""
+    """What a function makes of both."""
     return field(metadata={"join": join, "make": make})
 
 
@@ -103,7 +103,7 @@ def latest(start: Any = None) -> Any:
 
 
 def largest(start: Any = 0) -> Any:
-    """The same of what is not a time."""
+    """The same for what is not a time, from 0."""
     return latest(start)
 
 
@@ -123,7 +123,7 @@ def merged_by_name() -> Any:
 
 
 def own(make: Make | None = None) -> Any:
-    """What stays: the same in both, of use while feeding alone, or left to a ``merge`` by hand."""
+    """What stays as it is: the same in both, used in ``feed`` alone, or left to a ``merge`` by hand."""
     return joined(_first, make)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kdissect.kafka.codes import error_name
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
-from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.quantiles import Bounded, Distinct, folded
 from kdissect.stats.rows import row_of
 from kdissect.stats.sequences import Sequence
 from kdissect.stats.sums import (
@@ -84,8 +84,7 @@ class Transactions(Summed):
 
     def folded(self) -> dict[str, int]:
         """Produced batches that no row was left for."""
-        other = self.producers.other
-        return {"transactions": other.batches} if other is not None and other.batches else {}
+        return folded(transactions=(self.producers, "batches"))
 
     def _united(self) -> dict[Name, Producer]:
         """Producers by name, where what was known of a producer id alone belongs to a name by now."""

@@ -12,7 +12,7 @@ from kdissect.kafka import apis
 from kdissect.stats import releases
 from kdissect.stats.cluster import Cluster
 from kdissect.stats.document import OfferRow, UsedRow, VersionsPart
-from kdissect.stats.quantiles import Bounded, Distinct
+from kdissect.stats.quantiles import Bounded, Distinct, folded
 from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, joined, merged, own, summed
 from kdissect.stats.traffic import Failures
@@ -87,7 +87,7 @@ class Versions(Summed):
 
     def folded(self) -> dict[str, int]:
         """Requests that no row was left for."""
-        return {} if self._uses.other is None else {"versions": self._uses.other.count}
+        return folded(versions=(self._uses, "count"))
 
     def _used(self, usage: Usage, uses: Uses) -> UsedRow:
         api = apis.by_key(usage.api_key)
