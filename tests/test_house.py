@@ -1,8 +1,7 @@
-"""What the house rules promise about the tree itself: its documents, its tests, the size of its files."""
+"""What the house rules promise about the tree itself: its documents agree with the program."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -17,24 +16,7 @@ from docs import generate
 from kdissect.cli.main import kdissect as command_line
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_LINES = 800
 README_SHOWS_WITHIN = 25  # lines
-
-# Modules that no test imports, and which tests look at them instead.
-TESTED_ELSEWHERE: dict[str, str] = {
-    "kdissect/__main__.py": "tests/cli runs the function it calls",
-}
-
-
-def modules() -> list[Path]:
-    """Every module of the package; those that only name their folder are none."""
-    return [path for path in sorted(ROOT.glob("kdissect/**/*.py")) if path.name != "__init__.py"]
-
-
-def code_files() -> list[Path]:
-    """Every file of Python in the tree."""
-    folders = ("kdissect", "tests", "samples", "benchmarks", "docs")
-    return [path for folder in folders for path in sorted(ROOT.glob(f"{folder}/**/*.py"))]
 
 
 def documents() -> list[Path]:
@@ -52,44 +34,6 @@ def documents() -> list[Path]:
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-# --- code ---------------------------------------------------------------------------------------------------
-
-
-def imported_by_tests() -> set[str]:
-    """Every module that a test imports, or a name of."""
-    found = set()
-    for path in ROOT.glob("tests/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module)
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
-
-
-def test_every_module_is_looked_at_by_a_test() -> None:
-    """By its own name, or by a file that is named after it and runs it as people do."""
-    imported = imported_by_tests()
-    named = {path.name for path in ROOT.glob("tests/**/test_*.py")}
-    untested = {
-        name
-        for path in modules()
-        if (name := name_of(path))[:-3].replace("/", ".") not in imported and f"test_{path.name}" not in named
-    }
-    assert untested == set(TESTED_ELSEWHERE)
-
-
-def test_every_module_begins_with_what_it_is() -> None:
-    texts = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("kdissect/**/*.py")}
-    assert [name_of(path) for path, text in texts.items() if not ast.get_docstring(ast.parse(text))] == []
-
-
-def test_every_file_is_short_enough_to_be_read() -> None:
-    lengths = {name_of(path): path.read_bytes().count(b"\n") for path in code_files()}
-    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_the_version_is_the_same_wherever_it_is_told() -> None:

@@ -46,7 +46,6 @@ class Method(NamedTuple):
 
 
 def recognized(head: bytes) -> Method | None:
-    """The method of data that begins with ``head``."""
     return next((method for method in METHODS if head.startswith(method.magics)), None)
 
 

@@ -129,7 +129,6 @@ class Listener:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Listen no more."""
         self._socket.close()
 
     def take(self, most: int) -> Iterator[Packet]:
@@ -265,7 +264,6 @@ def is_there(name: str) -> bool:
 
 
 def is_up(name: str) -> bool:
-    """Whether an interface is there, and up."""
     return name == ANY or bool(_flags(name) & _UP)
 
 

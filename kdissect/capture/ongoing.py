@@ -74,7 +74,6 @@ class Waiting(Source):
             super().warn(text)
 
     def note_block(self, block: bytes) -> bytes:
-        """A block came."""
         self.bytes_read += len(block)
         self._came_ns = time.monotonic_ns()
         return block
@@ -179,7 +178,6 @@ class Listening(Piped):
             self.close()
 
     def close(self) -> None:
-        """End the relay."""
         with self._relay:  # which closes all pipes, and waits
             pass
 
@@ -240,7 +238,6 @@ class Ongoing:
         self.close()
 
     def close(self) -> None:
-        """End it at once."""
         self._packets.close()
         if self._current is not None:
             self._current.close()
@@ -262,7 +259,6 @@ class Ongoing:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from all sources so far."""
         return self._bytes_before + (self._current.bytes_read if self._current is not None else 0)
 
     @property

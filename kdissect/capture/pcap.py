@@ -35,12 +35,10 @@ _ORDERS: dict[bytes, tuple[str, int]] = {
 
 
 def recognized(head: bytes) -> bool:
-    """Whether a stream that begins with ``head`` is a pcap file."""
     return head[:4] in _ORDERS
 
 
 def packets(window: Window, source: Source) -> Generator[Packet | Lull, None, None]:
-    """The packets of ``stretches``, one by one."""
     return one_by_one(stretches(window, source))
 
 

@@ -352,14 +352,12 @@ def clock(index: int, interface: Interface, resolution: int, offset_seconds: int
 
 
 def recognized(head: bytes) -> bool:
-    """Whether a stream that begins with ``head`` is a pcapng file."""
     return head[:4] == SECTION.to_bytes(4, "big")
 
 
 def packets(
     window: Window, source: Source, section: Section | None = None
 ) -> Generator[Packet | Lull, None, None]:
-    """The packets of ``stretches``, one by one."""
     return one_by_one(stretches(window, source, section))
 
 

@@ -336,7 +336,6 @@ class Holdings:
             self._account(silent)
 
     def forget(self, dialogue: Dialogue) -> None:
-        """One is over."""
         self._changed.pop(dialogue, None)
         self.held -= self._held_by.pop(dialogue, 0)
 
@@ -476,7 +475,6 @@ class Dialogue:
 
     @property
     def exchanges(self) -> int:
-        """How many exchanges there were."""
         return self._made if self._pairing is None else self._pairing.made
 
     @property

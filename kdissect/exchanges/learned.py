@@ -30,7 +30,6 @@ class LearnedFacts:
         self.topics: dict[str, tuple[str, int]] = {}
 
     def learn_topic(self, topic_id: str, name: str, time_ns: int) -> None:
-        """Take the name of a topic id."""
         before = self.topics.get(topic_id)
         if before is None and len(self.topics) >= self._limits.topic_names:
             return
@@ -38,7 +37,6 @@ class LearnedFacts:
             self.topics[topic_id] = name, time_ns
 
     def merge(self, other: LearnedFacts) -> None:
-        """Take what was learned elsewhere."""
         for topic_id, (name, time_ns) in other.topics.items():
             self.learn_topic(topic_id, name, time_ns)
 

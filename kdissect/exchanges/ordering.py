@@ -21,16 +21,13 @@ class Completed(Protocol):
     """What has a place in the order: an exchange, or what stands for one of another process."""
 
     @property
-    def connection_id(self) -> str:
-        """Of which connection."""
+    def connection_id(self) -> str: ...
 
     @property
-    def order(self) -> tuple[int, int]:
-        """As in ``Exchange``."""
+    def order(self) -> tuple[int, int]: ...
 
     @property
-    def held_bytes(self) -> int:
-        """As in ``Exchange``."""
+    def held_bytes(self) -> int: ...
 
 
 Item = TypeVar("Item", bound=Completed)
@@ -50,7 +47,6 @@ class Ordering(Generic[Item]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held."""
         return not self._heap
 
     def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:

@@ -64,16 +64,13 @@ class Waiting(Protocol):
     topic_names: dict[str, str]
 
     @property
-    def completed_ns(self) -> int:
-        """As in ``Exchange``."""
+    def completed_ns(self) -> int: ...
 
     @property
-    def held_bytes(self) -> int:
-        """As in ``Exchange``."""
+    def held_bytes(self) -> int: ...
 
     @property
-    def decoded_bytes(self) -> int:
-        """As in ``Exchange``."""
+    def decoded_bytes(self) -> int: ...
 
 
 Item = TypeVar("Item", bound=Waiting)
@@ -133,12 +130,10 @@ class Naming(Generic[Item]):
         return settled
 
     def close(self) -> list[Item]:
-        """Nothing more will be taught."""
         return [self._release() for _ in range(len(self._held))]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits."""
         return not self._held
 
     def name(self, topic_id: str) -> str | None:

@@ -61,5 +61,4 @@ def collector(message: Message, version: int, role: str, draft: Draft | None = N
 
 
 def source(message: Message, version: int, draft: Draft | None = None) -> str:
-    """The text of the decoder."""
     return str(decoders.generate(layout(message, version, draft)))

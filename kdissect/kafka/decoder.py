@@ -85,7 +85,6 @@ _COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None")
 
 
 def generate(layout: Layout, *, charges_text: bool = False) -> Source:
-    """The function's text."""
     return _Generator(layout, charges_text=charges_text).generate()
 
 
@@ -363,7 +362,6 @@ class Source:
         return "\n".join(self._lines) + "\n"
 
     def line(self, text: str) -> None:
-        """Add a line at the present depth."""
         self._lines.append(" " * 4 * self._depth + text)
 
     @contextmanager

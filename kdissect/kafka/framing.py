@@ -65,7 +65,6 @@ class Framing:
 
     @property
     def synchronised(self) -> bool:
-        """Whether frame boundaries are known."""
         return self._search is None
 
     @property
@@ -111,7 +110,6 @@ class Framing:
         return out
 
     def close(self) -> list[Frame | Lost]:
-        """The stream is over."""
         out = self.retry(final=True)
         if self._search is not None:
             lost = self._search.cut(self._search.end)[0]

@@ -91,7 +91,6 @@ def is_nullable(field: Field, version: int) -> bool:
 
 
 def tag_of(field: Field) -> int:
-    """The tag of a tagged field."""
     assert field.tag is not None
     return field.tag
 
@@ -112,7 +111,6 @@ def tag_bytes(fields: Iterable[Field], layout: Layout) -> int:
 
 
 def is_text(kind: str) -> bool:
-    """Whether values of this type are strings."""
     return kind in _TEXT_TYPES
 
 

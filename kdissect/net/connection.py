@@ -275,7 +275,6 @@ class Connections:
             known = b""
 
     def feed(self, segment: Segment) -> list[Event]:
-        """Take a segment."""
         packet = Stretch(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
         return next(self.along(packet, lambda _: segment), [])
 

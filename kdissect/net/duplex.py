@@ -166,7 +166,6 @@ class Duplex:
         )
 
     def feed(self, side: int, segment: Segment, out: list[Event]) -> None:
-        """Take a segment that ``side`` sent."""
         if segment.flags & RST:
             self._reset(side, segment)
         if segment.flags & SYN and self.streams[side].syn:

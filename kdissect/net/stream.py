@@ -148,7 +148,6 @@ class Stream:
         return self.overdue is not None and distance(self.next, self.overdue) > 0
 
     def begin(self, sequence: int, *, exact: bool) -> None:
-        """Make ``sequence`` the first byte."""
         self.first = self.next = sequence
         self.exact = exact
 
@@ -217,7 +216,6 @@ class Stream:
         return out
 
     def forget(self) -> None:
-        """Let go of all that is held."""
         self.pieces.clear()
         self.runs = self.held = 0
 

@@ -199,5 +199,4 @@ def cores() -> int:
 
 @lru_cache(_REMEMBERED)
 def share_of(ends: bytes, shares: int) -> int:
-    """The number of the share that a connection is in."""
     return crc32(connection_key(ends)) % shares
