@@ -292,8 +292,8 @@ class Exchange:
         request_header: as decoded (kafka/headers.py RequestHeader), None where there is none.
         request, response: decoded bodies; None where there is none or nothing of it could be decoded.
         anomalies: all that was wrong or odd about either message.
-        request_layout, response_layout: which layout decoded the body (kafka/bodies.py Layout), None where
-            none did.
+        request_layout, response_layout: which layout decoded the body (kafka/bodies.py BodyLayout), None
+            where none did.
         decoded_bytes: what the bodies take in memory, as an estimate; 0 until they are decoded.
         topic_names: topic id -> name for the ids in this exchange whose name was learned
             (exchanges/topic_names.py).

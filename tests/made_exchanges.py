@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kdissect.kafka import apis, schema
-from kdissect.kafka.bodies import Layout
+from kdissect.kafka.bodies import BodyLayout
 from kdissect.model import (
     ANSWERED,
     ORPHAN,
@@ -84,6 +84,6 @@ def exchange(
     return made
 
 
-def _layout(message: schema.Message | None, version: int, draft: int | None) -> Layout:
+def _layout(message: schema.Message | None, version: int, draft: int | None) -> BodyLayout:
     assert message is not None
-    return Layout(message, version, None if draft is None else message.drafts[draft])
+    return BodyLayout(message, version, None if draft is None else message.drafts[draft])

@@ -21,7 +21,7 @@ _PIECE_BYTES = 64 * 1024
 _ZSTD_INPUT_BYTES = 512
 
 
-class Member(Protocol):
+class Decompressor(Protocol):
     """Decompressor of one gzip member, or one zstd or lz4 frame; a file may hold several.
 
     Attributes:
@@ -42,7 +42,7 @@ class Method(NamedTuple):
 
     name: str
     magics: tuple[bytes, ...]
-    member: Callable[[], Member]
+    member: Callable[[], Decompressor]
 
 
 def recognized(head: bytes) -> Method | None:
@@ -112,7 +112,7 @@ class _Lz4:
             self.behind = self._decompressor.unused_data or b""
 
 
-class _Zstd:
+class _ZstdFrame:
     def __init__(self) -> None:
         import zstandard
 
@@ -134,6 +134,6 @@ class _Zstd:
 _SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 METHODS = (
     Method("gzip", (b"\x1f\x8b",), _Gzip),
-    Method("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _Zstd),
+    Method("zstd", (b"\x28\xb5\x2f\xfd", *_SKIPPABLE), _ZstdFrame),
     Method("lz4", (b"\x04\x22\x4d\x18",), _Lz4),
 )

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.capture.ongoing import LULL_NS, Waiting
+from kdissect.capture.ongoing import LULL_NS, WaitingSource
 from kdissect.capture.reader import is_capture
 from kdissect.capture.source import BLOCK_BYTES
 from kdissect.errors import CaptureError
@@ -121,7 +121,7 @@ class Following:
         return [path for path in self._path.iterdir() if path.is_file() and not path.name.startswith(".")]
 
 
-class Followed(Waiting):
+class Followed(WaitingSource):
     """A file that may grow, up to where another one follows.
 
     Attributes:
@@ -135,7 +135,7 @@ class Followed(Waiting):
         self._files = files
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks as they come; see ``Waiting``."""
+        """Blocks as they come; see ``WaitingSource``."""
         with self._file.open("rb", buffering=0) as file:
             last_look, until = False, None
             polls = 0

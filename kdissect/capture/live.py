@@ -54,7 +54,7 @@ _cooked_header = struct.Struct(">HHIHBB8s").pack
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(20) if hasattr(socket, "CMSG_SPACE") else 0
 
 
-class Wanted(NamedTuple):
+class CaptureSettings(NamedTuple):
     """What to capture.
 
     Attributes:
@@ -101,7 +101,7 @@ class Listener:
         CaptureError: it cannot be listened to.
     """
 
-    def __init__(self, name: str, number: int, wanted: Wanted) -> None:
+    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
         if not is_up(name):
             raise WentDown
         self.notes: list[str] = []
@@ -179,7 +179,7 @@ class Listener:
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
 
-    def _open(self, name: str, wanted: Wanted) -> int:
+    def _open(self, name: str, wanted: CaptureSettings) -> int:
         """Make the socket; which link type its packets have."""
         link_type = _COOKED
         if name != ANY:
@@ -198,7 +198,7 @@ class Listener:
         self._enlarge(wanted.buffer_bytes)
         return link_type
 
-    def _program(self, wanted: Wanted, link_type: int) -> list[_Instruction]:
+    def _program(self, wanted: CaptureSettings, link_type: int) -> list[_Instruction]:
         # Before a cooked header is put there, a packet begins with IP.
         dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
         try:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
 
-    from kdissect.capture.live import Wanted
+    from kdissect.capture.live import CaptureSettings
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import Interface, Lull, Packet
 
@@ -43,7 +43,7 @@ _DELIVERY_NS = 50 * MILLISECOND_NS
 _LEFT_BYTES = 1 * MIB  # what may stand in a pipe
 
 
-class Waiting(Source):
+class WaitingSource(Source):
     """A source that gives an empty block when all that has come was read.
 
     Attributes:
@@ -87,7 +87,7 @@ class Waiting(Source):
         return True
 
 
-class Piped(Waiting):
+class Piped(WaitingSource):
     """A pipe, or whatever else a file descriptor stands for."""
 
     def __init__(self, name: str, limits: Limits, pipe: int) -> None:
@@ -96,7 +96,7 @@ class Piped(Waiting):
         self._pipe = pipe
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks as they come; see ``Waiting``."""
+        """Blocks as they come; see ``WaitingSource``."""
         left = _LEFT_BYTES  # whoever writes into it need not stop when we do
         while not self.stopped or (left > 0 and self._is_ready(0)):
             if self.stopped:
@@ -126,7 +126,7 @@ class Listening(Piped):
         tell: takes what a person should know, a line each time.
     """
 
-    def __init__(self, wanted: Wanted, limits: Limits, tell: Callable[[str], None]) -> None:
+    def __init__(self, wanted: CaptureSettings, limits: Limits, tell: Callable[[str], None]) -> None:
         bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
         arguments = json.dumps({**wanted._asdict(), "bounds": bounds})
         # A group of its own: Ctrl-C is for us, who then end it.
@@ -215,10 +215,10 @@ class Ongoing:
 
     bytes_total = None
 
-    def __init__(self, sources: Iterable[Waiting], stop: Callable[[], object] | None = None) -> None:
+    def __init__(self, sources: Iterable[WaitingSource], stop: Callable[[], object] | None = None) -> None:
         self._sources = iter(sources)
         self._stop = stop
-        self._current: Waiting | None = None
+        self._current: WaitingSource | None = None
         self._warnings: list[str] = []
         self._bytes_before = 0
         self._failed_before = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from kdissect.capture.source import BYTE_ORDERS, Form, one_by_one
+from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.model import Interface, Lull, Stretch
 
@@ -58,7 +58,7 @@ def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
         raise CaptureError(f"unknown pcap version {major}.{minor}, at {window.place(4)}")
     # The upper half tells whether and how much frame check sequence follows each packet.
     interface = Interface(source.name, 0, link_type & 0xFFFF, snaplen)
-    source.form = Form("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
+    source.form = FileFormat("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
     source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
 
     unpack = struct.Struct(order + "4I").unpack_from

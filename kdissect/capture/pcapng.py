@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.source import BYTE_ORDERS, Form, InterfaceStatistics, Source, one_by_one
+from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
 from kdissect.model import Interface, Lull, Stretch
@@ -186,7 +186,7 @@ class Section:
         """The first section stands for the file."""
         if self._source.form is None:
             application = _text(self._options(pos + 24, pos + total - 4).get(APPLICATION, b""))
-            self._source.form = Form("pcapng", BYTE_ORDERS[self._order], application)
+            self._source.form = FileFormat("pcapng", BYTE_ORDERS[self._order], application)
 
     def _skip(self, pos: int, total: int) -> bool:
         """Pass a block without holding it, so that the window stands behind it at 4."""

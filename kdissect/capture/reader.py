@@ -163,9 +163,9 @@ class Capture:
                 # A stream's first packet can only be had by reading it, and is then to be put back.
                 first = next(packets, None)
                 if first is not None:
-                    parts.append(Part(first.time_ns, chain([first], packets)))
+                    parts.append(MergeInput(first.time_ns, chain([first], packets)))
             else:
-                parts.append(Part(first_ns or 0, packets))
+                parts.append(MergeInput(first_ns or 0, packets))
         yield from merged(parts)
         if len(self._faults) == self._named and not self.packets:
             raise self._nothing_read()
@@ -349,14 +349,14 @@ class Readable:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class MergeInput(NamedTuple):
     """One capture to be merged: the time of its first packet, and all its packets, not yet asked for."""
 
     first_ns: int
     packets: Iterator[Packet]
 
 
-def merged(parts: Iterable[Part]) -> Iterator[Packet]:
+def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
     """Packets of all parts by time.
 
     Those of one part stay in its order, also where its time goes backwards. Of packets with the same time,

@@ -24,7 +24,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.capture.live import Listener, Wanted, WentDown, check_names, is_there, is_up
+from kdissect.capture.live import CaptureSettings, Listener, WentDown, check_names, is_there, is_up
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import CaptureError, UnexpectedError
@@ -93,10 +93,10 @@ class Queue:
             written -= len(first)
 
 
-class Ear:
+class InterfaceReader:
     """One of the interfaces that are wanted, whether it is up or not, and what was counted of it."""
 
-    def __init__(self, name: str, number: int, wanted: Wanted) -> None:
+    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
         self.listener: Listener | None = None
         self.dropped = 0  # by us
         self._taken = 0
@@ -189,8 +189,8 @@ class Ear:
 class Relay:
     """All interfaces, and the pipe to who reads their packets."""
 
-    def __init__(self, wanted: Wanted, bounds: Bounds, to: int) -> None:
-        self._ears = [Ear(name, number, wanted) for number, name in enumerate(wanted.names)]
+    def __init__(self, wanted: CaptureSettings, bounds: Bounds, to: int) -> None:
+        self._readers = [InterfaceReader(name, number, wanted) for number, name in enumerate(wanted.names)]
         self._bounds = bounds
         self._to = to
         self._queue = Queue()
@@ -203,7 +203,9 @@ class Relay:
         while True:
             poller = select.poll()
             poller.register(until, select.POLLIN)
-            listening = {ear.listener.fileno(): ear for ear in self._ears if ear.listener is not None}
+            listening = {
+                reader.listener.fileno(): reader for reader in self._readers if reader.listener is not None
+            }
             for number in listening:
                 poller.register(number, select.POLLIN)
             if self._queue:
@@ -222,41 +224,41 @@ class Relay:
                 self._count(only_losses=True)
             if now >= next_look:
                 next_look = now + _LOOK_AGAIN_S
-                for ear in self._ears:
-                    ear.look()
+                for reader in self._readers:
+                    reader.look()
         self._finish()
 
     def _take(self, came: Iterable[Packet]) -> None:
         packets = list(came)
-        if len(self._ears) > 1:
+        if len(self._readers) > 1:
             packets.sort(key=lambda packet: packet.time_ns)
         queue, bounds = self._queue, self._bounds
         for packet in packets:
             if len(queue) >= bounds.packets or queue.bytes + len(packet.data) > bounds.bytes:
-                self._ears[packet.interface.index].dropped += 1
+                self._readers[packet.interface.index].dropped += 1
             else:
                 self._writer.write(packet)
 
     def _count(self, *, only_losses: bool) -> None:
-        for ear in self._ears:
-            if (counted := ear.counted()) is None:
+        for reader in self._readers:
+            if (counted := reader.counted()) is None:
                 continue
             interface, now = counted
             before = self._told.get(interface)
-            losses = now.dropped_by_system, ear.dropped
+            losses = now.dropped_by_system, reader.dropped
             if only_losses and losses == (
                 (before.dropped_by_system, before.dropped_by_interface) if before else (0, 0)
             ):
                 continue
-            self._told[interface] = now._replace(dropped_by_interface=ear.dropped)
+            self._told[interface] = now._replace(dropped_by_interface=reader.dropped)
             self._writer.count(interface, now, time.time_ns())
 
     def _finish(self) -> None:
         """Write what was captured before it was over, that which the kernel still has included."""
         os.set_blocking(self._to, True)
-        for ear in self._ears:
-            left = ear.left()
-            while left > 0 and (packets := ear.take()):
+        for reader in self._readers:
+            left = reader.left()
+            while left > 0 and (packets := reader.take()):
                 left -= len(packets)
                 self._take(packets)
                 self._write_all()
@@ -282,10 +284,10 @@ def _enlarge(pipe: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as the one argument says, JSON of a ``Wanted`` and the bounds."""
+    """Capture as the one argument says, JSON of a ``CaptureSettings`` and the bounds."""
     told = json.loads(arguments[0])
     bounds = Bounds(**told.pop("bounds"))
-    wanted = Wanted(**{**told, "names": tuple(told["names"])})
+    wanted = CaptureSettings(**{**told, "names": tuple(told["names"])})
     try:
         check_names(wanted.names)
         _enlarge(_STDOUT)

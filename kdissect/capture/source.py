@@ -60,7 +60,7 @@ class InterfaceStatistics(NamedTuple):
     delivered: int | None = None
 
 
-class Form(NamedTuple):
+class FileFormat(NamedTuple):
     """What kind of capture file it is.
 
     Attributes:
@@ -120,7 +120,7 @@ class Source:
         self.packets = self.before = 0
         self.warnings: list[str] = []
         self.statistics: dict[Interface, InterfaceStatistics] = {}
-        self.form: Form | None = None
+        self.form: FileFormat | None = None
         self.compression: str | None = None
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False

@@ -22,7 +22,14 @@ import click
 
 from kdissect import __version__
 from kdissect.capture.following import Following
-from kdissect.capture.live import ANY, DEFAULT_BUFFER_BYTES, DEFAULT_FILTER, DEFAULT_SNAPLEN, Wanted, listed
+from kdissect.capture.live import (
+    ANY,
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_FILTER,
+    DEFAULT_SNAPLEN,
+    CaptureSettings,
+    listed,
+)
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.options import to_local, together
@@ -163,7 +170,7 @@ keep_options = together(
 class LiveOptions:
     """What ``source_options`` and ``keep_options`` were given, as values."""
 
-    wanted: Wanted | None
+    wanted: CaptureSettings | None
     follow: str | None = None
     target: Path | None = None
     mode: int = PRIVATE
@@ -222,7 +229,7 @@ class LiveOptions:
         return Ongoing([Piped(_STDIN, query.limits, sys.stdin.fileno())])
 
 
-def take_wanted(options: dict[str, Any]) -> Wanted | None:
+def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
     """Take what ``interface_options`` were given out of a command's options; None: no interface.
 
     Raises:
@@ -237,7 +244,7 @@ def take_wanted(options: dict[str, Any]) -> Wanted | None:
     }
     if interfaces:
         bpf, snaplen, buffer_bytes, is_modest = settings.values()
-        return Wanted(
+        return CaptureSettings(
             tuple(dict.fromkeys(interfaces)) if ANY not in interfaces else (ANY,),
             DEFAULT_FILTER if bpf is None else bpf,
             snaplen or DEFAULT_SNAPLEN,

@@ -19,7 +19,7 @@ from kdissect.kafka.layout import present
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.compiler import Collector
     from kdissect.kafka.records import RecordData
     from kdissect.kafka.schema import Field
@@ -117,9 +117,9 @@ def records_bytes(exchange: Exchange) -> int | None:
     return None if fields is None else sum(map(len, fields))
 
 
-def _messages(exchange: Exchange) -> list[tuple[Layout, Body]]:
+def _messages(exchange: Exchange) -> list[tuple[BodyLayout, Body]]:
     """Request and response, as far as they were decoded by a layout."""
-    found: list[tuple[Layout, Body]] = []
+    found: list[tuple[BodyLayout, Body]] = []
     if (layout := request_layout(exchange)) is not None and exchange.request is not None:
         found.append((layout, exchange.request))
     if (layout := response_layout(exchange)) is not None and exchange.response is not None:
@@ -127,7 +127,7 @@ def _messages(exchange: Exchange) -> list[tuple[Layout, Body]]:
     return found
 
 
-def _collect(layout: Layout | None, role: str, body: Body | None) -> list[Any]:
+def _collect(layout: BodyLayout | None, role: str, body: Body | None) -> list[Any]:
     if layout is None or body is None:
         return []
     collect = _collector(layout, role)
@@ -135,7 +135,7 @@ def _collect(layout: Layout | None, role: str, body: Body | None) -> list[Any]:
 
 
 @cache
-def _collector(layout: Layout, role: str) -> Collector | None:
+def _collector(layout: BodyLayout, role: str) -> Collector | None:
     return collector(layout.message, layout.version, role, layout.draft)
 
 
@@ -152,7 +152,7 @@ Path = tuple[tuple[str, bool], ...]
 """The way to a field: names from the outermost inwards, and whether each is an array."""
 
 
-class _Plan(NamedTuple):
+class _TopicPlan(NamedTuple):
     """What a struct says about topics, by field name, and which of its fields lead to more.
 
     Attributes:
@@ -167,7 +167,7 @@ class _Plan(NamedTuple):
     topics: tuple[str, ...]
     partition: str | None
     partitions: tuple[str, ...]
-    inner: tuple[tuple[str, bool, _Plan], ...]
+    inner: tuple[tuple[str, bool, _TopicPlan], ...]
 
 
 Mention = tuple[str, int | None]
@@ -185,7 +185,7 @@ def _mentions(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
 
 
 def _mentioned(
-    plan: _Plan, struct: Body, names: Mapping[str, str], topic: str | None, found: list[Mention]
+    plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, found: list[Mention]
 ) -> None:
     """Gather what a struct and those inside it mention; generators would take half as long again."""
     if mentioned := _topic_of(plan, struct, names):
@@ -205,7 +205,7 @@ def _mentioned(
                 _mentioned(inner, deeper, names, topic, found)
 
 
-def _topic_of(plan: _Plan, struct: Body, names: Mapping[str, str]) -> str | None:
+def _topic_of(plan: _TopicPlan, struct: Body, names: Mapping[str, str]) -> str | None:
     name = struct.get(plan.name) if plan.name else None
     if name or plan.topic_id is None:
         return name
@@ -214,18 +214,18 @@ def _topic_of(plan: _Plan, struct: Body, names: Mapping[str, str]) -> str | None
 
 
 @cache
-def _topic_plan(layout: Layout, partitions_too: bool) -> _Plan | None:
+def _topic_plan(layout: BodyLayout, partitions_too: bool) -> _TopicPlan | None:
     roles = (TOPIC, PARTITION) if partitions_too else (TOPIC,)
     return _plan(layout_of(*layout).fields, layout.version, roles)
 
 
-def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _Plan | None:
+def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _TopicPlan | None:
     """The plan of a struct; None where it says nothing and leads to nothing."""
     here = present(fields, version)
     told = [field for field in here if field.role in roles]
     single = {(field.role, field.type): field.name for field in told if not field.array}
     inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in here]
-    plan = _Plan(
+    plan = _TopicPlan(
         name=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
         topics=tuple(field.name for field in told if field.array and field.role == TOPIC),
@@ -260,12 +260,12 @@ def at(path: Path, body: Body) -> list[Any]:
 
 
 @cache
-def _record_paths(layout: Layout) -> list[Path]:
+def _record_paths(layout: BodyLayout) -> list[Path]:
     return [path for path, field in paths(layout) if field.type == RECORDS]
 
 
 @cache
-def _resource_paths(layout: Layout) -> list[tuple[Path, str, str]]:
+def _resource_paths(layout: BodyLayout) -> list[tuple[Path, str, str]]:
     """Each struct that tells of a resource: the path to it, and the names of type and name in it."""
     names = {path: field.name for path, field in paths(layout)}
     return [
@@ -276,7 +276,7 @@ def _resource_paths(layout: Layout) -> list[tuple[Path, str, str]]:
     ]
 
 
-def paths(layout: Layout) -> Iterator[tuple[Path, Field]]:
+def paths(layout: BodyLayout) -> Iterator[tuple[Path, Field]]:
     """Each field of a layout with the path to it."""
     return _paths(layout_of(*layout).fields, layout.version)
 

@@ -218,7 +218,7 @@ INCOMPLETE = "exchanges_incomplete"
 _MOST_MISSING = 100_000  # correlation ids: more is a client that began to count anew
 
 
-class Losses:
+class GapLosses:
     """What the gaps of a connection cost.
 
     Args:
@@ -402,7 +402,7 @@ class Dialogue:
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
-        self._losses: Losses | None = None  # none before the first gap
+        self._losses: GapLosses | None = None  # none before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
         """Take the next bytes from ``side``; get the exchanges that they complete."""
@@ -555,7 +555,7 @@ class Dialogue:
         self.unread_bytes = 0
         if self._gaps is not None:
             self._counts.update(self._gaps)
-            self._losses = Losses(self._pairing, self._counts)
+            self._losses = GapLosses(self._pairing, self._counts)
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
@@ -569,7 +569,7 @@ class Dialogue:
         self._connection.expect(side, 0)
         if self._losses is None:
             assert self._pairing is not None
-            self._losses = Losses(self._pairing, self._counts)
+            self._losses = GapLosses(self._pairing, self._counts)
         framing = self._framings[side]
         out = self._take(side, framing.feed(gap))
         if not framing.synchronised:
@@ -671,7 +671,7 @@ class Dialogue:
         """A gap hides where frames begin."""
         if self._losses is None:
             assert self._pairing is not None
-            self._losses = Losses(self._pairing, self._counts)
+            self._losses = GapLosses(self._pairing, self._counts)
         if side == self._client:
             self._losses.in_requests()
         else:

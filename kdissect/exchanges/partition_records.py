@@ -25,7 +25,7 @@ from kdissect.model import Anomaly, Embedded, Withheld
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.internal.topics import Control, Payload
     from kdissect.kafka.recordbatch import Headers, Record
     from kdissect.kafka.schema import Field
@@ -60,7 +60,7 @@ class Slice(NamedTuple):
     size: int
 
 
-class Carried(NamedTuple):
+class PartitionRecords(NamedTuple):
     """Record data of one partition.
 
     Attributes:
@@ -128,7 +128,7 @@ class CarriedRecord(NamedTuple):
         ordinal: its place among the records of this exchange and partition, from 0.
     """
 
-    carried: Carried
+    carried: PartitionRecords
     batch: Batch
     record: Record
     offset: int | None
@@ -189,7 +189,7 @@ class OpenBatch:
 
     __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "carried")
 
-    def __init__(self, carried: Carried, batch: Batch, first: int, *, show_secrets: bool) -> None:
+    def __init__(self, carried: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
         self.carried = carried
         self.batch = batch
         # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
@@ -224,7 +224,7 @@ class OpenBatch:
         return _new(CarriedRecord, told)
 
 
-def carried(exchange: Exchange) -> Iterator[Carried]:
+def carried(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
     if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
@@ -250,7 +250,7 @@ def carried(exchange: Exchange) -> Iterator[Carried]:
 
 
 def open_carried(
-    found: Carried, limits: Limits = DEFAULT, *, show_secrets: bool = False
+    found: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
 ) -> Iterator[OpenBatch]:
     """Open record data batch by batch; the batch's anomalies say what could not be read.
 
@@ -282,10 +282,10 @@ def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
     return found
 
 
-def _carried(exchange: Exchange, place: Place, **told: Any) -> Carried:
+def _carried(exchange: Exchange, place: FieldValue, **told: Any) -> PartitionRecords:
     topic_id = place.topic_id
     name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
-    return Carried(
+    return PartitionRecords(
         exchange=exchange,
         topic=name,
         topic_id=topic_id,
@@ -351,7 +351,7 @@ def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
 
 
 def _decoded(
-    found: Carried, batch: Batch, first: int, topic: str, *, show_secrets: bool
+    found: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
 ) -> Iterator[CarriedRecord]:
     """Those of Kafka's own topics, and the marks in any."""
     is_told, controls = found.tells_offsets, batch.controls
@@ -420,7 +420,7 @@ class Plan(NamedTuple):
     inner: tuple[tuple[str, bool, Plan], ...]
 
 
-class Place(NamedTuple):
+class FieldValue(NamedTuple):
     """A value that was found, the struct that has it, and what stands around it."""
 
     topic: str | None
@@ -436,7 +436,7 @@ def places(
     topic: str | None = None,
     topic_id: str | None = None,
     partition: int | None = None,
-) -> Iterator[Place]:
+) -> Iterator[FieldValue]:
     """Find the values that are there, in wire order; topic and partition are those around the struct."""
     if plan.topic is not None:
         topic = struct.get(plan.topic) or topic
@@ -446,7 +446,7 @@ def places(
         partition = struct.get(plan.partition, partition)
     for name in plan.values:
         if (value := struct.get(name)) is not None:
-            yield Place(topic, topic_id, partition, struct, value)
+            yield FieldValue(topic, topic_id, partition, struct, value)
     for name, array, inner in plan.inner:
         if (value := struct.get(name)) is not None:
             for deeper in value if array else (value,):
@@ -454,7 +454,7 @@ def places(
 
 
 @cache
-def plan_of(layout: Layout, wanted: str) -> Plan | None:
+def plan_of(layout: BodyLayout, wanted: str) -> Plan | None:
     """The way to the fields of a type or name; None where the layout has none."""
     return _plan(layout_of(*layout).fields, layout.version, wanted)
 
@@ -510,7 +510,7 @@ class Snapshots:
         """How many snapshots wait for a slice."""
         return len(self._rests)
 
-    def join(self, found: Carried) -> Carried:
+    def join(self, found: PartitionRecords) -> PartitionRecords:
         """Put what was left of the slice before in front of this one; what is no slice stays as it is, and so
         does a slice without the one before.
         """

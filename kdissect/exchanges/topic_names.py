@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kdissect.exchanges.learned import LearnedFacts
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.schema import Field
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
@@ -227,7 +227,7 @@ def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
 
 
 @cache
-def _naming_structs(layout: Layout) -> tuple[_Struct, ...]:
+def _naming_structs(layout: BodyLayout) -> tuple[_Struct, ...]:
     fields = layout.draft.fields if layout.draft else layout.message.fields
     return tuple(_find(fields, layout.version, ()))
 

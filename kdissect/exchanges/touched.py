@@ -22,7 +22,7 @@ from kdissect.model import Body
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.schema import Field
     from kdissect.model import Exchange
 
@@ -88,7 +88,7 @@ _Said = tuple[str | None, Body, int | None, RecordData | None]  # topic id, stru
 _NOTHING: _Said = (None, _NO_STRUCT, None, None)
 
 
-class _Plan(NamedTuple):
+class _PartitionPlan(NamedTuple):
     """What a struct says about a partition, by field name, and which of its fields lead to more."""
 
     topic: str | None
@@ -97,10 +97,10 @@ class _Plan(NamedTuple):
     partition: str | None
     error: str | None
     records: str | None
-    inner: tuple[tuple[str, bool, _Plan], ...]
+    inner: tuple[tuple[str, bool, _PartitionPlan], ...]
 
 
-def _structs(layout: Layout | None, body: Body | None, names: Mapping[str, str]) -> dict[_Key, _Said]:
+def _structs(layout: BodyLayout | None, body: Body | None, names: Mapping[str, str]) -> dict[_Key, _Said]:
     found: dict[_Key, _Said] = {}
     if layout is not None and body is not None and (plan := _plan_of(layout)) is not None:
         _gather(plan, body, names, None, None, None, found)
@@ -108,7 +108,7 @@ def _structs(layout: Layout | None, body: Body | None, names: Mapping[str, str])
 
 
 def _gather(
-    plan: _Plan,
+    plan: _PartitionPlan,
     struct: Body,
     names: Mapping[str, str],
     topic: str | None,
@@ -135,11 +135,11 @@ def _gather(
 
 
 @cache
-def _plan_of(layout: Layout) -> _Plan | None:
+def _plan_of(layout: BodyLayout) -> _PartitionPlan | None:
     return _plan(layout_of(*layout).fields, layout.version, is_outermost=True)
 
 
-def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Plan | None:
+def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _PartitionPlan | None:
     """The plan of a struct; None where it is no partition's and leads to none."""
     here = present(fields, version)
     single = {(field.role, field.type): field.name for field in here if not field.array}
@@ -148,7 +148,7 @@ def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Plan
     inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
     if partition is None and not inner:
         return None
-    return _Plan(
+    return _PartitionPlan(
         topic=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
         # A request's own group is that of the whole exchange; inside, it tells structs apart (OffsetFetch 8).

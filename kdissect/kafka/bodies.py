@@ -41,7 +41,7 @@ _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
 
 
-class Layout(NamedTuple):
+class BodyLayout(NamedTuple):
     """What tells how a body is to be read."""
 
     message: Message
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     draft: Draft | None = None
 
 
-class Decoded(NamedTuple):
+class DecodedBody(NamedTuple):
     """A body, as far as it could be read.
 
     Attributes:
@@ -58,7 +58,7 @@ class Decoded(NamedTuple):
     """
 
     value: Body
-    layout: Layout | None
+    layout: BodyLayout | None
     anomalies: list[Anomaly]
 
 
@@ -70,7 +70,7 @@ class _Plain(NamedTuple):
         response_pos: where its body begins then.
     """
 
-    layout: Layout
+    layout: BodyLayout
     decode: Decoder
     tags: bytes
     response_pos: int
@@ -142,7 +142,9 @@ def _plain_layout(message: Message | None, version: int) -> _Plain | None:
     if message is None or version not in message.versions or secrets.carries_secrets(message):
         return None
     tags = _NO_TAGS if message.is_flexible(version) else b""
-    return _Plain(Layout(message, version), decoder(message, version), tags, CORRELATION_ID_BYTES + len(tags))
+    return _Plain(
+        BodyLayout(message, version), decoder(message, version), tags, CORRELATION_ID_BYTES + len(tags)
+    )
 
 
 def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget) -> Body | None:
@@ -165,7 +167,7 @@ def decode_request(
     header: RequestHeader | None = None,
     show_secrets: bool = False,
     budget: DecodeBudget | None = None,
-) -> Decoded:
+) -> DecodedBody:
     """Decode a request.
 
     Args:
@@ -183,7 +185,7 @@ def decode_request(
     if header.body_pos < 0:
         fault = Anomaly("malformed_header", REQUEST, f"client id or tags do not fit {len(data)} bytes")
         anomaly = fault if complete else _uncaptured(data, REQUEST)
-        return Decoded(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
+        return DecodedBody(_undecoded(api_key, data[8:], show_secrets), None, [anomaly])
     message = schema.request(api_key)
     return _decode(
         message, REQUEST, api_key, header.api_version, data, header.body_pos, complete, show_secrets, budget
@@ -199,7 +201,7 @@ def decode_response(
     asked: Body | None = None,
     show_secrets: bool = False,
     budget: DecodeBudget | None = None,
-) -> Decoded:
+) -> DecodedBody:
     """Decode a response.
 
     Args:
@@ -215,12 +217,12 @@ def decode_response(
     if api_key is None or api_version is None:
         if asked is not None:
             return _sasl_token(data, show_secrets)
-        return Decoded(_undecoded(None, data[CORRELATION_ID_BYTES:], show_secrets), None, [])
+        return DecodedBody(_undecoded(None, data[CORRELATION_ID_BYTES:], show_secrets), None, [])
     try:
         pos = response_body_pos(data, api_key, api_version)
     except DecodeError as error:
         anomaly = _malformed(error, RESPONSE) if complete else _uncaptured(data, RESPONSE)
-        return Decoded(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
+        return DecodedBody(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
     anomalies = []
     if api_key == API_VERSIONS and api_version and data.startswith(_UNSUPPORTED_VERSION, pos):
         # KIP-511: a broker that does not know the version asked for answers in version 0.
@@ -235,15 +237,15 @@ def decode_response(
     return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
 
 
-def request_layout(exchange: Exchange) -> Layout | None:
+def request_layout(exchange: Exchange) -> BodyLayout | None:
     """How the request's body was read; None where no schema describes it."""
-    layout: Layout | None = exchange.request_layout
+    layout: BodyLayout | None = exchange.request_layout
     return layout
 
 
-def response_layout(exchange: Exchange) -> Layout | None:
+def response_layout(exchange: Exchange) -> BodyLayout | None:
     """How the response's body was read; None where no schema describes it."""
-    layout: Layout | None = exchange.response_layout
+    layout: BodyLayout | None = exchange.response_layout
     return layout
 
 
@@ -334,9 +336,9 @@ def _fits(message: Message, version: int, data: bytes, pos: int, to_the_end: boo
     return False
 
 
-def _layouts(message: Message, version: int) -> list[Layout]:
-    drafts = [Layout(message, version, draft) for draft in message.drafts if version in draft.versions]
-    return [Layout(message, version), *drafts]
+def _layouts(message: Message, version: int) -> list[BodyLayout]:
+    drafts = [BodyLayout(message, version, draft) for draft in message.drafts if version in draft.versions]
+    return [BodyLayout(message, version), *drafts]
 
 
 def _decode(
@@ -350,12 +352,14 @@ def _decode(
     show_secrets: bool,
     budget: DecodeBudget,
     asked: Body | None = None,
-) -> Decoded:
+) -> DecodedBody:
     if message is None or version not in message.versions:
         kind = "unknown_api" if message is None else "unknown_version"
         detail = f"API key {api_key}, version {version}"
-        return Decoded(_undecoded(api_key, data[pos:], show_secrets), None, [Anomaly(kind, where, detail)])
-    layout = Layout(message, version)
+        return DecodedBody(
+            _undecoded(api_key, data[pos:], show_secrets), None, [Anomaly(kind, where, detail)]
+        )
+    layout = BodyLayout(message, version)
     anomalies: list[Anomaly] = []
     fault: DecodeError | None = None
     try:
@@ -394,7 +398,7 @@ def _decode(
             _open_envelope_response(value, asked, show_secrets, budget)
     if not show_secrets:
         secrets.withhold(message, value)
-    return Decoded(value, layout, anomalies)
+    return DecodedBody(value, layout, anomalies)
 
 
 def _bare(error: DecodeError) -> DecodeError:
@@ -403,7 +407,7 @@ def _bare(error: DecodeError) -> DecodeError:
     return error
 
 
-def _decode_exactly(layout: Layout, data: bytes, pos: int, budget: DecodeBudget) -> Body | None:
+def _decode_exactly(layout: BodyLayout, data: bytes, pos: int, budget: DecodeBudget) -> Body | None:
     try:
         value, end = decoder(*layout, large=len(data) > LARGE_BYTES)(data, pos, budget)
     except DecodeError:
@@ -449,15 +453,15 @@ def _open_envelope_response(value: Body, asked: Body, show_secrets: bool, budget
     )
 
 
-def _walk(layout: Layout, frame: Frame, pos: int, show_secrets: bool) -> Walk:
+def _walk(layout: BodyLayout, frame: Frame, pos: int, show_secrets: bool) -> Walk:
     walked = walk(layout.message, layout.version, frame.data, pos, layout.draft)
     if not show_secrets:
         secrets.withhold_spans(layout.message, walked)
     return walked
 
 
-def _sasl_token(data: bytes, show_secrets: bool) -> Decoded:
-    return Decoded({"sasl_token": data if show_secrets else Withheld(len(data))}, None, [])
+def _sasl_token(data: bytes, show_secrets: bool) -> DecodedBody:
+    return DecodedBody({"sasl_token": data if show_secrets else Withheld(len(data))}, None, [])
 
 
 def _undecoded(api_key: int | None, data: bytes, show_secrets: bool) -> Body:

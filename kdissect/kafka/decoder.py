@@ -84,7 +84,7 @@ _OLD = _Length("n", "{} * n", "n > 0", "n >= 0", "null(n, pos)")
 _COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None")
 
 
-def generate(layout: Layout, *, charges_text: bool = False) -> Source:
+def generate(layout: Layout, *, charges_text: bool = False) -> FunctionSource:
     return _Generator(layout, charges_text=charges_text).generate()
 
 
@@ -99,10 +99,10 @@ class _Generator:
     def __init__(self, layout: Layout, *, charges_text: bool) -> None:
         self.layout = layout
         self.charges_text = charges_text
-        self.source = Source(f"{layout} decoder", _NAMESPACE, _RESERVED)
+        self.source = FunctionSource(f"{layout} decoder", _NAMESPACE, _RESERVED)
         self.run: list[tuple[str, str]] = []
 
-    def generate(self) -> Source:
+    def generate(self) -> FunctionSource:
         source = self.source
         source.line(f"# {self.layout}, generated from its .kmsg text.")
         with source.block(f"def decode_{self.layout.identifier}(data, pos, budget):"):
@@ -294,11 +294,11 @@ class _Generator:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def generate_collector(layout: Layout, role: str) -> Source | None:
+def generate_collector(layout: Layout, role: str) -> FunctionSource | None:
     """The function's text, None when no field of the layout has the role."""
     if not _leading(layout.fields, layout.version, role):
         return None
-    source = Source(f"{layout} {role} collector", {}, ("body", "found", "value"))
+    source = FunctionSource(f"{layout} {role} collector", {}, ("body", "found", "value"))
     source.line(f"# {role} fields of {layout}, generated from its .kmsg text.")
     with source.block(f"def collect_{role}_{layout.identifier}(body):"):
         source.line("found = []")
@@ -307,7 +307,7 @@ def generate_collector(layout: Layout, role: str) -> Source | None:
     return source
 
 
-def _struct(source: Source, fields: Sequence[Field], version: int, role: str, struct: str) -> None:
+def _struct(source: FunctionSource, fields: Sequence[Field], version: int, role: str, struct: str) -> None:
     for field in _leading(fields, version, role):
         value = f'{struct}.get("{field.name}")'
         if field.role == role and field.array:
@@ -342,7 +342,7 @@ def _leading(fields: Sequence[Field], version: int, role: str) -> list[Field]:
 _WIDTH = 100
 
 
-class Source:
+class FunctionSource:
     """The text of one function in the making.
 
     Attributes:

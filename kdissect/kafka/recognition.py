@@ -25,7 +25,7 @@ from kdissect.kafka.headers import read_request_header
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kdissect.kafka.resync import Run, Search
+    from kdissect.kafka.resync import ByteRun, Search
     from kdissect.model import Frame
 
 
@@ -56,7 +56,7 @@ _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
 _CHAIN = 3  # responses in a row that make up for requests never seen
 
 
-def is_first_request(search: Search, run: Run, final: bool, answer: bytes | None = None) -> bool | None:
+def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | None = None) -> bool | None:
     """Whether a stream begins with a request; None: that will turn out.
 
     Args:
@@ -93,7 +93,7 @@ def is_first_request(search: Search, run: Run, final: bool, answer: bytes | None
 
 
 def _is_first_of_cut_requests(
-    search: Search, run: Run, size: int, final: bool, answer: bytes | None
+    search: Search, run: ByteRun, size: int, final: bool, answer: bytes | None
 ) -> bool | None:
     """Whether a stream begins with a request of whose header a part was captured: then it is followed by
     another packet, and its answer or other requests confirm it.

@@ -72,7 +72,7 @@ class RecordScan(NamedTuple):
     fault: str | None
 
 
-class Tally(NamedTuple):
+class BatchTotals(NamedTuple):
     """What the headers say in short.
 
     Attributes:
@@ -140,7 +140,7 @@ class RecordData:
         """Number of records, None when a compressed message set (magic 0 and 1) hides it."""
         return self.tally().records
 
-    def tally(self) -> Tally:
+    def tally(self) -> BatchTotals:
         """Records and codecs; of whole batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
         records = 0
@@ -153,14 +153,14 @@ class RecordData:
             codecs.append(_codec(attributes))
             pos += _LOG_OVERHEAD + size
         if pos == end:
-            return Tally(records, codecs)
+            return BatchTotals(records, codecs)
         known: int | None = 0
         codecs = []
         for header in self.headers():
             number = _records(header)
             known = None if known is None or number is None else known + number
             codecs.append(header["compression"])
-        return Tally(known, codecs)
+        return BatchTotals(known, codecs)
 
 
 def scan(data: bytes, start: int, end: int) -> RecordScan:

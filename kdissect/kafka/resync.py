@@ -46,7 +46,7 @@ class Lost(NamedTuple):
     end: bool = False
 
 
-class Run:
+class ByteRun:
     """Bytes without a gap.
 
     Attributes:
@@ -94,13 +94,13 @@ class Search:
         self._hunts: dict[str, Hunt] = {}
         self._lost_missing = 0
         self._lost_skipped = skipped
-        self.runs: list[Run] = []
+        self.runs: list[ByteRun] = []
         self.end = 0
         self.held = 0
         self.effort = 0
 
     @property
-    def first_run(self) -> Run | None:
+    def first_run(self) -> ByteRun | None:
         """The beginning of the stream, where this search has it."""
         return self.runs[0] if self._at_start and self.runs and self.runs[0].start == 0 else None
 
@@ -158,7 +158,7 @@ class Search:
             self.end += item.length
             return
         if not self.runs or self.runs[-1].end != self.end:
-            self.runs.append(Run(self.end))
+            self.runs.append(ByteRun(self.end))
         self.runs[-1].data += item.payload
         self._append(item)
         size = len(item.payload)
@@ -284,11 +284,11 @@ def _start(item: tuple[int, Data | Gap]) -> int:
     return item[0]
 
 
-def _run_start(run: Run) -> int:
+def _run_start(run: ByteRun) -> int:
     return run.start
 
 
-def _run_end(run: Run) -> int:
+def _run_end(run: ByteRun) -> int:
     return run.end
 
 

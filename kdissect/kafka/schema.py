@@ -163,7 +163,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Struct:
+class SharedStruct:
     """A struct that several fields share, as it stands in the file; its versions end with its use's."""
 
     name: str
@@ -177,7 +177,7 @@ class File:
 
     comment: str
     messages: tuple[Message, ...]
-    structs: tuple[Struct, ...] = ()
+    structs: tuple[SharedStruct, ...] = ()
     api_key: int | None = None
     api_name: str = ""
 
@@ -259,7 +259,8 @@ def _file(lines: list[str]) -> File:
         comment=head or "",
         messages=tuple(_messages(api, blocks, structs)),
         structs=tuple(
-            Struct(name, _fields(block.lines, ALL, structs), block.comment) for name, block in structs.items()
+            SharedStruct(name, _fields(block.lines, ALL, structs), block.comment)
+            for name, block in structs.items()
         ),
         api_key=int(api["key"]) if api else None,
         api_name=api["name"] if api else "",

@@ -26,7 +26,7 @@ from kdissect.query.filters import any_of, partition_test
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
     from kdissect.kafka.internal.topics import Payload
     from kdissect.limits import Limits
 
@@ -76,7 +76,7 @@ class RecordFilter:
         """How many records ``unique`` had to forget; they pass again when they come again."""
         return self._seen.forgotten if self._seen is not None else 0
 
-    def matches_partition(self, carried: Carried) -> bool:
+    def matches_partition(self, carried: PartitionRecords) -> bool:
         """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
         if self._has_direction and not self._directions[carried.produced]:
             return False

@@ -14,7 +14,7 @@ from kdissect.query.record_filters import RecordFilter, Wanted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.exchanges.partition_records import Carried, CarriedRecord, OpenBatch
+    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch, PartitionRecords
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
@@ -111,7 +111,7 @@ class Records:
                         self._note(whole, opened.batch)
                     yield opened
 
-    def _note(self, found: Carried, batch: Batch) -> None:
+    def _note(self, found: PartitionRecords, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
         if batch.records:
             return

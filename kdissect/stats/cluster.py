@@ -15,7 +15,7 @@ from kdissect.kafka.bodies import response_layout
 
 if TYPE_CHECKING:
     from kdissect.exchanges.content import Path
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
@@ -113,7 +113,7 @@ class Cluster:
 
 
 @cache
-def _node_paths(layout: Layout) -> list[tuple[Path, str]]:
+def _node_paths(layout: BodyLayout) -> list[tuple[Path, str]]:
     """The structs that tell of a node: the path to each, and the name of the field with its id."""
     fields = dict(content.paths(layout))
     return [

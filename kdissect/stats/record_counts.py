@@ -13,7 +13,7 @@ from kdissect.stats.sums import Summed, merged, own, summed, total
 
 if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
-    from kdissect.kafka.records import RecordData, Tally
+    from kdissect.kafka.records import BatchTotals, RecordData
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
@@ -39,7 +39,7 @@ class Carried(Summed):
     batches: int = total()
     hidden: int = total()
 
-    def add(self, records: RecordData) -> Tally:
+    def add(self, records: RecordData) -> BatchTotals:
         """Count what a field carries; get what was counted."""
         tally = records.tally()
         if tally.records is None:

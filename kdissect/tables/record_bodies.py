@@ -23,7 +23,7 @@ from kdissect.tables.values import json_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kdissect.exchanges.partition_records import Carried, OpenBatch
+    from kdissect.exchanges.partition_records import OpenBatch, PartitionRecords
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
@@ -117,7 +117,7 @@ def _batches(data: RecordData, opened: Opened) -> RecordData | list[Body]:
     return found
 
 
-def _oversized(found: Carried, shown: str) -> Body:
+def _oversized(found: PartitionRecords, shown: str) -> Body:
     where = REQUEST if found.produced else RESPONSE
     return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")._asdict()
 
@@ -154,11 +154,11 @@ class Opened(NamedTuple):
         budget: what the records may take in memory where all are needed at once.
     """
 
-    carried: Mapping[int, Carried]
+    carried: Mapping[int, PartitionRecords]
     opener: Opener
     budget: DecodeBudget
 
-    def open(self, found: Carried) -> Iterator[OpenBatch]:
+    def open(self, found: PartitionRecords) -> Iterator[OpenBatch]:
         """Open one of them, batch by batch."""
         return open_carried(found, self.opener.limits, show_secrets=self.opener.show_secrets)
 

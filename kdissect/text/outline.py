@@ -29,7 +29,7 @@ from kdissect.text.value_labels import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body
@@ -189,7 +189,9 @@ def batches(view: View, records: RecordData | None, end: int, depth: int) -> Ite
         yield more_text(depth, len(found) - most)
 
 
-def _opened_batches(view: View, opened: Opened, carried: Carried, headers: int, depth: int) -> Iterator[str]:
+def _opened_batches(
+    view: View, opened: Opened, carried: PartitionRecords, headers: int, depth: int
+) -> Iterator[str]:
     """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
     index = 0
     for records in opened.open(carried):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord
-    from kdissect.kafka.bodies import Layout
+    from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.walker import Span, Walk
     from kdissect.model import Anomaly, Body, Exchange, Frame
     from kdissect.tables.record_bodies import Opened, Opener
@@ -155,7 +155,7 @@ class ExchangeTree(Tree["Exchange"]):
         self,
         exchange: Exchange,
         body: Body | None,
-        layout: Layout | None,
+        layout: BodyLayout | None,
         walked: Walk | None,
         frame: Frame,
         opened: Opened | None,

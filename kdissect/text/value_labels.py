@@ -17,7 +17,7 @@ from kdissect.text.style import iso_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kdissect.exchanges.partition_records import Carried, CarriedRecord
+    from kdissect.exchanges.partition_records import CarriedRecord, PartitionRecords
     from kdissect.kafka.batches import Batch
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.schema import Field, Message
@@ -129,7 +129,7 @@ def _of_producer(
     return words
 
 
-def opened_text(carried: Carried, batch: Batch) -> str:
+def opened_text(carried: PartitionRecords, batch: Batch) -> str:
     """The same of a batch that was opened, with absolute offsets where they are told."""
     timestamp_type = carried.timestamp_type(batch)
     words = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.live import ANY, Listener, Wanted, WentDown, check_names, is_up, listed
+from kdissect.capture.live import ANY, CaptureSettings, Listener, WentDown, check_names, is_up, listed
 from kdissect.errors import CaptureError
 from kdissect.net.tcp import Segments
 from tests.loopback import WAIT_S, Client, broker, listens
@@ -20,7 +20,7 @@ HOUR_NS = 3_600_000_000_000  # clocks of virtual machines are set now and then
 
 def heard(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
     """What a listener has of some heartbeats: as many segments as these take."""
-    listener = Listener(name, 0, Wanted((name,), f"tcp port {port}", snaplen))
+    listener = Listener(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
     packets: list[Packet] = []
     try:
         with Client(port) as client:
@@ -71,7 +71,7 @@ def test_large_packets_are_whole() -> None:
     listener = None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        listener = Listener("lo", 0, Wanted(("lo",), f"tcp port {address[1]}"))
+        listener = Listener("lo", 0, CaptureSettings(("lo",), f"tcp port {address[1]}"))
         with socket.create_connection(address) as client, server.accept()[0] as other:
             client.sendall(bytes(500_000))
             got = 0
@@ -86,13 +86,13 @@ def test_large_packets_are_whole() -> None:
 @listens
 def test_a_filter_that_is_none_is_told() -> None:
     with pytest.raises(CaptureError, match=r'-f "tcp and": .*syntax error'):
-        Listener("lo", 0, Wanted(("lo",), "tcp and"))
+        Listener("lo", 0, CaptureSettings(("lo",), "tcp and"))
 
 
 @listens
 def test_an_interface_that_is_not_there_is_down() -> None:
     with pytest.raises(WentDown):
-        Listener("nowhere0", 0, Wanted(("nowhere0",)))
+        Listener("nowhere0", 0, CaptureSettings(("nowhere0",)))
 
 
 def test_interfaces_are_listed_with_their_addresses() -> None:

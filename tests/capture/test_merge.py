@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture.reader import Part, merged
+from kdissect.capture.reader import MergeInput, merged
 from kdissect.model import Interface, Packet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def part(name: str, *times: int, started: list[str] | None = None) -> Part:
+def part(name: str, *times: int, started: list[str] | None = None) -> MergeInput:
     def packets() -> Iterator[Packet]:
         if started is not None:
             started.append(name)
         for number, time in enumerate(times, 1):
             yield Packet(number, time, Interface(name, 0, 1), b"", 0)
 
-    return Part(times[0] if times else 0, packets())
+    return MergeInput(times[0] if times else 0, packets())
 
 
-def shown(*parts: Part) -> str:
+def shown(*parts: MergeInput) -> str:
     return " ".join(f"{packet.interface.capture}{packet.time_ns}" for packet in merged(parts))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.capture.live import Wanted
+from kdissect.capture.live import CaptureSettings
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.errors import CaptureError
 from kdissect.limits import LIVE
@@ -105,7 +105,7 @@ def test_what_is_no_capture_is_refused() -> None:
 def test_why_nothing_can_be_captured_is_told_once() -> None:
     told: list[str] = []
     with (
-        Ongoing([Listening(Wanted(("nowhere0",)), LIVE, told.append)]) as ongoing,
+        Ongoing([Listening(CaptureSettings(("nowhere0",)), LIVE, told.append)]) as ongoing,
         pytest.raises(CaptureError, match=r"^no interface nowhere0; available: "),
     ):
         list(ongoing)
@@ -120,7 +120,7 @@ def test_an_interface_is_listened_to_until_it_is_stopped() -> None:
         told.append(text)
         ongoing.stop()
 
-    ongoing = Ongoing([Listening(Wanted(("lo",), "tcp port 1"), LIVE, tell)])
+    ongoing = Ongoing([Listening(CaptureSettings(("lo",), "tcp port 1"), LIVE, tell)])
     with ongoing:
         assert list(takewhile(lambda item: isinstance(item, Lull), ongoing)) == []
         assert ongoing.sources[0].form is not None

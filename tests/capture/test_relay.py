@@ -5,7 +5,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from kdissect.capture.live import Wanted
+from kdissect.capture.live import CaptureSettings
 from kdissect.capture.reader import open_capture
 from kdissect.capture.relay import Bounds, Queue, Relay
 from tests.loopback import Client, broker, listens
@@ -20,7 +20,7 @@ def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
     until, end = os.pipe()
     os.set_blocking(into, False)
     with broker() as port:
-        relay = Relay(Wanted(("lo",), f"tcp port {port}"), bounds, into)
+        relay = Relay(CaptureSettings(("lo",), f"tcp port {port}"), bounds, into)
         thread = threading.Thread(target=relay.run, args=(until,))
         thread.start()
         with Client(port) as client:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kdissect.capture.source import Form, InterfaceStatistics
+from kdissect.capture.source import FileFormat, InterfaceStatistics
 from kdissect.limits import MOST_COUNT, Limits
 from tests.capture.reading import read
 from tests.captures import SECOND_NS, block, counters, enhanced, interface, option, section
@@ -105,7 +105,7 @@ def test_the_program_that_wrote_the_file_and_what_passed_its_filter() -> None:
     passed = block(5, struct.pack("<3I", 0, 0, 0) + option(6, struct.pack("<Q", 7)) + option(0, b""))
     second = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + option(4, b"another"))
     seen = read(block(0x0A0D0D0A, head) + interface() + enhanced(0, b"") + passed + second)
-    assert seen.source.form == Form("pcapng", "little", "dumpcap")
+    assert seen.source.form == FileFormat("pcapng", "little", "dumpcap")
     assert list(seen.source.statistics.values()) == [InterfaceStatistics(None, None, None, 7)]
 
 

@@ -7,7 +7,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture.source import Form
+from kdissect.capture.source import FileFormat
 from kdissect.capture.write import PcapngWriter
 from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
@@ -60,4 +60,4 @@ def test_a_section_has_no_more_interfaces_than_readers_take() -> None:
     seen = read(file.getvalue(), limits=Limits(interfaces=2))
     assert (seen.warnings, seen.fault) == ([], None)
     assert [p.interface.snaplen for p in seen.packets] == [0, 1, 2, 3, 4, 0, 4]
-    assert seen.source.form == Form("pcapng", "little", "a program")
+    assert seen.source.form == FileFormat("pcapng", "little", "a program")

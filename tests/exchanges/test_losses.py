@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kdissect.exchanges.dialogue import INCOMPLETE, LOST, Losses
+from kdissect.exchanges.dialogue import INCOMPLETE, LOST, GapLosses
 from kdissect.exchanges.pairing import Pairing
 from kdissect.limits import DEFAULT
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, ConnectionInfo, Endpoint, Exchange
@@ -18,7 +18,7 @@ class Line:
         info = ConnectionInfo("1", Endpoint("10.0.0.1", 40000), Endpoint("10.0.0.2", 9092))
         self.counts: Counter[str] = Counter()
         self.pairing = Pairing(info, DEFAULT)
-        self.losses = Losses(self.pairing, self.counts)
+        self.losses = GapLosses(self.pairing, self.counts)
         self.told: list[Exchange] = []
 
     def asks(self, *correlation_ids: int) -> None:

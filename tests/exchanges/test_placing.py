@@ -4,14 +4,14 @@ from typing import Any
 
 from kdissect.exchanges.partition_records import places, plan_of
 from kdissect.kafka import schema
-from kdissect.kafka.bodies import Layout
+from kdissect.kafka.bodies import BodyLayout
 
 TOPIC_ID = "5RzwtLHbTWqVAuyWxeBeRQ"
 
 
 def found(message: schema.Message | None, version: int, wanted: str, body: dict[str, Any]) -> list[Any]:
     assert message is not None
-    plan = plan_of(Layout(message, version), wanted)
+    plan = plan_of(BodyLayout(message, version), wanted)
     assert plan is not None
     return [(place.topic, place.topic_id, place.partition, place.value) for place in places(plan, body)]
 
@@ -39,4 +39,4 @@ def test_no_topic_id_is_none() -> None:
 def test_a_layout_without_such_a_field() -> None:
     message = schema.request(3)
     assert message is not None
-    assert plan_of(Layout(message, 9), "records") is None
+    assert plan_of(BodyLayout(message, 9), "records") is None

@@ -13,7 +13,7 @@ from struct import Struct, error, pack
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import KdissectError
-from kdissect.kafka.decoder import Source
+from kdissect.kafka.decoder import FunctionSource
 from kdissect.kafka.layout import is_nullable, is_tagged, layout, split, tag_of
 from kdissect.kafka.primitives import ALWAYS_OLD, FIXED, STRUCT_MARKERS, TAGGED_MARKERS
 from kdissect.kafka.records import RecordData
@@ -190,12 +190,12 @@ class _Generator:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.source = Source(f"{layout} encoder", _NAMESPACE, _RESERVED)
+        self.source = FunctionSource(f"{layout} encoder", _NAMESPACE, _RESERVED)
         self.source.namespace["fault"] = lambda body: fault(layout, body)
         self.out = "out"
         self.run: list[tuple[str, str]] = []
 
-    def generate(self) -> Source:
+    def generate(self) -> FunctionSource:
         source = self.source
         source.line(f"# {self.layout}, generated from its .kmsg text.")
         with source.block(f"def encode_{self.layout.identifier}(body):"):

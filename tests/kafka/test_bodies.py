@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kdissect.kafka.bodies import Decoded, decode_request, decode_response, fits_request, fits_response
+from kdissect.kafka.bodies import DecodedBody, decode_request, decode_response, fits_request, fits_response
 from kdissect.model import Embedded, Withheld
 from tests.frames import API_VERSIONS, FETCH, HEARTBEAT, METADATA, PRODUCE, request_payload, response_payload
 
 ENVELOPE, CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT = 58, 19, 68
 
 
-def kinds(decoded: Decoded) -> list[str]:
+def kinds(decoded: DecodedBody) -> list[str]:
     return [anomaly.kind for anomaly in decoded.anomalies]
 
 
@@ -88,7 +88,7 @@ def test_a_draft_is_tried_when_the_final_layout_does_not_fit() -> None:
 
 def envelope(
     api: int, version: int, asked: dict[str, Any], answered: dict[str, Any]
-) -> tuple[Decoded, Decoded]:
+) -> tuple[DecodedBody, DecodedBody]:
     outer = request_payload(ENVELOPE, 0, {"request_data": request_payload(api, version, asked)})
     request = decode_request(outer, ENVELOPE)
     answer = response_payload(ENVELOPE, 0, {"response_data": response_payload(api, version, answered)})

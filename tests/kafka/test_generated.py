@@ -5,11 +5,11 @@ import traceback
 
 import pytest
 
-from kdissect.kafka.decoder import Source
+from kdissect.kafka.decoder import FunctionSource
 
 
 def test_lines_become_a_function_whose_source_is_known() -> None:
-    source = Source("adding", {"one": 1}, ())
+    source = FunctionSource("adding", {"one": 1}, ())
     with source.block("def add_one(number):"):
         source.line("return number + one")
     assert str(source) == "def add_one(number):\n    return number + one\n"
@@ -23,7 +23,7 @@ def test_lines_become_a_function_whose_source_is_known() -> None:
 
 
 def test_names_are_given_once() -> None:
-    source = Source("names", {"helper": None}, ("pos",))
+    source = FunctionSource("names", {"helper": None}, ("pos",))
     assert [source.name("topic") for _ in range(3)] == ["topic", "topic_2", "topic_3"]
     assert [source.name(name) for name in ("helper", "pos", "from", "from")] == [
         "helper_2",
@@ -34,7 +34,7 @@ def test_names_are_given_once() -> None:
 
 
 def test_long_displays_take_a_line_a_key() -> None:
-    source = Source("display", {}, ())
+    source = FunctionSource("display", {}, ())
     source.display("short", [("a", "1"), ("b", "2")])
     source.display("long", [("a" * 50, "1"), ("b" * 50, "2")])
     assert (
