@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
 from kdissect.phrases import ABSENT, duration, listed, many, size
 from kdissect.query.nearest import did_you_mean
 from kdissect.spark.tables import as_json
 from kdissect.text import page
-from kdissect.text.page import Heading, Section
+from kdissect.text.page import Section, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,13 +55,6 @@ _NARROW = {
 }
 """Columns that are kept where there is little room, besides ``start`` and those of ``by``."""
 _WIDE = 160
-
-
-class _Look(NamedTuple):
-    """How a column is shown."""
-
-    heading: Heading
-    write: Callable[[Any], str]
 
 
 def report(
@@ -194,16 +187,10 @@ def _json(frame: DataFrame) -> Iterator[str]:
 
 def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> Section:
     kept = {"start", *_module(name).BY, *_NARROW[name]}
-    looks = [(column, _look(column, kind)) for column, kind in frame.dtypes if not narrow or column in kept]
+    views = [_view(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
-    cells = [[_cell(row[column], look.write) for column, look in looks] for row in rows[:limit]]
     more = (f"first {many(limit, 'row')}; use --limit to show more",) if len(rows) > limit else ()
-    notes = more if cells else ("nothing of it here",)
-    return Section(_TITLES[name], [look.heading for _, look in looks], cells, notes)
-
-
-def _cell(value: Any, write: Callable[[Any], str]) -> str:
-    return ABSENT if value is None else write(value)
+    return table(_TITLES[name], views, rows[:limit], notes=more if rows else ("nothing of it here",))
 
 
 _UNITS: Mapping[str, Callable[[Any], str]] = {
@@ -218,33 +205,33 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 """By how the names of columns end; the longest that fits counts."""
 
 
-def _look(column: str, kind: str) -> _Look:
+def _view(column: str, kind: str) -> View:
     """Numbers with a unit are written with theirs, and others by their type."""
+
+    def view(write: Callable[[Any], str], name: str = column, **options: bool) -> View:
+        def cell(row: Mapping[str, Any]) -> str:
+            return ABSENT if row[column] is None else write(row[column])
+
+        return View(name.replace("_", " ").upper(), cell, **options)
+
     ends = sorted((end for end in _UNITS if column.endswith(end)), key=len)
     if ends and not kind.startswith("array"):
         unit = ends[-1] if ends[-1] in ("_us", "_ms", "_bytes") else ""
-        return _Look(Heading(_heading(column.removesuffix(unit)), right=True), _UNITS[ends[-1]])
+        return view(_UNITS[ends[-1]], column.removesuffix(unit), right=True)
     if column == "share":
-        return _Look(Heading("SHARE", right=True), lambda value: f"{100 * value:.1f}%")
+        return view(lambda value: f"{100 * value:.1f}%", right=True)
     if kind in ("bigint", "int", "smallint"):
         plain = column.startswith(("generation", "version", "partition", "api_key"))
-        return _Look(Heading(_heading(column), right=True), str if plain else "{:,}".format)
+        return view(str if plain else "{:,}".format, right=True)
     if kind == "timestamp":
-        return _Look(Heading(_heading(column)), lambda value: value[:19].replace("T", " "))
+        return view(lambda value: value[:19].replace("T", " "))
     if kind.startswith("map"):
-        return _Look(
-            Heading(_heading(column), gives=True),
-            lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()),
-        )
+        return view(lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()), gives=True)
     if kind.startswith("array"):
-        return _Look(Heading(_heading(column), gives=True), _named)
+        return view(_named, gives=True)
     if kind == "binary":
-        return _Look(Heading(_heading(column), right=True), lambda value: size(len(value) * 3 // 4))
-    return _Look(Heading(_heading(column), gives=True), str)
-
-
-def _heading(column: str) -> str:
-    return column.replace("_", " ").upper()
+        return view(lambda value: size(len(value) * 3 // 4), right=True)
+    return view(str, gives=True)
 
 
 def _named(values: Sequence[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import facts, many, size
-from kdissect.text.page import Heading, Section
+from kdissect.text.page import Section, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,23 +38,14 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
     if check.connections.total or check.connections.silent:
         yield Section("Connections", notes=tuple(_connections(check)))
     if check.connections.unread:
-        yield _unread(check, limit)
+        yield table("Skipped", _UNREAD, check.connections.unread, limit=limit)
     if check.exchanges.total:
         yield Section("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
-        yield _anomalies(check, limit)
+        notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
+        yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)
     if check.unknown:
-        rows = [
-            (str(each.api_key), each.api or "?", _text(each.api_version), f"{each.exchanges:,}")
-            for each in check.unknown[:limit]
-        ]
-        headings = (
-            Heading("API KEY", right=True),
-            Heading("API"),
-            Heading("VERSION", right=True),
-            Heading("EXCHANGES", right=True),
-        )
-        yield Section("Unknown", headings, rows, left_out=len(check.unknown) - len(rows))
+        yield table("Unknown", _UNKNOWN, check.unknown, limit=limit)
 
 
 def _file(file: quality.FilePart) -> Iterator[str]:
@@ -123,13 +114,6 @@ def _connections(check: quality.Check) -> Iterator[str]:
         yield ", ".join(f"{count:,} {_ENDS[end]}" for end, count in part.ends.items())
 
 
-def _unread(check: quality.Check, limit: int) -> Section:
-    unread = check.connections.unread
-    rows = [(each.protocol, each.end, f"{each.connections:,}") for each in unread[:limit]]
-    headings = (Heading("PROTOCOL"), Heading("END"), Heading("CONNECTIONS", right=True))
-    return Section("Skipped", headings, rows, left_out=len(unread) - len(rows))
-
-
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
     yield facts(
         many(part.total, "exchange"),
@@ -140,15 +124,6 @@ def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
     )
     if part.lost or part.incomplete:
         yield f"affected by gaps and cuts: {part.lost:,} lost, {part.incomplete:,} incomplete"
-
-
-def _anomalies(check: quality.Check, limit: int) -> Section:
-    rows = [
-        (each.anomaly, each.severity, f"{each.exchanges:,}", each.example) for each in check.anomalies[:limit]
-    ]
-    headings = (Heading("ANOMALY"), Heading("SEVERITY"), Heading("EXCHANGES", right=True), Heading("EXAMPLE"))
-    notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
-    return Section("Anomalies", headings, rows, notes, len(check.anomalies) - len(rows))
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -162,5 +137,20 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
     return f"{seconds:,.3f} s from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def _text(value: int | None) -> str:
-    return "" if value is None else str(value)
+_UNREAD = (
+    View("PROTOCOL", lambda row: row.protocol),
+    View("END", lambda row: row.end),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
+)
+_ANOMALIES = (
+    View("ANOMALY", lambda row: row.anomaly),
+    View("SEVERITY", lambda row: row.severity),
+    View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True),
+    View("EXAMPLE", lambda row: row.example),
+)
+_UNKNOWN = (
+    View("API KEY", lambda row: str(row.api_key), right=True),
+    View("API", lambda row: row.api or "?"),
+    View("VERSION", lambda row: "" if row.api_version is None else str(row.api_version), right=True),
+    View("EXCHANGES", lambda row: f"{row.exchanges:,}", right=True),
+)

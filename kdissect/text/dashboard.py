@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kdissect.stats.pulse import Now
-    from kdissect.text.dashboard_panes import Column, Pane
+    from kdissect.text.dashboard_panes import Pane, PaneView
 
 
 if TYPE_CHECKING:
@@ -182,26 +182,26 @@ def _pane(number: int, now: Now, choices: Choices, width: int, height: int, *, i
     return lines[:height]
 
 
-def _columns(pane: Pane, width: int) -> list[Column]:
+def _columns(pane: Pane, width: int) -> list[PaneView]:
     """Those that there is room for; the last of those that only a wide pane has go first."""
     columns = list(pane.columns)
     for column in reversed(pane.columns):
-        if column.wide and _left(columns, width) < LEAST_NAME:
+        if not column.keep and _left(columns, width) < LEAST_NAME:
             columns.remove(column)
     return columns
 
 
-def _left(columns: Sequence[Column], width: int) -> int:
+def _left(columns: Sequence[PaneView], width: int) -> int:
     return width - sum(column.width for column in columns) - (len(columns) - 1)
 
 
-def _widths(columns: Sequence[Column], width: int) -> list[int]:
+def _widths(columns: Sequence[PaneView], width: int) -> list[int]:
     """Of each column: what it has, and what is left over for those that have none."""
     left = _left(columns, width)
     return [column.width or max(1, left) for column in columns]
 
 
-def _headings(columns: Sequence[Column], widths: Sequence[int], by: Column, *, is_reversed: bool) -> Line:
+def _headings(columns: Sequence[PaneView], widths: Sequence[int], by: PaneView, *, is_reversed: bool) -> Line:
     arrow = "▲" if by.right == is_reversed else "▼"
     cells = [
         (f"{column.heading}{arrow}", _SORTED) if column is by else (column.heading, _HEADING)
@@ -210,7 +210,7 @@ def _headings(columns: Sequence[Column], widths: Sequence[int], by: Column, *, i
     return _cells(columns, widths, cells)
 
 
-def _cells(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
+def _cells(columns: Sequence[PaneView], widths: Sequence[int], cells: Sequence[tuple[str, str]]) -> Line:
     line: Line = []
     for column, width, (cell, style) in zip(columns, widths, cells, strict=True):
         text = cut(printable(cell), width)

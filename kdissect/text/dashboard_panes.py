@@ -6,6 +6,8 @@ nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.phrases import ABSENT, absent, cut, duration, facts, many, named, size, some
@@ -13,6 +15,7 @@ from kdissect.stats.groups import MANNERS, cause_row
 from kdissect.stats.pulse import FailureNow
 from kdissect.stats.pulse_groups import EMPTY, REBALANCING, SILENT
 from kdissect.text.groups_page import cause
+from kdissect.text.page import View
 from kdissect.text.style import Times
 
 if TYPE_CHECKING:
@@ -28,23 +31,16 @@ _NEW_NS = 60_000_000_000
 _STYLES = {REBALANCING: WARNING, EMPTY: WARNING, SILENT: ALARM}
 
 
-class Column(NamedTuple):
-    """A column of a pane.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaneView(View):
+    """A column of a pane; of width 0: what the others leave.
 
     Attributes:
         value: what rows are sorted by; None stands behind all others.
-        cell: the text.
-        width: columns of the terminal; 0: what the others leave.
-        wide: shown only where there is room.
         style: how a row's cell looks.
     """
 
-    heading: str
     value: Callable[[Any], Any]
-    cell: Callable[[Any], str]
-    width: int = 0
-    right: bool = True
-    wide: bool = False
     style: Callable[[Any], str] = lambda _: ""
 
 
@@ -59,7 +55,7 @@ class Pane(NamedTuple):
     """
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[PaneView, ...]
     rows: Callable[[Now], Sequence[Any]]
     is_over: Callable[[Any, Now], bool]
     sort: int
@@ -110,26 +106,29 @@ def _software(text: str) -> str:
     return f"{cut(name, max(1, _SOFTWARE - len(version) - 1))} {version}"
 
 
-def _field(name: str, heading: str, shown: Callable[[Any], str], width: int = 0, **options: Any) -> Column:
-    def value(row: Any) -> Any:
-        return getattr(row, name)
-
-    return Column(heading, value, lambda row: shown(value(row)), width, **options)
-
-
-def _name(heading: str) -> Column:
-    return _field("name", heading, str, right=False)
-
-
-def _failed(**options: Any) -> Column:
-    return _field(
-        "failed_per_second",
-        "FAIL/s",
-        rate,
-        7,
-        style=lambda row: ALARM if row.failed_per_second else "",
-        **options,
+def _field(
+    heading: str,
+    name: str,
+    shown: Callable[[Any], str],
+    width: int,
+    *,
+    right: bool = True,
+    keep: bool = True,
+    style: Callable[[Any], str] = lambda _: "",
+) -> PaneView:
+    value = attrgetter(name)
+    return PaneView(
+        heading, lambda row: shown(value(row)), value=value, width=width, right=right, keep=keep, style=style
     )
+
+
+def _name(heading: str) -> PaneView:
+    return _field(heading, "name", str, 0, right=False)
+
+
+_FAILED = _field(
+    "FAIL/s", "failed_per_second", rate, 7, style=lambda row: ALARM if row.failed_per_second else ""
+)
 
 
 def _furthest(row: Any) -> str:
@@ -141,54 +140,54 @@ def _furthest(row: Any) -> str:
 
 _APIS = (
     _name("API"),
-    _field("per_second", "/s", rate, 7),
-    _field("p50_us", "P50", latency, 7),
-    _field("p95_us", "P95", latency, 7),
-    _field("p99_us", "P99", latency, 7),
-    _failed(),
-    _field("failed", "FAILED", some, 8),
-    _field("long_polls", "POLLS/s", rate, 7),
-    _field("request_bytes", "IN/s", amount, 8, wide=True),
-    _field("response_bytes", "OUT/s", amount, 8, wide=True),
-    _field("throttled", "THROTTLED/s", rate, 11, wide=True),
+    _field("/s", "per_second", rate, 7),
+    _field("P50", "p50_us", latency, 7),
+    _field("P95", "p95_us", latency, 7),
+    _field("P99", "p99_us", latency, 7),
+    _FAILED,
+    _field("FAILED", "failed", some, 8),
+    _field("POLLS/s", "long_polls", rate, 7),
+    _field("IN/s", "request_bytes", amount, 8, keep=False),
+    _field("OUT/s", "response_bytes", amount, 8, keep=False),
+    _field("THROTTLED/s", "throttled", rate, 11, keep=False),
 )
 _TOPICS = (
     _name("TOPIC"),
-    _field("records_in", "REC IN/s", rate, 9),
-    _field("bytes_in", "IN/s", amount, 8),
-    _field("records_out", "REC OUT/s", rate, 9),
-    _field("bytes_out", "OUT/s", amount, 8),
-    _failed(),
-    _field("failed", "FAILED", some, 8, wide=True),
-    _field("replicated_bytes", "REPLICATED/s", amount, 12, wide=True),
+    _field("REC IN/s", "records_in", rate, 9),
+    _field("IN/s", "bytes_in", amount, 8),
+    _field("REC OUT/s", "records_out", rate, 9),
+    _field("OUT/s", "bytes_out", amount, 8),
+    _FAILED,
+    _field("FAILED", "failed", some, 8, keep=False),
+    _field("REPLICATED/s", "replicated_bytes", amount, 12, keep=False),
 )
 _CLIENTS = (
     _name("CLIENT"),
-    _field("connections", "CONN", some, 5),
-    _field("per_second", "/s", rate, 7),
-    _field("p99_us", "P99", latency, 7),
-    _failed(),
-    _field("software", "LIBRARY", _software, _SOFTWARE, right=False),
-    _field("address", "ADDRESS", absent, 15, right=False, wide=True),
-    _field("failed", "FAILED", some, 7, wide=True),
-    _field("request_bytes", "IN/s", amount, 8, wide=True),
-    _field("response_bytes", "OUT/s", amount, 8, wide=True),
+    _field("CONN", "connections", some, 5),
+    _field("/s", "per_second", rate, 7),
+    _field("P99", "p99_us", latency, 7),
+    _FAILED,
+    _field("LIBRARY", "software", _software, _SOFTWARE, right=False),
+    _field("ADDRESS", "address", absent, 15, right=False, keep=False),
+    _field("FAILED", "failed", some, 7, keep=False),
+    _field("IN/s", "request_bytes", amount, 8, keep=False),
+    _field("OUT/s", "response_bytes", amount, 8, keep=False),
 )
 _GROUPS = (
     _name("GROUP"),
-    _field("state", "STATE", absent, 11, right=False, style=lambda row: _STYLES.get(row.state, "")),
-    _field("members", "MEMBERS", some, 7),
+    _field("STATE", "state", absent, 11, right=False, style=lambda row: _STYLES.get(row.state, "")),
+    _field("MEMBERS", "members", some, 7),
     _field(
-        "lag",
         "LAG",
+        "lag",
         lambda lag: ABSENT if lag is None else f"{lag:,}",
         11,
         style=lambda row: WARNING if row.lag else "",
     ),
-    Column("WORST", lambda row: row.furthest and row.furthest[2], _furthest, 20, right=False),
-    _field("rebalances", "REBAL", some, 5),
-    _field("kind", "KIND", absent, 8, right=False, wide=True),
-    _field("generation", "GENERATION", absent, 10, wide=True),
+    PaneView("WORST", _furthest, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
+    _field("REBAL", "rebalances", some, 5),
+    _field("KIND", "kind", absent, 8, right=False, keep=False),
+    _field("GENERATION", "generation", absent, 10, keep=False),
 )
 
 
@@ -229,10 +228,10 @@ def _news(now: Now) -> list[FailureNow | RebalanceNow]:
 
 
 _NEWS = (
-    Column("TIME", _time_ns, lambda row: clock(_time_ns(row)), 8),
-    Column("WHAT", _what, _what, 27, right=False, style=_alarm),
-    Column("TIMES", _times, lambda row: absent(_times(row)), 6),
-    Column("WHERE", _where, _where, right=False),
+    PaneView("TIME", lambda row: clock(_time_ns(row)), value=_time_ns, width=8, right=True, keep=True),
+    PaneView("WHAT", _what, value=_what, width=27, keep=True, style=_alarm),
+    PaneView("TIMES", lambda row: absent(_times(row)), value=_times, width=6, right=True, keep=True),
+    PaneView("WHERE", _where, value=_where, width=0, keep=True),
 )
 
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.phrases import ABSENT, duration, listed, many, some
-from kdissect.text.page import Heading, Section, narrowed
+from kdissect.phrases import ABSENT, listed, many, some
+from kdissect.text.page import Section, View, number, seconds, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from kdissect.stats.document import (
-        CauseRow,
-        CommittedRow,
-        GroupStory,
-        MemberRow,
-        RebalanceRow,
-        StormRow,
-    )
+    from kdissect.stats.document import CauseRow, GroupStory, StormRow
 
 _OFFSETS = 4  # partition numbers of a topic that are listed one by one
 _SAID = {
@@ -47,143 +40,20 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
     if not rows:
         yield Section("Groups", notes=("no joins, leaves or commits of a group",))
         return
-    shown = rows[:limit]
-    yield _overview(shown, narrow)._replace(left_out=len(rows) - len(shown))
-    for row in shown:
+    yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
+    for row in rows[:limit]:
         if row.members:
-            members = row.members[:limit]
-            yield _members(row, members, narrow)._replace(left_out=len(row.members) - len(members))
+            title = f"{row.group}: {many(len(row.members), 'member')}"
+            yield table(title, _MEMBERS, row.members, limit=limit, narrow=narrow)
         if row.rebalances:
-            rebalances = row.rebalances[:limit]
-            left_out = len(row.rebalances) - len(rebalances)
-            yield _rebalances(row, rebalances, narrow)._replace(left_out=left_out)
+            notes = [_storm(storm) for storm in row.storms]
+            if row.events_left_out:
+                notes.append(f"{many(row.events_left_out, 'event')} dropped because of a limit (--limits)")
+            title = f"{row.group}: {many(len(row.rebalances), 'rebalance')}"
+            yield table(title, _REBALANCES, row.rebalances, limit=limit, narrow=narrow, notes=tuple(notes))
         if row.committed:
-            committed = row.committed[:limit]
-            yield _committed(row, committed, narrow)._replace(left_out=len(row.committed) - len(committed))
-
-
-def _overview(rows: Sequence[GroupStory], narrow: bool) -> Section:
-    headings = [
-        Heading("GROUP", gives=True),
-        Heading("KIND"),
-        Heading("PROTOCOL", gives=True),
-        Heading("MEMBERS", right=True),
-        Heading("REBALANCES", right=True),
-        Heading("LONGEST", right=True),
-        Heading("STORMS", right=True),
-        Heading("PARTITIONS", right=True),
-        Heading("COMMITS", right=True),
-        Heading("ERRORS", gives=True),
-    ]
-    cells = [
-        [
-            row.group,
-            row.kind or ABSENT,
-            listed([*([row.protocol_type] if row.protocol_type else []), *row.protocols]) or ABSENT,
-            some(len(row.members)),
-            some(len(row.rebalances)),
-            _seconds(
-                max((each.seconds for each in row.rebalances if each.seconds is not None), default=None)
-            ),
-            some(len(row.storms)),
-            some(len(row.committed)),
-            some(sum(each.commits for each in row.committed)),
-            listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT,
-        ]
-        for row in rows
-    ]
-    kept = {"GROUP", "KIND", "MEMBERS", "REBALANCES", "LONGEST", "STORMS", "COMMITS"}
-    return narrowed(Section("Groups", headings, cells), narrow, kept)
-
-
-def _members(story: GroupStory, rows: Sequence[MemberRow], narrow: bool) -> Section:
-    headings = [
-        Heading("CLIENT", gives=True),
-        Heading("INSTANCE", gives=True),
-        Heading("MEMBER", gives=True),
-        Heading("FROM", gives=True),
-        Heading("JOINED"),
-        Heading("LAST"),
-        Heading("LEFT"),
-        Heading("GENERATION", right=True),
-        Heading("ASSIGNED", gives=True, least=12),
-    ]
-    cells = [
-        [
-            row.client,
-            row.group_instance_id or ABSENT,
-            row.member_id,
-            row.address,
-            _clock(row.joined),
-            _clock(row.last),
-            _clock(row.left),
-            ABSENT if row.generation is None else f"{row.generation:,}",
-            _assigned(row.assignment),
-        ]
-        for row in rows
-    ]
-    section = Section(f"{story.group}: {many(len(story.members), 'member')}", headings, cells)
-    return narrowed(section, narrow, {"CLIENT", "JOINED", "LEFT", "ASSIGNED"})
-
-
-def _rebalances(story: GroupStory, rows: Sequence[RebalanceRow], narrow: bool) -> Section:
-    headings = [
-        Heading("START"),
-        Heading("TOOK", right=True),
-        Heading("GENERATION", right=True),
-        Heading("MEMBERS", right=True),
-        Heading("JOINS", right=True),
-        Heading("PROTOCOL", gives=True),
-        Heading("EXCHANGE"),
-        Heading("STARTED BY", gives=True, least=20),
-    ]
-    cells = [
-        [
-            _clock(row.start),
-            _seconds(row.seconds),
-            _change(row.generation_before, row.generation_after),
-            _change(row.members_before, row.members_after),
-            some(row.joins),
-            row.protocol or ABSENT,
-            row.exchange,
-            "; ".join(cause(each) for each in row.causes),
-        ]
-        for row in rows
-    ]
-    lines = [_storm(storm) for storm in story.storms]
-    if story.events_left_out:
-        lines.append(f"{many(story.events_left_out, 'event')} dropped because of a limit (--limits)")
-    title = f"{story.group}: {many(len(story.rebalances), 'rebalance')}"
-    section = Section(title, headings, cells, tuple(lines))
-    return narrowed(section, narrow, {"START", "TOOK", "GENERATION", "MEMBERS", "STARTED BY"})
-
-
-def _committed(story: GroupStory, rows: Sequence[CommittedRow], narrow: bool) -> Section:
-    headings = [
-        Heading("PARTITION", gives=True),
-        Heading("COMMITS", right=True),
-        Heading("FAILED", right=True),
-        Heading("FIRST", right=True),
-        Heading("AT"),
-        Heading("LAST", right=True),
-        Heading("AT"),
-        Heading("PER SECOND", right=True),
-    ]
-    cells = [
-        [
-            f"{row.topic}:{row.partition}",
-            f"{row.commits:,}",
-            some(row.failed),
-            ABSENT if row.first_offset is None else f"{row.first_offset:,}",
-            _clock(row.first),
-            ABSENT if row.last_offset is None else f"{row.last_offset:,}",
-            _clock(row.last),
-            ABSENT if row.per_second is None else f"{row.per_second:,.1f}",
-        ]
-        for row in rows
-    ]
-    section = Section(f"{story.group}: committed offsets", headings, cells)
-    return narrowed(section, narrow, {"PARTITION", "COMMITS", "FAILED", "FIRST", "LAST"})
+            title = f"{row.group}: committed offsets"
+            yield table(title, _COMMITTED, row.committed, limit=limit, narrow=narrow)
 
 
 def cause(row: CauseRow) -> str:
@@ -198,10 +68,9 @@ def cause(row: CauseRow) -> str:
 
 
 def _storm(storm: StormRow) -> str:
-    causes = listed([f"{count:,} {name}" for name, count in storm.causes.items()])
     return (
         f"storm: {many(storm.rebalances, 'rebalance')} from {_clock(storm.start)} to {_clock(storm.end)}, "
-        f"started by {causes}"
+        f"started by {_counted(storm.causes)}"
     )
 
 
@@ -229,5 +98,62 @@ def _clock(moment: datetime | None) -> str:
     return ABSENT if moment is None else f"{moment:%H:%M:%S.%f}"[:-3]
 
 
-def _seconds(seconds: float | None) -> str:
-    return ABSENT if seconds is None else duration(round(seconds * 1e9))
+def _longest(story: GroupStory) -> str:
+    return seconds(max((each.seconds for each in story.rebalances if each.seconds is not None), default=None))
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return listed([f"{count:,} {name}" for name, count in counts.items()])
+
+
+_GROUPS = (
+    View("GROUP", lambda row: row.group, keep=True, gives=True),
+    View("KIND", lambda row: row.kind or ABSENT, keep=True),
+    View(
+        "PROTOCOL",
+        lambda row: listed(list(filter(None, (row.protocol_type, *row.protocols)))) or ABSENT,
+        gives=True,
+    ),
+    View("MEMBERS", lambda row: some(len(row.members)), right=True, keep=True),
+    View("REBALANCES", lambda row: some(len(row.rebalances)), right=True, keep=True),
+    View("LONGEST", _longest, right=True, keep=True),
+    View("STORMS", lambda row: some(len(row.storms)), right=True, keep=True),
+    View("PARTITIONS", lambda row: some(len(row.committed)), right=True),
+    View("COMMITS", lambda row: some(sum(each.commits for each in row.committed)), right=True, keep=True),
+    View("ERRORS", lambda row: _counted(row.errors) or ABSENT, gives=True),
+)
+_MEMBERS = (
+    View("CLIENT", lambda row: row.client, keep=True, gives=True),
+    View("INSTANCE", lambda row: row.group_instance_id or ABSENT, gives=True),
+    View("MEMBER", lambda row: row.member_id, gives=True),
+    View("FROM", lambda row: row.address, gives=True),
+    View("JOINED", lambda row: _clock(row.joined), keep=True),
+    View("LAST", lambda row: _clock(row.last)),
+    View("LEFT", lambda row: _clock(row.left), keep=True),
+    View("GENERATION", lambda row: number(row.generation), right=True),
+    View("ASSIGNED", lambda row: _assigned(row.assignment), keep=True, gives=True, width=12),
+)
+_REBALANCES = (
+    View("START", lambda row: _clock(row.start), keep=True),
+    View("TOOK", lambda row: seconds(row.seconds), right=True, keep=True),
+    View(
+        "GENERATION", lambda row: _change(row.generation_before, row.generation_after), right=True, keep=True
+    ),
+    View("MEMBERS", lambda row: _change(row.members_before, row.members_after), right=True, keep=True),
+    View("JOINS", lambda row: some(row.joins), right=True),
+    View("PROTOCOL", lambda row: row.protocol or ABSENT, gives=True),
+    View("EXCHANGE", lambda row: row.exchange),
+    View("STARTED BY", lambda row: "; ".join(map(cause, row.causes)), keep=True, gives=True, width=20),
+)
+_COMMITTED = (
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("COMMITS", lambda row: f"{row.commits:,}", right=True, keep=True),
+    View("FAILED", lambda row: some(row.failed), right=True, keep=True),
+    View("FIRST", lambda row: number(row.first_offset), right=True, keep=True),
+    View("AT", lambda row: _clock(row.first)),
+    View("LAST", lambda row: number(row.last_offset), right=True, keep=True),
+    View("AT", lambda row: _clock(row.last)),
+    View(
+        "PER SECOND", lambda row: ABSENT if row.per_second is None else f"{row.per_second:,.1f}", right=True
+    ),
+)

@@ -52,7 +52,7 @@ _OWN_NAMES = {
 }
 
 
-class View(NamedTuple):
+class BodyContext(NamedTuple):
     """What the lines need to know besides the body.
 
     Attributes:
@@ -81,12 +81,12 @@ class View(NamedTuple):
 
 
 def outline(
-    view: View, body: Body, fields: tuple[Field, ...] = (), path: str = "", depth: int = 0
+    view: BodyContext, body: Body, fields: tuple[Field, ...] = (), path: str = "", depth: int = 0
 ) -> Iterator[str]:
     """Write the fields of a struct.
 
     Args:
-        view: see ``View``.
+        view: see ``BodyContext``.
         body: the struct.
         fields: what the schema says about them; a body without is shown by its values' types.
         path: of the struct inside the message.
@@ -107,7 +107,9 @@ def _by_name(fields: tuple[Field, ...], version: int) -> dict[str, Field]:
     return {field.name: field for field in fields if version in field.versions}
 
 
-def _field(view: View, name: str, value: Any, field: Field | None, path: str, depth: int) -> Iterator[str]:
+def _field(
+    view: BodyContext, name: str, value: Any, field: Field | None, path: str, depth: int
+) -> Iterator[str]:
     start = f"{INDENT * depth}{_OWN_NAMES.get(name, name)}:"
     fields = field.fields if field is not None else ()
     match value:
@@ -134,7 +136,7 @@ def array_text(elements: Sequence[Any] | None) -> str:
     return "null" if elements is None else f"[{len(elements):,}]"
 
 
-def inline(view: View, elements: Sequence[Any], field: Field | None, path: str) -> str:
+def inline(view: BodyContext, elements: Sequence[Any], field: Field | None, path: str) -> str:
     """Write an array of values in one line."""
     most = view.most(elements)
     shown = ", ".join(view.text(path, field, element) for element in elements[:most])
@@ -147,7 +149,7 @@ def more_text(depth: int, count: int) -> str:
     return f"{INDENT * depth}{ELLIPSIS} {count:,} more (--full shows all)"
 
 
-def embedded(view: View, decoded: Body, depth: int) -> Iterator[str]:
+def embedded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
     """Write the message that was inside bytes."""
     if decoded.keys() == _FORWARDED_KEYS:
         yield from _forwarded(view, decoded, depth)
@@ -157,7 +159,7 @@ def embedded(view: View, decoded: Body, depth: int) -> Iterator[str]:
     yield from outline(inner, decoded, message.fields if message else (), "", depth)
 
 
-def _forwarded(view: View, decoded: Body, depth: int) -> Iterator[str]:
+def _forwarded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
     """Write what an Envelope carries: header and body of another request, or of its response."""
     api_key, version = view.forwarded or (-1, 0)
     is_request = "request_api_key" in decoded["header"]
@@ -169,11 +171,11 @@ def _forwarded(view: View, decoded: Body, depth: int) -> Iterator[str]:
         yield from outline(inner, decoded[name], part.fields if part else (), "", depth + 1)
 
 
-def batches(view: View, records: RecordData | None, end: int, depth: int) -> Iterator[str]:
+def batches(view: BodyContext, records: RecordData | None, end: int, depth: int) -> Iterator[str]:
     """Write a line for each batch of record data, and its records where the view wants them.
 
     Args:
-        view: see ``View``.
+        view: see ``BodyContext``.
         records: None where nobody may see the bytes.
         end: where it ends in the frame.
         depth: how far to indent.
@@ -190,7 +192,7 @@ def batches(view: View, records: RecordData | None, end: int, depth: int) -> Ite
 
 
 def _opened_batches(
-    view: View, opened: Opened, carried: PartitionRecords, headers: int, depth: int
+    view: BodyContext, opened: Opened, carried: PartitionRecords, headers: int, depth: int
 ) -> Iterator[str]:
     """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
     index = 0
@@ -212,7 +214,7 @@ def _opened_batches(
             yield more_text(depth + 1, batch.number - most)
 
 
-def record_lines(view: View, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
+def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
     """Write a record: in one line where it fits."""
     indent = INDENT * depth
     head = facts(
@@ -229,7 +231,7 @@ def record_lines(view: View, record: CarriedRecord, depth: int, start: str) -> I
     yield from _payloads(view, record, depth + 1)
 
 
-def record_details(view: View, record: CarriedRecord, depth: int) -> Iterator[str]:
+def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
     """Write a record below a title that says where it is, a line for each thing to be told."""
     indent = INDENT * depth
     if (moment := time_text(record)) is not None:
@@ -241,7 +243,7 @@ def record_details(view: View, record: CarriedRecord, depth: int) -> Iterator[st
     yield from _payloads(view, record, depth)
 
 
-def _payloads(view: View, record: CarriedRecord, depth: int) -> Iterator[str]:
+def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
     indent = INDENT * depth
     yield f"{indent}key: {payload_text(record.key, whole=view.whole)}"
     yield from _inside(view, record.key, depth + 1)
@@ -257,13 +259,13 @@ def _payloads(view: View, record: CarriedRecord, depth: int) -> Iterator[str]:
     yield from _inside(view, record.value, depth + 1)
 
 
-def _inside(view: View, payload: Payload, depth: int) -> Iterator[str]:
+def _inside(view: BodyContext, payload: Payload, depth: int) -> Iterator[str]:
     if isinstance(payload, Embedded):
         yield from embedded(view, payload.decoded, depth)
 
 
 def _elements(
-    view: View, elements: Sequence[Body], fields: tuple[Field, ...], path: str, depth: int
+    view: BodyContext, elements: Sequence[Body], fields: tuple[Field, ...], path: str, depth: int
 ) -> Iterator[str]:
     most = view.most(elements)
     for index, element in enumerate(elements[:most]):

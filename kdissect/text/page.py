@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.phrases import printable
+from kdissect.phrases import ABSENT, duration, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
 _UNBOUNDED = 10_000  # columns of a pipe or file: nothing is cut there
 
 
-class Heading(NamedTuple):
-    """A column of a table.
+@dataclass(frozen=True, slots=True)
+class View:
+    """A column of a table for people.
 
     Attributes:
+        cell: a row's text.
         right: numbers stand at their column's right edge.
-        gives: whether its cells are cut where a terminal is too narrow; the others never are.
-        least: columns that it keeps even then.
+        keep: shown even where there is little room.
+        gives: whether a page cuts its cells where the terminal is too narrow; those of others are never cut.
+        width: columns of the terminal: of a page the fewest that are left of a column that gives.
     """
 
-    name: str
+    heading: str
+    cell: Callable[[Any], str]
+    _: KW_ONLY
     right: bool = False
+    keep: bool = False
     gives: bool = False
-    least: int = 8
+    width: int = 8
 
 
 class Section(NamedTuple):
@@ -34,30 +41,52 @@ class Section(NamedTuple):
 
     Attributes:
         title: may be empty, where the table is all that was asked for.
-        rows: cells as text, one for each heading; no rows: the notes stand alone.
+        rows: cells as text, one for each view; no rows: the notes stand alone.
         notes: lines below the heading.
         left_out: rows that were not passed on, for want of room.
     """
 
     title: str
-    headings: Sequence[Heading] = ()
+    views: Sequence[View] = ()
     rows: Sequence[Sequence[str]] = ()
     notes: tuple[str, ...] = ()
     left_out: int = 0
 
 
-def picked(cells: Sequence[str], places: Sequence[int]) -> list[str]:
-    """The cells of some columns."""
-    return [cells[place] for place in places]
+def table(
+    title: str,
+    views: Iterable[View],
+    rows: Sequence[Any],
+    *,
+    limit: int | None = None,
+    narrow: bool = False,
+    notes: tuple[str, ...] = (),
+    left_out: int = 0,
+) -> Section:
+    """A table of rows.
+
+    Args:
+        title: of the section.
+        views: what is shown of each row.
+        rows: all that there are, but for those ``left_out``.
+        limit: how many are shown; None: all.
+        narrow: whether there is room only for columns to keep.
+        notes: lines above them.
+        left_out: rows that are not even there.
+    """
+    shown = [view for view in views if view.keep or not narrow]
+    cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
+    return Section(title, shown, cells, notes, left_out + len(rows) - len(cells))
 
 
-def narrowed(section: Section, narrow: bool, kept: set[str]) -> Section:
-    """Where there is little room, keep the columns of these names only."""
-    if not narrow:
-        return section
-    places = [place for place, heading in enumerate(section.headings) if heading.name in kept]
-    headings = [section.headings[place] for place in places]
-    return section._replace(headings=headings, rows=[picked(row, places) for row in section.rows])
+def number(value: int | None) -> str:
+    """A count, an offset: ``1,234``."""
+    return ABSENT if value is None else f"{value:,}"
+
+
+def seconds(value: float | None) -> str:
+    """A length of time."""
+    return ABSENT if value is None else duration(round(value * 1e9))
 
 
 def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour: bool) -> None:
@@ -70,7 +99,7 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
         colour: whether headings are bold and notes faint.
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     page = StringIO()  # what rich does about a closed pipe is not what this program does
@@ -94,17 +123,17 @@ def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour
         for line in section.notes:
             console.print(Text(printable(line)), overflow="fold")
         if section.rows:
-            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-            for heading in section.headings:
-                table.add_column(
-                    Text(printable(heading.name)),
-                    justify="right" if heading.right else "left",
-                    no_wrap=not heading.gives,  # rich takes the room it lacks from the others first
-                    min_width=heading.least if heading.gives else None,
+            grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+            for view in section.views:
+                grid.add_column(
+                    Text(printable(view.heading)),
+                    justify="right" if view.right else "left",
+                    no_wrap=not view.gives,  # rich takes the room it lacks from the others first
+                    min_width=view.width if view.gives else None,
                 )
             for row in section.rows:
-                table.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row))
-            console.print(table)
+                grid.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row))
+            console.print(grid)
         if section.left_out:
             console.print(Text(f"{section.left_out:,} more; use --limit to show them", style="dim"))
     out.write(page.getvalue())

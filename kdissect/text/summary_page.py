@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from base64 import b64encode
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import Heading, Section, narrowed, picked
+from kdissect.text.page import Section, View, number, seconds, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from kdissect.stats import document
-    from kdissect.stats.document import FindingRow, LagRow, OfferRow, RuleRow, UsedRow, VersionsPart
+    from kdissect.stats.document import FindingRow, LagRow, RuleRow, VersionsPart
     from kdissect.stats.summarizer import Summarizer
     from kdissect.stats.traffic import Load
-
-
-_LOAD = (
-    Heading("COUNT", right=True),
-    Heading("RATE/s", right=True),
-    Heading("REQUESTS", right=True),
-    Heading("RESPONSES", right=True),
-    Heading("MIN", right=True),
-    Heading("P50", right=True),
-    Heading("P95", right=True),
-    Heading("P99", right=True),
-    Heading("MAX", right=True),
-    Heading("ERRORS", right=True),
-    Heading("THROTTLED", right=True),
-)
 
 
 def sections(summary: document.Summary, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
@@ -45,22 +30,21 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         narrow: leave out columns that a terminal of 80 has no room for.
     """
     yield capture(summary.capture)
-    tables: tuple[tuple[Sequence[Any] | None, Callable[[Sequence[Any], bool], Section]], ...] = (
-        (summary.apis, _apis),
-        (summary.brokers, _brokers),
-        (summary.clients, _clients),
-        (summary.topics, _topics),
-        (summary.partitions, _partitions),
-        (summary.groups, _groups),
-        (summary.connections, _connections),
-        (summary.intervals, _intervals),
-        (summary.errors, _errors),
-        (summary.slowest, _slowest),
-    )
-    for rows, table in tables:
+    for title, views, rows in (
+        ("APIs", _APIS, summary.apis),
+        ("Brokers", _BROKERS, summary.brokers),
+        ("Clients", _CLIENTS, summary.clients),
+        ("Topics", _TOPICS, summary.topics),
+        ("Partitions", _PARTITIONS, summary.partitions),
+        ("Groups", _GROUPS, summary.groups),
+        ("Connections", _CONNECTIONS, summary.connections),
+        ("Over time", _INTERVALS, summary.intervals),
+        ("Errors", _ERRORS, summary.errors),
+        ("Slowest exchanges", _SLOWEST, summary.slowest),
+    ):
         if rows:
-            shown = rows[:limit]
-            yield table(shown, narrow)._replace(left_out=len(rows) - len(shown))
+            notes = ("details: kdissect read -V --exchange ID FILE",) if views is _SLOWEST else ()
+            yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
     if summary.group_stories is not None:
         yield from groups_page.sections(summary.group_stories, limit=limit, narrow=narrow)
     if summary.lag is not None:
@@ -95,213 +79,6 @@ def capture(row: document.CaptureRow) -> Section:
     return Section("Capture", notes=tuple(lines))
 
 
-def _load(row: document.LoadRow) -> list[str]:
-    latency = row.latency_us
-    return [
-        f"{row.exchanges:,}",
-        rate(row.per_second),
-        size(row.request_bytes),
-        size(row.response_bytes),
-        *(us(value) for value in (latency.min, latency.p50, latency.p95, latency.p99, latency.max)),
-        some(row.errors),
-        _throttled(row),
-    ]
-
-
-def _with_load(
-    title: str, headings: Sequence[Heading], cells: Callable[[Any], list[str]]
-) -> Callable[[Sequence[Any], bool], Section]:
-    """A table whose rows begin with what they are about, and go on with a load."""
-    # Of a load, where there is little room: how many, how slow, how bad.
-    kept = {"COUNT", "P50", "P99", "ERRORS"}
-
-    def table(rows: Sequence[Any], narrow: bool) -> Section:
-        places = [place for place, heading in enumerate(_LOAD) if not narrow or heading.name in kept]
-        first = [
-            place for place, heading in enumerate(headings) if not narrow or not heading.gives or not place
-        ]
-        return Section(
-            title,
-            [*(headings[place] for place in first), *(_LOAD[place] for place in places)],
-            [[*picked(cells(row), first), *picked(_load(row), places)] for row in rows],
-        )
-
-    return table
-
-
-_apis = _with_load(
-    "APIs",
-    (Heading("API"), Heading("VERSIONS", gives=True), Heading("LONG POLLS", right=True, gives=True)),
-    lambda row: [row.api, _versions(row.versions), some(row.long_polls)],
-)
-_brokers = _with_load(
-    "Brokers",
-    (
-        Heading("BROKER"),
-        Heading("ID", right=True),
-        Heading("RACK", gives=True),
-        Heading("RELEASE", gives=True),
-        Heading("CONNECTIONS", right=True, gives=True),
-    ),
-    lambda row: [row.broker, absent(row.id), absent(row.rack), absent(row.release), f"{row.connections:,}"],
-)
-_clients = _with_load(
-    "Clients",
-    (
-        Heading("CLIENT", gives=True),
-        Heading("LIBRARY", gives=True),
-        Heading("FROM", gives=True),
-        Heading("CONNECTIONS", right=True, gives=True),
-        Heading("APIS", gives=True),
-    ),
-    lambda row: [
-        row.client,
-        listed(row.software) or ABSENT,
-        listed(row.addresses),
-        f"{row.connections:,}",
-        listed(list(row.apis)),
-    ],
-)
-_groups = _with_load(
-    "Groups",
-    (Heading("GROUP", gives=True), Heading("CLIENTS", gives=True), Heading("APIS", gives=True)),
-    lambda row: [row.group, listed(row.clients), listed(list(row.apis))],
-)
-_connections = _with_load(
-    "Connections",
-    (
-        Heading("CONNECTION"),
-        Heading("CLIENT", gives=True),
-        Heading("FROM", gives=True),
-        Heading("BROKER", gives=True),
-    ),
-    lambda row: [row.connection, row.client, row.client_address, row.broker],
-)
-_intervals = _with_load(
-    "Over time",
-    (Heading("START"), Heading("OF")),
-    lambda row: [f"{row.start:%H:%M:%S}", row.key or "all"],
-)
-
-
-def _topics(rows: Sequence[document.TopicRow], narrow: bool) -> Section:
-    headings = [
-        Heading("TOPIC", gives=True),
-        Heading("PARTITIONS", right=True),
-        Heading("PRODUCERS", gives=True),
-        Heading("CONSUMERS", gives=True),
-        *_VOLUME,
-        Heading("P99", right=True),
-    ]
-    cells = [
-        [
-            row.topic,
-            f"{row.partitions:,}",
-            listed(row.producers) or ABSENT,
-            listed(row.consumers) or ABSENT,
-            *_volume(row),
-            us(row.produce_latency_us.p99),
-        ]
-        for row in rows
-    ]
-    return narrowed(
-        Section("Topics", headings, cells), narrow, {"TOPIC", "IN", "OUT", "RECORDS IN", "ERRORS"}
-    )
-
-
-def _partitions(rows: Sequence[document.PartitionRow], narrow: bool) -> Section:
-    headings = [Heading("PARTITION", gives=True), *_VOLUME]
-    cells = [[f"{row.topic}:{row.partition}", *_volume(row)] for row in rows]
-    section = Section("Partitions", headings, cells)
-    return narrowed(section, narrow, {"PARTITION", "IN", "OUT", "RECORDS IN", "ERRORS"})
-
-
-_VOLUME = (
-    Heading("RECORDS IN", right=True),
-    Heading("IN", right=True),
-    Heading("IN/s", right=True),
-    Heading("PER BATCH", right=True),
-    Heading("RECORDS OUT", right=True),
-    Heading("OUT", right=True),
-    Heading("OUT/s", right=True),
-    Heading("CODEC"),
-    Heading("RATIO", right=True),
-    Heading("ERRORS", right=True),
-)
-
-
-def _volume(row: document.RecordsRow) -> list[str]:
-    produced, batches = row.produced_records, row.produced_batches
-    return [
-        ABSENT if produced is None else f"{produced:,}",
-        size(row.produced_bytes),
-        ABSENT if row.produced_bytes_per_second is None else size(round(row.produced_bytes_per_second)),
-        ABSENT if not produced or not batches else f"{produced / batches:,.1f}",
-        ABSENT if row.fetched_records is None else f"{row.fetched_records:,}",
-        size(row.fetched_bytes),
-        ABSENT if row.fetched_bytes_per_second is None else size(round(row.fetched_bytes_per_second)),
-        listed(list(row.compression)) or ABSENT,
-        ABSENT if row.ratio is None else f"{row.ratio:.1f}",
-        some(sum(row.errors.values())),
-    ]
-
-
-def _errors(rows: Sequence[document.ErrorRow], narrow: bool) -> Section:
-    headings = [
-        Heading("COUNT", right=True),
-        Heading("ERROR"),
-        Heading("API"),
-        Heading("TOPIC", gives=True),
-        Heading("CLIENT", gives=True),
-        Heading("FIRST"),
-        Heading("LAST"),
-        Heading("EXAMPLE"),
-    ]
-    cells = [
-        [
-            f"{row.count:,}",
-            row.error,
-            row.api,
-            absent(row.topic),
-            row.client,
-            f"{row.first:%H:%M:%S}",
-            f"{row.last:%H:%M:%S}",
-            row.example,
-        ]
-        for row in rows
-    ]
-    return narrowed(Section("Errors", headings, cells), narrow, {"COUNT", "ERROR", "API", "EXAMPLE"})
-
-
-def _slowest(rows: Sequence[document.SlowRow], narrow: bool) -> Section:
-    headings = [
-        Heading("LATENCY", right=True),
-        Heading("API"),
-        Heading("CLIENT", gives=True),
-        Heading("BROKER", gives=True),
-        Heading("TOPICS", gives=True),
-        Heading("THROTTLE", right=True),
-        Heading("TIME"),
-        Heading("EXCHANGE"),
-    ]
-    cells = [
-        [
-            us(row.latency_us),
-            row.api,
-            row.client,
-            row.broker,
-            listed(row.topics) or ABSENT,
-            f"{row.throttle_time_ms:,}ms" if row.throttle_time_ms else ABSENT,
-            f"{row.time:%H:%M:%S.%f}",
-            row.exchange,
-        ]
-        for row in rows
-    ]
-    notes = ("details: kdissect read -V --exchange ID FILE",)
-    section = Section("Slowest exchanges", headings, cells, notes)
-    return narrowed(section, narrow, {"LATENCY", "API", "CLIENT", "EXCHANGE"})
-
-
 def us(value: int | None) -> str:
     """A latency in microseconds."""
     return ABSENT if value is None else duration(value * 1000)
@@ -328,61 +105,146 @@ def _span(seconds: float) -> str:
     return duration(round(seconds * 1e9)) if seconds < 120 else f"{seconds / 60:,.1f} minutes"
 
 
+def _bytes(per_second: float | None) -> str:
+    return ABSENT if per_second is None else size(round(per_second))
+
+
+def _per_batch(row: document.RecordsRow) -> str:
+    records, batches = row.produced_records, row.produced_batches
+    return ABSENT if not records or not batches else f"{records / batches:,.1f}"
+
+
+def _throttle(time_ms: int | None) -> str:
+    return f"{time_ms:,}ms" if time_ms else ABSENT
+
+
+_LOAD = (
+    View("COUNT", lambda row: f"{row.exchanges:,}", right=True, keep=True),
+    View("RATE/s", lambda row: rate(row.per_second), right=True),
+    View("REQUESTS", lambda row: size(row.request_bytes), right=True),
+    View("RESPONSES", lambda row: size(row.response_bytes), right=True),
+    View("MIN", lambda row: us(row.latency_us.min), right=True),
+    View("P50", lambda row: us(row.latency_us.p50), right=True, keep=True),
+    View("P95", lambda row: us(row.latency_us.p95), right=True),
+    View("P99", lambda row: us(row.latency_us.p99), right=True, keep=True),
+    View("MAX", lambda row: us(row.latency_us.max), right=True),
+    View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
+    View("THROTTLED", _throttled, right=True),
+)
+"""Of a load, where there is little room: how many, how slow, how bad."""
+_APIS = (
+    View("API", lambda row: row.api, keep=True),
+    View("VERSIONS", lambda row: _versions(row.versions), gives=True),
+    View("LONG POLLS", lambda row: some(row.long_polls), right=True, gives=True),
+    *_LOAD,
+)
+_BROKERS = (
+    View("BROKER", lambda row: row.broker, keep=True),
+    View("ID", lambda row: absent(row.id), right=True, keep=True),
+    View("RACK", lambda row: absent(row.rack), gives=True),
+    View("RELEASE", lambda row: absent(row.release), gives=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
+    *_LOAD,
+)
+_CLIENTS = (
+    View("CLIENT", lambda row: row.client, keep=True, gives=True),
+    View("LIBRARY", lambda row: listed(row.software) or ABSENT, gives=True),
+    View("FROM", lambda row: listed(row.addresses), gives=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
+    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    *_LOAD,
+)
+_GROUPS = (
+    View("GROUP", lambda row: row.group, keep=True, gives=True),
+    View("CLIENTS", lambda row: listed(row.clients), gives=True),
+    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    *_LOAD,
+)
+_CONNECTIONS = (
+    View("CONNECTION", lambda row: row.connection, keep=True),
+    View("CLIENT", lambda row: row.client, gives=True),
+    View("FROM", lambda row: row.client_address, gives=True),
+    View("BROKER", lambda row: row.broker, gives=True),
+    *_LOAD,
+)
+_INTERVALS = (
+    View("START", lambda row: f"{row.start:%H:%M:%S}", keep=True),
+    View("OF", lambda row: row.key or "all", keep=True),
+    *_LOAD,
+)
+_VOLUME = (
+    View("RECORDS IN", lambda row: number(row.produced_records), right=True, keep=True),
+    View("IN", lambda row: size(row.produced_bytes), right=True, keep=True),
+    View("IN/s", lambda row: _bytes(row.produced_bytes_per_second), right=True),
+    View("PER BATCH", lambda row: _per_batch(row), right=True),
+    View("RECORDS OUT", lambda row: number(row.fetched_records), right=True),
+    View("OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
+    View("OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
+    View("CODEC", lambda row: listed(list(row.compression)) or ABSENT),
+    View("RATIO", lambda row: ABSENT if row.ratio is None else f"{row.ratio:.1f}", right=True),
+    View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
+)
+_TOPICS = (
+    View("TOPIC", lambda row: row.topic, keep=True, gives=True),
+    View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
+    View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, gives=True),
+    View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, gives=True),
+    *_VOLUME,
+    View("P99", lambda row: us(row.produce_latency_us.p99), right=True),
+)
+_PARTITIONS = (
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    *_VOLUME,
+)
+_ERRORS = (
+    View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
+    View("ERROR", lambda row: row.error, keep=True),
+    View("API", lambda row: row.api, keep=True),
+    View("TOPIC", lambda row: absent(row.topic), gives=True),
+    View("CLIENT", lambda row: row.client, gives=True),
+    View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
+    View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
+    View("EXAMPLE", lambda row: row.example, keep=True),
+)
+_SLOWEST = (
+    View("LATENCY", lambda row: us(row.latency_us), right=True, keep=True),
+    View("API", lambda row: row.api, keep=True),
+    View("CLIENT", lambda row: row.client, keep=True, gives=True),
+    View("BROKER", lambda row: row.broker, gives=True),
+    View("TOPICS", lambda row: listed(row.topics) or ABSENT, gives=True),
+    View("THROTTLE", lambda row: _throttle(row.throttle_time_ms), right=True),
+    View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
+    View("EXCHANGE", lambda row: row.exchange, keep=True),
+)
+
+
 # ------------------------------------------------------------------------------------------------------------
 # ``LagRow`` -> the part of a summary's page that tells who is behind. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_HEADINGS = (
-    Heading("READER", gives=True),
-    Heading("PARTITION", gives=True),
-    Heading("LAG", right=True),
-    Heading("FIRST", right=True),
-    Heading("WORST", right=True),
-    Heading("AT"),
-    Heading("TIME LAG", right=True),
-    Heading("AT WORST", right=True),
-    Heading("POSITION", right=True),
-    Heading("COMMITTED", right=True),
-    Heading("HIGH WATERMARK", right=True),
-    Heading("STABLE", right=True),
-    Heading("LOG START", right=True),
+_LAG = (
+    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, gives=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("LAG", lambda row: number(row.lag), right=True, keep=True),
+    View("FIRST", lambda row: number(row.lag_first), right=True, keep=True),
+    View("WORST", lambda row: number(row.lag_worst), right=True, keep=True),
+    View("AT", lambda row: ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}"),
+    View("TIME LAG", lambda row: seconds(row.seconds), right=True, keep=True),
+    View("AT WORST", lambda row: seconds(row.seconds_worst), right=True),
+    View("POSITION", lambda row: absent(row.position), right=True),
+    View("COMMITTED", lambda row: absent(row.committed_offset), right=True),
+    View("HIGH WATERMARK", lambda row: absent(row.high_watermark), right=True),
+    View("STABLE", lambda row: absent(row.last_stable_offset), right=True),
+    View("LOG START", lambda row: absent(row.log_start_offset), right=True),
 )
-_KEPT = {"READER", "PARTITION", "LAG", "FIRST", "WORST", "TIME LAG"}
 
 
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
     """Yield one table, those that are furthest behind first."""
-    shown = rows[:limit]
     behind = sum(1 for row in rows if row.lag)
     notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
-    cells = [
-        [
-            f"{row.kind} {row.name}",
-            f"{row.topic}:{row.partition}",
-            _count(row.lag),
-            _count(row.lag_first),
-            _count(row.lag_worst),
-            ABSENT if row.worst is None else f"{row.worst:%H:%M:%S}",
-            _seconds(row.seconds),
-            _seconds(row.seconds_worst),
-            absent(row.position),
-            absent(row.committed_offset),
-            absent(row.high_watermark),
-            absent(row.last_stable_offset),
-            absent(row.log_start_offset),
-        ]
-        for row in shown
-    ]
-    yield narrowed(Section("Lag", _HEADINGS, cells, notes, len(rows) - len(shown)), narrow, _KEPT)
-
-
-def _count(records: int | None) -> str:
-    return ABSENT if records is None else f"{records:,}"
-
-
-def _seconds(seconds: float | None) -> str:
-    return ABSENT if seconds is None else duration(round(seconds * 1e9))
+    yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -390,7 +252,11 @@ def _seconds(seconds: float | None) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_RULES = (Heading("RULE"), Heading("SEVERITY"), Heading("LOOKS FOR", gives=True))
+_RULES = (
+    View("RULE", lambda row: row.rule),
+    View("SEVERITY", lambda row: row.severity),
+    View("LOOKS FOR", lambda row: row.title, gives=True),
+)
 
 
 def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[Section]:
@@ -414,8 +280,7 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[Section]:
     """Yield the rules: a table of all, then when each speaks and what it says."""
-    cells = [[row.rule, row.severity, row.title] for row in rows]
-    yield Section("Rules", _RULES, cells)
+    yield table("Rules", _RULES, rows)
     for row in rows:
         yield Section(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
 
@@ -431,25 +296,25 @@ def _when(row: FindingRow) -> str:
 
 
 _USED = (
-    Heading("CLIENT", gives=True),
-    Heading("LIBRARY", gives=True),
-    Heading("FROM", gives=True),
-    Heading("API"),
-    Heading("VERSION", right=True),
-    Heading("SINCE", right=True),
-    Heading("REJECTED FROM"),
-    Heading("COUNT", right=True),
-    Heading("LAST"),
-    Heading("EXAMPLE"),
+    View("CLIENT", lambda row: row.client, keep=True, gives=True),
+    View("LIBRARY", lambda row: absent(row.software), gives=True),
+    View("FROM", lambda row: listed(row.addresses), gives=True),
+    View("API", lambda row: row.api, keep=True),
+    View("VERSION", lambda row: str(row.version), right=True, keep=True),
+    View("SINCE", lambda row: absent(row.since), right=True),
+    View("REJECTED FROM", lambda row: absent(row.removed), keep=True),
+    View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
+    View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
+    View("EXAMPLE", lambda row: row.example),
 )
-_VERSIONS_KEPT = {"CLIENT", "API", "VERSION", "REJECTED FROM", "COUNT"}
 _OFFERS = (
-    Heading("BROKER"),
-    Heading("RELEASE"),
-    Heading("ADVERTISED", right=True),
-    Heading("USED", right=True),
-    Heading("UNUSED", gives=True),
+    View("BROKER", lambda offers: offers[0].broker),
+    View("RELEASE", lambda offers: absent(offers[0].release)),
+    View("ADVERTISED", lambda offers: str(len(offers)), right=True),
+    View("USED", lambda offers: str(sum(1 for offer in offers if offer.used)), right=True),
+    View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), gives=True),
 )
+"""Of all that one broker offers."""
 
 
 def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
@@ -463,42 +328,12 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
         if refused
         else "no client uses a version that a newer Kafka rejects"
     )
-    yield _used("Rejected by a newer Kafka", refused, limit, narrow)._replace(notes=(verdict,))
+    yield table("Rejected by a newer Kafka", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,))
     if taken:
-        yield _used("Other versions in use", taken, limit, narrow)
+        yield table("Other versions in use", _USED, taken, limit=limit, narrow=narrow)
     if part.offered:
-        yield _offers(part.offered, limit)
-
-
-def _used(title: str, rows: Sequence[UsedRow], limit: int | None, narrow: bool) -> Section:
-    shown = rows[:limit]
-    cells = [
-        [
-            row.client,
-            absent(row.software),
-            listed(row.addresses),
-            row.api,
-            str(row.version),
-            absent(row.since),
-            absent(row.removed),
-            f"{row.count:,}",
-            f"{row.last:%H:%M:%S}",
-            row.example,
-        ]
-        for row in shown
-    ]
-    return narrowed(Section(title, _USED, cells, left_out=len(rows) - len(shown)), narrow, _VERSIONS_KEPT)
-
-
-def _offers(rows: Sequence[OfferRow], limit: int | None) -> Section:
-    cells: list[list[str]] = []
-    for broker, group in groupby(rows, key=lambda row: row.broker):
-        offered = list(group)
-        idle = [row.api for row in offered if not row.used]
-        used = len(offered) - len(idle)
-        cells.append([broker, absent(offered[0].release), f"{len(offered)}", f"{used}", ", ".join(idle)])
-    shown = cells[:limit]
-    return Section("Versions advertised by brokers", _OFFERS, shown, left_out=len(cells) - len(shown))
+        offers = [list(group) for _, group in groupby(part.offered, key=lambda row: row.broker)]
+        yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -532,9 +367,9 @@ def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
         "connection": traffic.tables.connections,
     }
     yield from _lines(None, None, None, traffic.tables.all)
-    for name, table in tables.items():
-        for key in sorted(table):
-            yield from _lines(None, name, key, table[key])
+    for name, loads in tables.items():
+        for key in sorted(loads):
+            yield from _lines(None, name, key, loads[key])
     if summarizer.intervals is not None:
         for start_ns, row, load in summarizer.intervals.loads():
             yield from _lines(timestamp(start_ns), None if row is None else by, row, load)

@@ -9,8 +9,9 @@ for grep and awk. ``-`` stands for what is absent.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdissect.exchanges import content
 from kdissect.kafka import apis
@@ -18,6 +19,7 @@ from kdissect.model import ANSWERED, KINDS, ORPHAN, UNACKNOWLEDGED, UNANSWERED, 
 from kdissect.phrases import ELLIPSIS, columns_of, cut, cut_start, duration, facts, many, printable, size
 from kdissect.tables.values import json_bytes
 from kdissect.text.about import about
+from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, RED, YELLOW, of_anomaly, paint, severity
 
 if TYPE_CHECKING:
@@ -44,18 +46,14 @@ Word = tuple[str, str]
 """A word behind the text, and its colour."""
 
 
-class Column(NamedTuple):
-    """One column.
+@dataclass(frozen=True, slots=True)
+class LineView(View):
+    """A column of lines, as wide as its cells usually are.
 
     Attributes:
-        width: what its cells usually take.
-        text: what stands there, of an exchange or a record.
         cut: shortens a text to a number of terminal columns.
     """
 
-    heading: str
-    width: int
-    text: Callable[[Any], str]
     cut: Callable[[str, int], str] = cut
 
 
@@ -81,7 +79,7 @@ class LineTable(Generic[Row]):
         self._times = times
         self._width = width
         self._colour = colour
-        self._columns = self._shown(width)
+        self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
         self._headed = width is None
 
@@ -110,18 +108,18 @@ class LineTable(Generic[Row]):
         """Nothing is left to write: every line was complete."""
 
     def _head(self, time_width: int) -> None:
-        cells = [column.heading.ljust(column.width) for column in self._columns]
+        cells = [view.heading.ljust(view.width) for view in self._views]
         line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
         self._write((paint(line, FAINT) if self._colour else line) + "\n")
 
-    def _filled(self, columns: Iterable[Column], row: Row) -> list[str]:
+    def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
         """The cells of some columns, each as wide as its column at least."""
         cells = []
-        for _, width, text_of, cut_to in columns:
-            text = text_of(row)
+        for view in views:
+            text = view.cell(row)
             if self._width is not None:
-                text = cut_to(text, width)
-            cells.append(text + " " * (width - columns_of(text)))
+                text = view.cut(text, view.width)
+            cells.append(text + " " * (view.width - columns_of(text)))
         return cells
 
     def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
@@ -141,7 +139,7 @@ class LineTable(Generic[Row]):
             left -= columns_of(shown[-1][0]) + gap
         return "", shown
 
-    def _shown(self, width: int | None) -> Sequence[Column]:
+    def _shown(self, width: int | None) -> Sequence[LineView]:
         """The columns that there is room for."""
         raise NotImplementedError
 
@@ -150,7 +148,7 @@ class LineTable(Generic[Row]):
 
     def _cells(self, row: Row) -> Sequence[str]:
         """What stands between time and text; several cells can be one string."""
-        return self._filled(self._columns, row)
+        return self._filled(self._views, row)
 
     def _painted(self, row: Row, cells: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
         return cells
@@ -219,17 +217,17 @@ def outcome(exchange: Exchange) -> str:
 
 
 _IPV4 = len("192.168.100.200:41234")
-_CLIENT = Column("CLIENT", _IPV4, lambda exchange: _end(exchange.connection.client), cut_start)
-_BROKER = Column("BROKER", _IPV4, lambda exchange: _end(exchange.connection.broker), cut_start)
-_CLIENT_ID = Column("CLIENT ID", 20, _client_id)
-_WHO = Column("CLIENT", 13, _who)
-_API = Column("API", len("FindCoordinator v4"), api, partial(_cut_before, " "))
-_OUTCOME = Column("LATENCY", len("no response"), outcome)
+_CLIENT = LineView("CLIENT", lambda exchange: _end(exchange.connection.client), width=_IPV4, cut=cut_start)
+_BROKER = LineView("BROKER", lambda exchange: _end(exchange.connection.broker), width=_IPV4, cut=cut_start)
+_CLIENT_ID = LineView("CLIENT ID", _client_id, width=20)
+_WHO = LineView("CLIENT", _who, width=13)
+_API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))
+_OUTCOME = LineView("LATENCY", outcome, width=len("no response"))
 
 # The outcome stands last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
-_SOME = (_CLIENT._replace(width=18), _CLIENT_ID._replace(width=14), _API._replace(width=16), _OUTCOME)
-_FEW = (_WHO, _API._replace(width=16), _OUTCOME._replace(width=len("123.4ms")))
+_SOME = (replace(_CLIENT, width=18), replace(_CLIENT_ID, width=14), replace(_API, width=16), _OUTCOME)
+_FEW = (_WHO, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
 
 _Key = tuple[str, "str | None", "int | None", "int | None", bool]
 """What the cells before the outcome depend on."""
@@ -244,7 +242,7 @@ class ExchangeTable(LineTable["Exchange"]):
         super().__init__(out, times, width=width, colour=colour)
         self._beginnings: dict[_Key, str] = {}
 
-    def _shown(self, width: int | None) -> Sequence[Column]:
+    def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
 
     def _time_ns(self, exchange: Exchange) -> int:
@@ -259,13 +257,13 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange.kind == ORPHAN,
         )
         beginning = self._beginnings.get(key) or self._begin(exchange, key)
-        return beginning, outcome(exchange).ljust(self._columns[-1].width)
+        return beginning, outcome(exchange).ljust(self._views[-1].width)
 
     def _begin(self, exchange: Exchange, key: _Key) -> str:
         """The cells between time and outcome, kept for the next exchange that has the same."""
         if len(self._beginnings) >= _BEGINNINGS:
             self._beginnings.clear()
-        beginning = self._beginnings[key] = self._gap.join(self._filled(self._columns[:-1], exchange))
+        beginning = self._beginnings[key] = self._gap.join(self._filled(self._views[:-1], exchange))
         return beginning
 
     def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
@@ -307,13 +305,13 @@ class RecordTable(LineTable["CarriedRecord"]):
         super().__init__(out, times, width=width, colour=colour)
         self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
-    def _shown(self, width: int | None) -> Sequence[Column]:
+    def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, key = (14, 10) if is_narrow(width) else (20, 16)
         return (
-            Column("API", len("Produce"), lambda record: record.carried.exchange.api or ABSENT),
-            Column("PARTITION", partition, _partition, partial(_cut_before, "-")),
-            Column("OFFSET", 10, _offset, cut_start),
-            Column("KEY", key, lambda record: ABSENT if record.control else self._payload(record.key)),
+            LineView("API", lambda record: record.carried.exchange.api or ABSENT, width=len("Produce")),
+            LineView("PARTITION", _partition, width=partition, cut=partial(_cut_before, "-")),
+            LineView("OFFSET", _offset, width=10, cut=cut_start),
+            LineView("KEY", self._key, width=key),
         )
 
     def _time_ns(self, record: CarriedRecord) -> int:
@@ -353,6 +351,9 @@ class RecordTable(LineTable["CarriedRecord"]):
         if not is_narrow(self._width) or len(trace_id) <= _TRACE_CHARACTERS:
             return trace_id
         return trace_id[:_TRACE_CHARACTERS] + ELLIPSIS
+
+    def _key(self, record: CarriedRecord) -> str:
+        return ABSENT if record.control else self._payload(record.key)
 
     def _payload(self, payload: Payload) -> str:
         if isinstance(payload, bytes):

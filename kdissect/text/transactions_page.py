@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, absent, duration, listed, many, some
-from kdissect.text.page import Heading, Section, narrowed
+from kdissect.text.page import Section, View, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kdissect.stats.document import (
         FencedRow,
@@ -18,176 +18,32 @@ if TYPE_CHECKING:
         TransactionsPart,
     )
 
-_PRODUCERS = (
-    Heading("TRANSACTIONAL ID", gives=True),
-    Heading("PRODUCER ID", right=True),
-    Heading("EPOCH", right=True),
-    Heading("CLIENTS", gives=True),
-    Heading("FROM", gives=True),
-    Heading("STARTED", right=True),
-    Heading("COMMITTED", right=True),
-    Heading("ABORTED", right=True),
-    Heading("TIMED OUT", right=True),
-    Heading("OPEN", right=True),
-    Heading("LONGEST", right=True),
-    Heading("FENCED", right=True),
-    Heading("RECORDS", right=True),
-    Heading("MISSING", right=True),
-    Heading("DUPLICATES", right=True),
-    Heading("MARKERS", right=True),
-)
-_KEPT_OF_PRODUCERS = {"TRANSACTIONAL ID", "PRODUCER ID", "STARTED", "COMMITTED", "OPEN", "FENCED", "MISSING"}
-_TRANSACTIONS = (
-    Heading("OUTCOME"),
-    Heading("OPEN FOR", right=True),
-    Heading("TRANSACTIONAL ID", gives=True),
-    Heading("PRODUCER ID", right=True),
-    Heading("EPOCH", right=True),
-    Heading("START"),
-    Heading("PARTITIONS", right=True),
-    Heading("RECORDS", right=True),
-    Heading("OFFSETS", right=True),
-    Heading("MARKER AFTER", right=True),
-    Heading("EXCHANGE"),
-)
-_KEPT_OF_TRANSACTIONS = {"OUTCOME", "OPEN FOR", "TRANSACTIONAL ID", "RECORDS", "EXCHANGE"}
-_FENCED = (
-    Heading("COUNT", right=True),
-    Heading("ERROR"),
-    Heading("API"),
-    Heading("CLIENT", gives=True),
-    Heading("FROM", gives=True),
-    Heading("TRANSACTIONAL ID", gives=True),
-    Heading("PRODUCER ID", right=True),
-    Heading("EPOCH", right=True),
-    Heading("FENCED BY", gives=True),
-    Heading("ITS INITPRODUCERID"),
-    Heading("FIRST"),
-    Heading("EXAMPLE"),
-)
-_KEPT_OF_FENCED = {"COUNT", "ERROR", "CLIENT", "FENCED BY", "EXAMPLE"}
-_SEQUENCES = (
-    Heading("PARTITION", gives=True),
-    Heading("PRODUCER ID", right=True),
-    Heading("TRANSACTIONAL ID", gives=True),
-    Heading("EPOCHS", right=True),
-    Heading("BATCHES", right=True),
-    Heading("RECORDS", right=True),
-    Heading("GAPS", right=True),
-    Heading("MISSING", right=True),
-    Heading("DUPLICATES", right=True),
-    Heading("ERRORS", gives=True),
-    Heading("EXAMPLE"),
-)
-_KEPT_OF_SEQUENCES = {"PARTITION", "PRODUCER ID", "RECORDS", "MISSING", "DUPLICATES"}
-
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
     """Yield producers, transactions, who was fenced, and sequence numbers."""
     begun = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = f"{many(len(part.producers), 'producer')}, {many(begun, 'transaction')}, {left_open:,} never ended"
-    yield narrowed(_producers(part.producers, limit), narrow, _KEPT_OF_PRODUCERS)._replace(notes=(note,))
+    yield table("Producers", _PRODUCERS, part.producers, limit=limit, narrow=narrow, notes=(note,))
     if part.transactions:
-        section = _transactions(part.transactions, limit)
-        left_out = section.left_out + part.transactions_left_out
-        yield narrowed(section, narrow, _KEPT_OF_TRANSACTIONS)._replace(left_out=left_out)
+        yield table(
+            "Transactions",
+            _TRANSACTIONS,
+            part.transactions,
+            limit=limit,
+            narrow=narrow,
+            left_out=part.transactions_left_out,
+        )
     if part.fenced:
-        yield narrowed(_fenced(part.fenced, limit), narrow, _KEPT_OF_FENCED)
-    if part.sequences:
-        yield narrowed(_sequences(part.sequences, limit), narrow, _KEPT_OF_SEQUENCES)
+        yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
+    if rows := part.sequences:
+        missing = sum(1 for row in rows if row.missing)
+        note = f"{many(len(rows), 'partition')} written with sequence numbers, {missing:,} with gaps"
+        yield table("Sequence numbers", _SEQUENCES, rows, limit=limit, narrow=narrow, notes=(note,))
 
 
-def _producers(rows: Sequence[ProducerRow], limit: int | None) -> Section:
-    shown = rows[:limit]
-    cells = [
-        [
-            absent(row.transactional_id),
-            listed(row.producer_ids),
-            absent(row.epoch),
-            listed(row.clients) or ABSENT,
-            listed(row.addresses) or ABSENT,
-            some(row.begun),
-            some(row.committed),
-            some(row.aborted + row.superseded),
-            some(row.timed_out),
-            some(row.open),
-            ABSENT if row.longest_us is None else duration(row.longest_us * 1000),
-            some(row.fenced),
-            f"{row.records:,}",
-            some(row.missing),
-            some(row.repeated),
-            some(row.commit_markers + row.abort_markers),
-        ]
-        for row in shown
-    ]
-    return Section("Producers", _PRODUCERS, cells, left_out=len(rows) - len(shown))
-
-
-def _transactions(rows: Sequence[TransactionRow], limit: int | None) -> Section:
-    shown = rows[:limit]
-    cells = [
-        [
-            row.outcome.replace("_", " "),
-            ("" if row.is_whole else "over ") + duration(row.open_us * 1000),
-            row.transactional_id,
-            str(row.producer_id),
-            str(row.epoch),
-            f"{row.begin:%H:%M:%S.%f}",
-            some(row.partitions),
-            some(row.records),
-            some(row.offsets),
-            _after(row),
-            row.example,
-        ]
-        for row in shown
-    ]
-    return Section("Transactions", _TRANSACTIONS, cells, left_out=len(rows) - len(shown))
-
-
-def _fenced(rows: Sequence[FencedRow], limit: int | None) -> Section:
-    shown = rows[:limit]
-    cells = [
-        [
-            f"{row.count:,}",
-            row.error,
-            row.api,
-            row.client,
-            row.address,
-            absent(row.transactional_id),
-            str(row.producer_id),
-            str(row.epoch),
-            ABSENT if row.by_client is None else f"{row.by_client} at {row.by_address}",
-            absent(row.by_example),
-            f"{row.first:%H:%M:%S}",
-            row.example,
-        ]
-        for row in shown
-    ]
-    return Section("Fenced producers", _FENCED, cells, left_out=len(rows) - len(shown))
-
-
-def _sequences(rows: Sequence[SequenceRow], limit: int | None) -> Section:
-    shown = rows[:limit]
-    cells = [
-        [
-            f"{row.topic}:{row.partition}",
-            str(row.producer_id),
-            absent(row.transactional_id),
-            f"{row.epochs:,}",
-            f"{row.batches:,}",
-            f"{row.records:,}",
-            some(row.holes),
-            some(row.missing),
-            some(row.repeated),
-            listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT,
-            absent(row.example),
-        ]
-        for row in shown
-    ]
-    missing = sum(1 for row in rows if row.missing)
-    note = f"{many(len(rows), 'partition')} written with sequence numbers, {missing:,} with gaps"
-    return Section("Sequence numbers", _SEQUENCES, cells, (note,), len(rows) - len(shown))
+def _open_for(row: TransactionRow) -> str:
+    return ("" if row.is_whole else "over ") + duration(row.open_us * 1000)
 
 
 def _after(row: TransactionRow) -> str:
@@ -195,3 +51,75 @@ def _after(row: TransactionRow) -> str:
     if row.marked is None or row.end is None:
         return ABSENT
     return duration(max(0, round((row.marked - row.end).total_seconds() * 1e9)))
+
+
+def _by(row: FencedRow) -> str:
+    return ABSENT if row.by_client is None else f"{row.by_client} at {row.by_address}"
+
+
+def _errors(row: SequenceRow) -> str:
+    return listed([f"{count:,} {error}" for error, count in row.errors.items()]) or ABSENT
+
+
+def _longest(row: ProducerRow) -> str:
+    return ABSENT if row.longest_us is None else duration(row.longest_us * 1000)
+
+
+_PRODUCERS = (
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), keep=True, gives=True),
+    View("PRODUCER ID", lambda row: listed(row.producer_ids), right=True, keep=True),
+    View("EPOCH", lambda row: absent(row.epoch), right=True),
+    View("CLIENTS", lambda row: listed(row.clients) or ABSENT, gives=True),
+    View("FROM", lambda row: listed(row.addresses) or ABSENT, gives=True),
+    View("STARTED", lambda row: some(row.begun), right=True, keep=True),
+    View("COMMITTED", lambda row: some(row.committed), right=True, keep=True),
+    View("ABORTED", lambda row: some(row.aborted + row.superseded), right=True),
+    View("TIMED OUT", lambda row: some(row.timed_out), right=True),
+    View("OPEN", lambda row: some(row.open), right=True, keep=True),
+    View("LONGEST", _longest, right=True),
+    View("FENCED", lambda row: some(row.fenced), right=True, keep=True),
+    View("RECORDS", lambda row: f"{row.records:,}", right=True),
+    View("MISSING", lambda row: some(row.missing), right=True, keep=True),
+    View("DUPLICATES", lambda row: some(row.repeated), right=True),
+    View("MARKERS", lambda row: some(row.commit_markers + row.abort_markers), right=True),
+)
+_TRANSACTIONS = (
+    View("OUTCOME", lambda row: row.outcome.replace("_", " "), keep=True),
+    View("OPEN FOR", _open_for, right=True, keep=True),
+    View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, gives=True),
+    View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
+    View("EPOCH", lambda row: str(row.epoch), right=True),
+    View("START", lambda row: f"{row.begin:%H:%M:%S.%f}"),
+    View("PARTITIONS", lambda row: some(row.partitions), right=True),
+    View("RECORDS", lambda row: some(row.records), right=True, keep=True),
+    View("OFFSETS", lambda row: some(row.offsets), right=True),
+    View("MARKER AFTER", _after, right=True),
+    View("EXCHANGE", lambda row: row.example, keep=True),
+)
+_FENCED = (
+    View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
+    View("ERROR", lambda row: row.error, keep=True),
+    View("API", lambda row: row.api),
+    View("CLIENT", lambda row: row.client, keep=True, gives=True),
+    View("FROM", lambda row: row.address, gives=True),
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), gives=True),
+    View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
+    View("EPOCH", lambda row: str(row.epoch), right=True),
+    View("FENCED BY", _by, keep=True, gives=True),
+    View("ITS INITPRODUCERID", lambda row: absent(row.by_example)),
+    View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
+    View("EXAMPLE", lambda row: row.example, keep=True),
+)
+_SEQUENCES = (
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("PRODUCER ID", lambda row: str(row.producer_id), right=True, keep=True),
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), gives=True),
+    View("EPOCHS", lambda row: f"{row.epochs:,}", right=True),
+    View("BATCHES", lambda row: f"{row.batches:,}", right=True),
+    View("RECORDS", lambda row: f"{row.records:,}", right=True, keep=True),
+    View("GAPS", lambda row: some(row.holes), right=True),
+    View("MISSING", lambda row: some(row.missing), right=True, keep=True),
+    View("DUPLICATES", lambda row: some(row.repeated), right=True, keep=True),
+    View("ERRORS", _errors, gives=True),
+    View("EXAMPLE", lambda row: absent(row.example)),
+)

@@ -16,7 +16,7 @@ from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
     MOST_ELEMENTS,
-    View,
+    BodyContext,
     array_text,
     batches,
     embedded,
@@ -145,7 +145,7 @@ class ExchangeTree(Tree["Exchange"]):
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = View(message, version, exchange.topic_names, self._whole)
+        view = BodyContext(message, version, exchange.topic_names, self._whole)
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -161,10 +161,10 @@ class ExchangeTree(Tree["Exchange"]):
         opened: Opened | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = View(None, 0, exchange.topic_names, self._whole)
+            view = BodyContext(None, 0, exchange.topic_names, self._whole)
             yield from _indented(outline(view, body or {}))
             return
-        view = View(
+        view = BodyContext(
             layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
         )
         if walked is None:
@@ -251,7 +251,7 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        yield from record_details(View(None, 0, exchange.topic_names, self._whole), record, 1)
+        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._whole), record, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ _MARGIN = " " * (8 + 3 * ROW + 1)
 
 
 def offsets(
-    view: View, walked: Walk, data: bytes, body: Body | None = None, *, hide_records: bool = True
+    view: BodyContext, walked: Walk, data: bytes, body: Body | None = None, *, hide_records: bool = True
 ) -> Iterator[str]:
     """Write every span.
 
@@ -341,7 +341,7 @@ def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
     return data[span.pos : end]
 
 
-def _span(view: View, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
+def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
     most = len(own) if view.whole else MOST_BYTES
     rest: Iterator[str] = iter(())
     if span.type == "records" and span.value is not None:
@@ -362,7 +362,7 @@ def _span(view: View, span: Span, own: bytes, *, hide_records: bool) -> Iterator
     yield from (_MARGIN + line for line in rest)
 
 
-def _text(view: View, span: Span) -> str:
+def _text(view: BodyContext, span: Span) -> str:
     match span.type:
         case "tags":
             return f"{span.name}: {span.value}"

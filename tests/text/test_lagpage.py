@@ -14,7 +14,7 @@ def test_a_table_of_readers(narrow: bool) -> None:
     (section,) = sections(rows, limit=3, narrow=narrow)
     assert len(section.rows) == 3
     assert section.left_out == len(rows) - 3
-    assert all(len(row) == len(section.headings) for row in section.rows)
+    assert all(len(row) == len(section.views) for row in section.rows)
     assert "0 behind at the end" in section.notes[0]
 
 

@@ -8,7 +8,7 @@ import pytest
 from kdissect.kafka import schema
 from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Body, Withheld
-from kdissect.text.outline import MOST_ELEMENTS, View
+from kdissect.text.outline import MOST_ELEMENTS, BodyContext
 from kdissect.text.tree import offsets
 from tests.kafka.encoder import encoder, fill
 from tests.kafka.random_bodies import Case, random_body
@@ -16,11 +16,11 @@ from tests.kafka.random_bodies import Case, random_body
 BATCH = bytes(8) + (49 + 40).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44) + b"\xee" * 40
 
 
-def walked(api: int, version: int, body: Body, **options: Any) -> tuple[View, Walk, bytes]:
+def walked(api: int, version: int, body: Body, **options: Any) -> tuple[BodyContext, Walk, bytes]:
     message = schema.request(api)
     assert message is not None
     data = encoder(message, version)(fill(message, version, body))
-    return View(message, version, {}), walk(message, version, data, **options), data
+    return BodyContext(message, version, {}), walk(message, version, data, **options), data
 
 
 def lines(api: int, version: int, body: Body, *, whole: bool = False) -> list[str]:
@@ -67,7 +67,7 @@ def test_every_byte_is_shown_once(api: int) -> None:
         body = random_body(case.layout, case.random("offsets"))
         data = encoder(message, version)(body)
         found = walk(message, version, data)
-        shown = list(offsets(View(message, version, {}, whole=True), found, data, hide_records=False))
+        shown = list(offsets(BodyContext(message, version, {}, whole=True), found, data, hide_records=False))
         assert shown_bytes(shown) == data
 
 

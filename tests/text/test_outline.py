@@ -6,7 +6,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body, Embedded, Withheld
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.outline import MOST_ELEMENTS, View, outline
+from kdissect.text.outline import MOST_ELEMENTS, BodyContext, outline
 from tests.carried_records import fetch, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def lines(api: int, version: int, body: Body, *, whole: bool = False, **names: Any) -> list[str]:
     message = schema.request(api)
     assert message is not None
-    return list(outline(View(message, version, names, whole), body, message.fields))
+    return list(outline(BodyContext(message, version, names, whole), body, message.fields))
 
 
 def test_names_values_and_meanings() -> None:
@@ -76,7 +76,7 @@ def test_partial_bodies_and_what_no_layout_describes() -> None:
         "  [0]",
         "(not decoded): 1 byte: 01",
     ]
-    assert list(outline(View(None, 0, {}), {"_undecoded": Withheld(5)})) == [
+    assert list(outline(BodyContext(None, 0, {}), {"_undecoded": Withheld(5)})) == [
         "(not decoded): redacted (5 bytes)"
     ]
 
@@ -105,7 +105,7 @@ def with_records(found: Exchange, *, whole: bool = False) -> list[str]:
     """The lines behind that of the record data."""
     produced = found.request is not None and "topic_data" in found.request
     body = found.request if produced else found.response
-    view = View(None, 0, {}, whole, Opener().of(found, produced=produced))
+    view = BodyContext(None, 0, {}, whole, Opener().of(found, produced=produced))
     shown = list(outline(view, body or {}))
     at = next(number for number, line in enumerate(shown) if "records: " in line)
     return [line.removeprefix(" " * 10) for line in shown[at + 1 :]]

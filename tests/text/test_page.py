@@ -4,11 +4,11 @@ from io import StringIO
 
 import pytest
 
-from kdissect.text.page import Heading, Section, write
+from kdissect.text.page import Section, View, write
 
 TABLE = Section(
     "Topics",
-    [Heading("TOPIC", gives=True), Heading("BYTES", right=True)],
+    [View("TOPIC", str, gives=True), View("BYTES", str, right=True)],
     [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
     notes=("first line", "second line"),
     left_out=1200,
@@ -51,7 +51,7 @@ def test_colour_only_when_wanted() -> None:
 
 def test_what_a_terminal_would_obey_is_shown() -> None:
     evil = "evil\x1b[2J\n\u2028[bold]name"
-    section = Section(evil, [Heading(evil)], [[evil]], (evil,))
+    section = Section(evil, [View(evil, str)], [[evil]], (evil,))
     lines = page(section, width=80, colour=True).splitlines()
     assert len(lines) == 4  # title, note, heading, row
     assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)

@@ -25,12 +25,12 @@ def test_every_table_has_its_section(narrow: bool) -> None:
     ]
     for section in page[1:]:
         assert 1 <= len(section.rows) <= 3
-        assert all(len(row) == len(section.headings) for row in section.rows)
+        assert all(len(row) == len(section.views) for row in section.rows)
 
 
 def test_what_stands_in_a_row() -> None:
     apis = next(section for section in sections(summary(), limit=None) if section.title == "APIs")
-    names = [heading.name for heading in apis.headings]
+    names = [view.heading for view in apis.views]
     row = dict(zip(names, next(row for row in apis.rows if row[0] == "Fetch"), strict=True))
     assert (row["VERSIONS"], row["COUNT"], row["LONG POLLS"], row["ERRORS"]) == ("12,16,18", "10", "6", "-")
 

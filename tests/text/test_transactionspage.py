@@ -42,7 +42,7 @@ def test_the_page(narrow: bool) -> None:
     assert page[0].notes == ("1 producer, 2 transactions, 1 never ended",)
     assert page[1].left_out == 1
     assert page[3].notes == ("1 partition written with sequence numbers, 1 with gaps",)
-    assert all(len(row) == len(section.headings) for section in page for row in section.rows)
+    assert all(len(row) == len(section.views) for section in page for row in section.rows)
 
 
 def test_who_fenced_whom() -> None:

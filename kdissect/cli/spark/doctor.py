@@ -13,7 +13,7 @@ from kdissect.phrases import json_writer
 from kdissect.spark.session import needs, trial
 from kdissect.tables.values import json_document
 from kdissect.text import page
-from kdissect.text.page import Heading, Section
+from kdissect.text.page import Section, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,9 +57,9 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
 
 
 def _section(found: Sequence[Need]) -> Section:
-    headings = (
-        Heading("NEED"),
-        Heading("FOUND", gives=True, least=20),
-        Heading("WHAT TO DO", gives=True, least=20),
+    views = (
+        View("NEED", lambda need: need.name),
+        View("FOUND", lambda need: need.found, gives=True, width=20),
+        View("WHAT TO DO", lambda need: need.remedy or "", gives=True, width=20),
     )
-    return Section("", headings, [(need.name, need.found, need.remedy or "") for need in found])
+    return table("", views, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,7 @@ from kdissect.spark.tables import is_number, rows, views
 from kdissect.tables.lines import printable_cells
 from kdissect.tables.values import json_bytes
 from kdissect.text import page
-from kdissect.text.page import Heading, Section
+from kdissect.text.page import Section, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,15 +93,16 @@ def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
 
 
 def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> Section:
-    headings = [
-        Heading(name, right=is_number(frame, place), gives=not is_number(frame, place))
-        for place, name in enumerate(frame.columns)
-    ]
-    cells = [
-        [absent(None if value is None else _text(value)) for value in row] for row in islice(found, most)
-    ]
+    def view(place: int, name: str) -> View:
+        def cell(row: Sequence[Any]) -> str:
+            return absent(None if row[place] is None else _text(row[place]))
+
+        is_right = is_number(frame, place)
+        return View(name, cell, right=is_right, gives=not is_right)
+
+    views = [view(place, name) for place, name in enumerate(frame.columns)]
     more = (f"first {many(most, 'row')}; use --limit to show more",) if len(found) > most else ()
-    return Section("", headings, cells, more if cells else ("no rows",))
+    return table("", views, found[:most], notes=more if found else ("no rows",))
 
 
 def _text(value: Any) -> str:

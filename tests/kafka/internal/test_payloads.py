@@ -17,7 +17,7 @@ from kdissect.kafka.internal.payloads import (
 )
 from kdissect.model import Anomaly, Body, Embedded, Exchange
 from kdissect.tables.values import json_bytes
-from kdissect.text.outline import View, outline
+from kdissect.text.outline import BodyContext, outline
 from tests.kafka.encoder import fill
 from tests.kafka.internal.framed import encoded, every_case, framed, framing_of, shown
 from tests.kafka.random_bodies import Case, cases, random_body, rpc_messages
@@ -259,7 +259,7 @@ def test_sinks_show_what_is_inside() -> None:
     message = schema.request(11)
     assert message is not None
     assert joined.request is not None
-    lines = list(outline(View(message, 5, {}), joined.request, message.fields))
+    lines = list(outline(BodyContext(message, 5, {}), joined.request, message.fields))
     assert any(line.strip().startswith("topics: ") and '"orders"' in line for line in lines)
     assert b'"decoded":{"_message":"ConsumerProtocolSubscription","_version":1,' in json_bytes(joined.request)
 
@@ -295,4 +295,4 @@ def test_nothing_raises_on_bodies_of_random_bytes() -> None:
             body = random_body(case.layout, random)
             open_body(case.message, body, Context(CONSUMER), "request")
             json_bytes(body)
-            list(outline(View(case.message, case.version, {}), body, fields))
+            list(outline(BodyContext(case.message, case.version, {}), body, fields))
