@@ -14,25 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from kdissect.tables.columns import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    INT16,
-    INT32,
-    INT64,
-    OBJECT,
-    STRING,
-    TIMESTAMP,
-    Array,
-    Scalar,
-)
+from kdissect.tables.columns import OBJECT, Array, Scalar, arrow_getter
 from kdissect.tables.lines import RecordValues
-from kdissect.tables.values import json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import date
+    from collections.abc import Sequence
 
     from kdissect.exchanges.partition_records import OpenBatch
     from kdissect.tables.columns import Column, Type
@@ -55,17 +41,6 @@ if "pandas" not in sys.modules:
     pa.array([])
     sys.meta_path.remove(_NoPandas)
 
-_SCALARS = {
-    STRING: pa.string(),
-    BOOLEAN: pa.bool_(),
-    INT16: pa.int16(),
-    INT32: pa.int32(),
-    INT64: pa.int64(),
-    BINARY: pa.binary(),
-    DATE: pa.date32(),
-    TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    OBJECT: pa.string(),
-}
 _VALUE_COST = 8  # bytes, of whatever is no text
 
 
@@ -77,7 +52,8 @@ def schema(columns: Sequence[Column]) -> Any:
 def arrow_type(kind: Type) -> Any:
     """A type as pyarrow has it."""
     if isinstance(kind, Scalar):
-        return _SCALARS[kind]
+        name, *arguments = kind.arrow
+        return getattr(pa, name)(*arguments)
     if isinstance(kind, Array):
         return pa.list_(pa.field("element", arrow_type(kind.element)))
     return pa.struct([(name, arrow_type(inner)) for name, inner in kind.fields])
@@ -103,7 +79,7 @@ class RowBatch:
     def __init__(self, columns: Sequence[Column]) -> None:
         self.schema = schema(columns)
         self._values: list[list[Any]] = [[] for _ in columns]
-        self._getters = [_getter(column) for column in columns]
+        self._getters = [arrow_getter(column) for column in columns]
         self._are_json = [column.type == OBJECT for column in columns]
         self._records = RecordValues(zip(self.schema.names, self._getters, strict=True))
         self.rows = self.held = 0
@@ -170,30 +146,3 @@ def _cost(value: Any) -> int:
     if isinstance(value, dict):
         return _VALUE_COST + sum(map(_cost, value.values()))
     return _VALUE_COST
-
-
-def _getter(column: Column) -> Callable[[Any], Any]:
-    """How to read a column as pyarrow takes it."""
-    get = column.get
-    convert = _CONVERSIONS.get(column.type)
-    if convert is None:
-        return get
-
-    def converted(row: Any) -> Any:
-        value = get(row)
-        return None if value is None else convert(value)
-
-    return converted
-
-
-def _microseconds(time_ns: int) -> int:
-    return time_ns // 1000
-
-
-def _date(text: str) -> date:
-    from datetime import date
-
-    return date.fromisoformat(text)
-
-
-_CONVERSIONS: dict[Type, Callable[[Any], Any]] = {TIMESTAMP: _microseconds, DATE: _date, OBJECT: json_bytes}

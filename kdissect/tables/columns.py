@@ -9,6 +9,7 @@ absent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from kdissect.query import where
 from kdissect.query.filters import build
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
-from kdissect.tables.values import spelled, timestamp
+from kdissect.tables.values import json_bytes, spelled, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -43,9 +44,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value."""
+    """A single value, and how formats write it.
+
+    Attributes:
+        name: ours.
+        sql: Spark's in DDL.
+        spark: Spark's in the JSON of a schema.
+        arrow: pyarrow's: the function that makes it, and what that takes.
+        to_text: makes what JSON lines and CSV hold of what a column's ``get`` returns; None: they hold that.
+        to_arrow: the same for pyarrow.
+    """
 
     name: str
+    sql: str
+    spark: str
+    arrow: tuple[str, ...]
+    to_text: Callable[[Any], Any] | None = None
+    to_arrow: Callable[[Any], Any] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -73,18 +88,30 @@ class Struct:
 
 Type = Scalar | Array | Struct
 
-STRING = Scalar("string")
-BOOLEAN = Scalar("boolean")
-INT16 = Scalar("int16")
-INT32 = Scalar("int32")
-INT64 = Scalar("int64")
-BINARY = Scalar("binary")
+
+def _microseconds(time_ns: int) -> int:
+    return time_ns // 1000
+
+
+STRING = Scalar("string", "STRING", "string", ("string",))
+BOOLEAN = Scalar("boolean", "BOOLEAN", "boolean", ("bool_",))
+INT16 = Scalar("int16", "SMALLINT", "short", ("int16",))
+INT32 = Scalar("int32", "INT", "integer", ("int32",))
+INT64 = Scalar("int64", "BIGINT", "long", ("int64",))
+BINARY = Scalar("binary", "BINARY", "binary", ("binary",))
 """Bytes, in formats that have them."""
-DATE = Scalar("date")
+DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=date.fromisoformat)
 """A day in UTC, as text: ``2026-11-21``."""
-TIMESTAMP = Scalar("timestamp")
+TIMESTAMP = Scalar(
+    "timestamp",
+    "TIMESTAMP",
+    "timestamp",
+    ("timestamp", "us", "UTC"),
+    to_text=timestamp,
+    to_arrow=_microseconds,
+)
 """Nanoseconds since 1970 as an int; written with microseconds, in UTC: ``2026-11-21T09:05:00.123456Z``."""
-OBJECT = Scalar("object")
+OBJECT = Scalar("object", "STRING", "string", ("string",), to_arrow=json_bytes)
 """A decoded body: a JSON object, or a string of JSON where columns are fixed (Parquet, Spark, CSV)."""
 
 
@@ -313,11 +340,21 @@ BY_NAME = {column.name: column for column in EXCHANGE}
 
 
 def text_getter(column: Column) -> Getter:
-    """How to read a column for a format of text: as ``column.get``, but times as ISO 8601."""
+    """How to read a column for JSON lines and CSV."""
+    return converted(column, column.type.to_text if isinstance(column.type, Scalar) else None)
+
+
+def arrow_getter(column: Column) -> Getter:
+    """How to read a column for pyarrow."""
+    return converted(column, column.type.to_arrow if isinstance(column.type, Scalar) else None)
+
+
+def converted(column: Column, convert: Callable[[Any], Any] | None) -> Getter:
+    """How to read a column, and make something of what is not absent."""
     get = column.get
-    if column.type != TIMESTAMP:
+    if convert is None:
         return get
-    return lambda row: None if (time_ns := get(row)) is None else timestamp(time_ns)
+    return lambda row: None if (value := get(row)) is None else convert(value)
 
 
 def resolve(name: str) -> Reference:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from orjson import Fragment, dumps
 
 from kdissect.phrases import printable
-from kdissect.tables.columns import EXCHANGE, NO_TIMESTAMP, OBJECT, RECORD, STRING, Array, text_getter
+from kdissect.tables.columns import (
+    EXCHANGE,
+    NO_TIMESTAMP,
+    OBJECT,
+    RECORD,
+    STRING,
+    Array,
+    converted,
+    text_getter,
+)
 from kdissect.tables.values import json_bytes, json_line, spelled, timestamp
 
 if TYPE_CHECKING:
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
     from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
-    from kdissect.tables.columns import Column, Getter, Type
+    from kdissect.tables.columns import Column, Getter
 
 
 _BUFFERED_BYTES = 64 * 1024
@@ -345,25 +354,12 @@ def printable_cells(cells: Iterable[Any]) -> list[Any]:
 
 
 def _cell_of(column: Column) -> Callable[[Any], Any]:
-    get = text_getter(column)
-    to_text = _text_of(column.type)
-    if to_text is None:
-        return get
-
-    def cell(row: Any) -> str | bytes | None:
-        value = get(row)
-        return None if value is None else to_text(value)
-
-    return cell
-
-
-def _text_of(kind: Type) -> Callable[[Any], str | bytes] | None:
-    """How a value of this type becomes a text, a long one in UTF-8; None where the csv module knows."""
-    if kind == Array(STRING):
-        return SEPARATOR.join
-    if kind == OBJECT or isinstance(kind, Array):
-        return _json
-    return None
+    """How to read a column as a text, a long one in UTF-8, or as what the csv module knows."""
+    if column.type == Array(STRING):
+        return converted(column, SEPARATOR.join)
+    if column.type == OBJECT or isinstance(column.type, Array):
+        return converted(column, _json)
+    return text_getter(column)
 
 
 def _json(value: Any) -> str | bytes:

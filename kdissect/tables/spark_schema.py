@@ -8,20 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.tables.columns import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    INT16,
-    INT32,
-    INT64,
-    OBJECT,
-    STRING,
-    TIMESTAMP,
-    Array,
-    Scalar,
-    Struct,
-)
+from kdissect.tables.columns import Array, Scalar, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -29,41 +16,6 @@ if TYPE_CHECKING:
 
     from kdissect.tables.columns import Column, Type
     from kdissect.tables.form import Table
-
-_JSON_NAMES = {
-    STRING: "string",
-    BOOLEAN: "boolean",
-    INT16: "short",
-    INT32: "integer",
-    INT64: "long",
-    BINARY: "binary",
-    DATE: "date",
-    TIMESTAMP: "timestamp",
-    OBJECT: "string",
-}
-_DDL_NAMES = {
-    STRING: "STRING",
-    BOOLEAN: "BOOLEAN",
-    INT16: "SMALLINT",
-    INT32: "INT",
-    INT64: "BIGINT",
-    BINARY: "BINARY",
-    DATE: "DATE",
-    TIMESTAMP: "TIMESTAMP",
-    OBJECT: "STRING",
-}
-
-_PYTHON_NAMES = {
-    STRING: "StringType",
-    BOOLEAN: "BooleanType",
-    INT16: "ShortType",
-    INT32: "IntegerType",
-    INT64: "LongType",
-    BINARY: "BinaryType",
-    DATE: "DateType",
-    TIMESTAMP: "TimestampType",
-    OBJECT: "StringType",
-}
 
 
 def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
@@ -117,7 +69,7 @@ def _struct(fields: Sequence[tuple[str, Type]]) -> dict[str, Any]:
 
 def _json(kind: Type) -> Any:
     if isinstance(kind, Scalar):
-        return _JSON_NAMES[kind]
+        return kind.spark
     if isinstance(kind, Struct):
         return _struct(kind.fields)
     return {"type": "array", "elementType": _json(kind.element), "containsNull": True}
@@ -125,7 +77,7 @@ def _json(kind: Type) -> Any:
 
 def _ddl(kind: Type) -> str:
     if isinstance(kind, Scalar):
-        return _DDL_NAMES[kind]
+        return kind.sql
     if isinstance(kind, Array):
         return f"ARRAY<{_ddl(kind.element)}>"
     return f"STRUCT<{', '.join(f'{_quoted(name)}: {_ddl(inner)}' for name, inner in kind.fields)}>"
@@ -137,7 +89,7 @@ def _field(name: str, kind: Type) -> str:
 
 def _python(kind: Type) -> str:
     if isinstance(kind, Scalar):
-        return f"t.{_PYTHON_NAMES[kind]}()"
+        return f"t.{kind.spark.capitalize()}Type()"
     if isinstance(kind, Array):
         return f"t.ArrayType({_python(kind.element)})"
     return f"t.StructType([{', '.join(_field(*field) for field in kind.fields)}])"
