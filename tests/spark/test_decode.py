@@ -114,7 +114,7 @@ def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, t
 def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
     unused: Any = None
     name = str(SAMPLES["quickstart"])
-    with pytest.raises(UsageError, match="no api"):
+    with pytest.raises(UsageError, match="unknown API"):
         decode(unused, [name], ExportOptions(tmp_path), Options(criteria={"api": ("Fetsch",)}))
     with pytest.raises(CaptureError, match="no such file"):
         decode(unused, [str(tmp_path / "missing")], parquet(tmp_path))
@@ -175,7 +175,7 @@ def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_pa
     theirs.mkdir()
     workers: Any = Workers(elsewhere(out, theirs))
     with pytest.raises(
-        OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage that the driver"
+        OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage shared by"
     ):
         decode(workers, [str(SAMPLES["quickstart"])], parquet(out))
     assert [*out.iterdir(), *theirs.iterdir()] == []
@@ -215,8 +215,8 @@ def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lo
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda data: data[:-1], "has another .* bytes there"),
-        (lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:], "has another .* bytes there"),
+        (lambda data: data[:-1], "has a different .* bytes there"),
+        (lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:], "has a different .* bytes there"),
         (None, "cannot read .*: no such file or directory"),
     ],
 )

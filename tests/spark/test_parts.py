@@ -124,7 +124,7 @@ def test_filters_are_those_of_export(tmp_path: Path) -> None:
     decoded(names, tmp_path / "many", **asked)
     assert counted(tmp_path / "one") == counted(tmp_path / "many")
     assert {row.split(b'"api":')[1][:7] for row in counted(tmp_path / "one")["exchanges"]} == {b'"Fetch"'}
-    with pytest.raises(UsageError, match="no api"):
+    with pytest.raises(UsageError, match="unknown API"):
         job_of([], tmp_path, criteria={"api": ("Fetsch",)}).filter()
 
 

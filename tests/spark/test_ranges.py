@@ -189,7 +189,7 @@ def test_a_fingerprint_tells_files_of_one_name_apart(tmp_path: Path) -> None:
     assert (small.bytes, whole.bytes) == (3000, len(data))
     for other in (data[:-1], data[1:] + b"x", data[:3999] + b"?" + data[4000:]):
         path.write_bytes(other)
-        with pytest.raises(CaptureError, match=r"has another .*x.pcap"):
+        with pytest.raises(CaptureError, match=r"has a different .*x.pcap"):
             whole.check(str(path))
     path.unlink()
     with pytest.raises(

@@ -201,7 +201,7 @@ def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     found = find_ranges([str(capture)], size=5000)
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
     asked = [pa.RecordBatch.from_pydict({"id": [0]})]
-    with pytest.raises(CaptureError, match=r"^worker .* has another .*x.pcap \(6,000 bytes there, "):
+    with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
         list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
 
 
