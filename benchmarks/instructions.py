@@ -82,10 +82,10 @@ def main(arguments: list[str]) -> int:
     one, other = (getattr(each, asked.each) for each in made)
     shares = {function: (more[function] - less[function]) / (other - one) for function in more}
     rooms: Counter[str] = Counter()
-    for function, share in shares.items():
-        rooms[room(function)] += share  # type: ignore[assignment]
+    for function, shard in shares.items():
+        rooms[room(function)] += shard  # type: ignore[assignment]
     print(f"{asked.command} of {asked.work}: {sum(shares.values()):.0f} instructions per {asked.each[:-1]}")
-    print(", ".join(f"{name} {share:.0f}" for name, share in rooms.most_common() if share >= 1))
+    print(", ".join(f"{name} {shard:.0f}" for name, shard in rooms.most_common() if shard >= 1))
     for function in sorted(shares, key=shares.__getitem__, reverse=True)[: asked.rows]:
         print(f"{shares[function]:8.1f} {calls[function] / other:6.2f} calls  {function[0]}  {function[1]}")
     return 0

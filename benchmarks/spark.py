@@ -121,11 +121,11 @@ def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence
     """Decode in one session, once to warm up and then again and again; print what each took, as JSON."""
     from kdissect.options import PARQUET, ExportOptions
     from kdissect.spark.decode import decode
-    from kdissect.spark.session import Place, session
+    from kdissect.spark.session import SparkTarget, session
 
     os.sched_setaffinity(0, cores(count))
     began = time.perf_counter()
-    with session(Place(master=f"local[{count}]")) as spark:
+    with session(SparkTarget(master=f"local[{count}]")) as spark:
         for _ in range(runs + 1):
             export = ExportOptions(tables, PARQUET)
             done = decode(spark, list(map(str, captures)), export, split=split, overwrite=True)
@@ -159,11 +159,11 @@ def size(tables: Path) -> int:
 def queries(folders: Sequence[Path]) -> dict[Path, list[float]]:
     """Seconds that Spark takes for latencies by api, in each folder, by turns in a warm session."""
     from kdissect.spark.jobs.latency import latency
-    from kdissect.spark.session import Place, session
+    from kdissect.spark.session import SparkTarget, session
     from kdissect.spark.tables import tables
 
     found: dict[Path, list[float]] = {folder: [] for folder in folders}
-    with session(Place()) as spark:
+    with session(SparkTarget()) as spark:
 
         def asked(folder: Path) -> DataFrame:
             return latency(tables(spark, str(folder), ["exchanges"])["exchanges"])

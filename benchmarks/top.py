@@ -37,7 +37,7 @@ _HEADER = struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)
 class Used(NamedTuple):
     """Of one run."""
 
-    share: float
+    shard: float
     drawn_kb: float
     memory_mb: float
 
@@ -125,9 +125,9 @@ def main(rate: int = 1000) -> None:
         size = SIZES.get(name.rpartition(" ")[2], SIZES["80x24"])
         idle = run(options, packets, rate, size, seconds=1.0)
         busy = run(options, packets, rate, size, seconds=SECONDS)
-        share = 100 * (busy.share - idle.share) / (SECONDS - 1)
+        shard = 100 * (busy.shard - idle.shard) / (SECONDS - 1)
         per_second = (busy.drawn_kb - idle.drawn_kb) / (SECONDS - 1)
-        print(f"{name:45} {share:>6.1f} % {per_second:>6.1f} KB/s {busy.memory_mb:>7.0f} MB")
+        print(f"{name:45} {shard:>6.1f} % {per_second:>6.1f} KB/s {busy.memory_mb:>7.0f} MB")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from rich.console import Console
 from kdissect import dissect, open_capture
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
-from kdissect.text.dashboard import Around, Choices, draw
+from kdissect.text.dashboard import StatusBar, UiState, draw
 
 FOLDER = Path(__file__).parent
 SAMPLES = ("kafka-4-cluster", "kafka-4-storm", "kafka-4-lag", "kafka-4-habits")
@@ -39,7 +39,7 @@ def main() -> None:
         pulse.tick(exchange.time_ns, pulse.exchanges * 3)
     pulse.tick(end_ns, len(packets))
     console = Console(record=True, width=COLUMNS, height=LINES, file=StringIO(), legacy_windows=False)
-    for line in draw(pulse.now(), Choices(), Around("eth0", memory_bytes=61_400_000), COLUMNS, LINES):
+    for line in draw(pulse.now(), UiState(), StatusBar("eth0", memory_bytes=61_400_000), COLUMNS, LINES):
         console.print(line, end="\n", soft_wrap=True)
     title = "kdissect live -i eth0 --top"
     (FOLDER / "top.svg").write_text(_FONTS.sub("", console.export_svg(title=title)), encoding="utf-8")

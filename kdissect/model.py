@@ -3,7 +3,7 @@
     Packet -> Segment -> Data | Gap -> Frame -> Exchange
 
 Times are integers: nanoseconds since 1970-01-01 UTC, always the packet's time, never this machine's clock
-(which tells only how long a ``Lull`` lasts).
+(which tells only how long a ``IdleTick`` lasts).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Packet(NamedTuple):
     length: int
 
 
-class Stretch(NamedTuple):
+class PacketBlock(NamedTuple):
     """Packets of one interface as they stand one behind another in what was read, none of them cut out yet.
 
     Attributes:
@@ -79,7 +79,7 @@ class Stretch(NamedTuple):
     places: list[tuple[int, int, int, int]]
 
     @classmethod
-    def of(cls, packet: Packet) -> Stretch:
+    def of(cls, packet: Packet) -> PacketBlock:
         """One packet alone."""
         number, time_ns, interface, data, length = packet
         return cls(number, interface, data, [(time_ns, 0, len(data), length)])
@@ -99,7 +99,7 @@ class Stretch(NamedTuple):
         ]
 
 
-class Lull(NamedTuple):
+class IdleTick(NamedTuple):
     """Time has gone on without packets: stands between packets that come live.
 
     Attributes:

@@ -4,7 +4,7 @@
       Segment     net/tcp.py               link layer, IP, fragments, TCP header
         Data | Gap  net/connection.py        each direction's bytes in order, each once
           Frame       kafka/framing.py         int32 size + payload
-            Exchange    exchanges/dialogue.py     requests paired with responses by correlation id
+            Exchange    exchanges/kafka_connection.py     requests paired with responses by correlation id
                           exchanges/ordering.py     in order of completion over all connections
                           kafka/bodies.py          headers and bodies decoded by api key and version
                           kafka/internal/          payloads inside them opened
@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from kdissect.exchanges.dialogue import Dialogue, Holdings
+from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.ordering import Ordering
-from kdissect.exchanges.topic_names import Naming, learn, mentions
+from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Exchange, Lull, Packet, Segment, Stretch
+from kdissect.model import Closed, Exchange, IdleTick, Packet, PacketBlock, Segment
 from kdissect.net.connection import Connections
 from kdissect.net.duplex import NEVER_NS
 from kdissect.net.tcp import Segments
@@ -36,17 +36,17 @@ from kdissect.options import Options
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kdissect.capture.trail import Trail
+    from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
-    from kdissect.net.tcp import Share
+    from kdissect.net.tcp import Shard
 
 
 class CaptureObserver(Protocol):
     """What is told of each connection at its end."""
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that is over; of its exchanges some may still be on their way."""
 
 
@@ -54,7 +54,7 @@ Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
 """What happens on connections with a packet; what that completes, of each connection in its order; and since
 when any connection waits, None while none does."""
 
-Source: TypeAlias = Stretch | Packet | Segment | Lull
+Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
 """What a dissection is made of."""
 
 _DEFAULT = Options()
@@ -90,27 +90,27 @@ class Dissection:
         packets: Iterable[Source],
         options: Options = _DEFAULT,
         *,
-        trail: Trail | None = None,
-        survey: CaptureObserver | None = None,
+        index: ConnectionIndex | None = None,
+        observer: CaptureObserver | None = None,
         learned: LearnedFacts | None = None,
-        share: Share | None = None,
+        shard: Shard | None = None,
     ) -> None:
         limits, ports, kafka_ports = options.limits, options.ports, options.kafka_ports
         self._packets = packets
-        self._trail = trail
-        self._survey = survey
+        self._index = index
+        self._observer = observer
         self._limits = limits
         self._ports = ports | kafka_ports if ports else ports
         self._kafka_ports = kafka_ports
         self._show_secrets = options.show_secrets
         self._segments = Segments(limits)
-        self._connections = Connections(limits, share)
-        self._dialogues: dict[Connection, Dialogue | None] = {}
-        self._holdings = Holdings(limits)
+        self._connections = Connections(limits, shard)
+        self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
+        self._memory = MemoryBudget(limits)
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
         self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange that is being decoded
-        self._naming: Naming[Exchange] = Naming(limits, mentions, learned)
+        self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(limits, topic_refs, learned)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
@@ -126,7 +126,7 @@ class Dissection:
         ordering = self._ordering
         for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
-        yield from self._counted(self._naming.close())
+        yield from self._counted(self._resolver.close())
 
     def learn(self, facts: LearnedFacts) -> None:
         """Take what the exchanges say about other connections, in place of iterating over them. Those that
@@ -157,9 +157,9 @@ class Dissection:
 
     def _events(self) -> Iterator[list[Event]]:
         """What happens on connections, packet by packet."""
-        connections, segments, trail = self._connections, self._segments, self._trail
+        connections, segments, index = self._connections, self._segments, self._index
         for packet in self._packets:
-            if isinstance(packet, Lull):
+            if isinstance(packet, IdleTick):
                 self.now_ns = max(self.now_ns, packet.time_ns)
                 yield self._tick(packet.time_ns)
                 continue
@@ -168,21 +168,21 @@ class Dissection:
                 self.now_ns = max(self.now_ns, packet.time_ns)
                 yield connections.feed(packet)
                 continue
-            stretch = packet if isinstance(packet, Stretch) else Stretch.of(packet)
-            places, before = stretch.places, self.counts["packets"]
+            block = packet if isinstance(packet, PacketBlock) else PacketBlock.of(packet)
+            places, before = block.places, self.counts["packets"]
             self.counts["packets"] += len(places)
             self.now_ns = max(self.now_ns, max(places)[0])
-            if trail is None:
-                for events in connections.along(stretch, segments.feed):
+            if index is None:
+                for events in connections.feed_block(block, segments.feed):
                     self.place = 2 * (before + connections.place)
                     yield events
             else:
-                for place, each in enumerate(stretch.packets, before + 1):
+                for place, each in enumerate(block.packets, before + 1):
                     self.place = 2 * place
                     segment = segments.feed(each)
                     if segment is not None:
                         events = connections.feed(segment)
-                        trail.note(connections.ordinal(segment.ends), segments.take_parts())
+                        index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * self.counts["packets"]
             self._earliest_ns = min(self._earliest_ns, min(places)[0])
@@ -221,41 +221,41 @@ class Dissection:
         if isinstance(item, Closed):
             return self._close(connection, item)
         try:
-            dialogue = self._dialogues[connection]
+            kafka = self._kafka_connections[connection]
         except KeyError:
-            dialogue = self._dialogues[connection] = self._begin(connection)
-        if dialogue is None:
+            kafka = self._kafka_connections[connection] = self._begin(connection)
+        if kafka is None:
             return []
-        items = dialogue.feed(side, item)
-        if self._holdings.note(dialogue):
-            for silent in self._holdings.excess():
+        items = kafka.feed(side, item)
+        if self._memory.note(kafka):
+            for silent in self._memory.excess():
                 items += silent.shed(item.time_ns)
         return items
 
-    def _begin(self, connection: Connection) -> Dialogue | None:
+    def _begin(self, connection: Connection) -> KafkaConnection | None:
         """None for a connection that the user does not want to see."""
         ports = [end.port for end in connection.ends]
         if self._ports and not self._ports.intersection(ports):
             self.counts["connections on other ports"] += 1
             return None
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
-        return Dialogue(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
+        return KafkaConnection(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
-        dialogue = self._dialogues.pop(connection, None)
-        if dialogue is None:
+        kafka = self._kafka_connections.pop(connection, None)
+        if kafka is None:
             return []
-        self._holdings.forget(dialogue)
+        self._memory.forget(kafka)
         is_evicted = end.reason == "evicted"
         reason = "too many connections" if is_evicted else None
-        exchanges = dialogue.close(end.time_ns, reason)
-        if self._survey is not None:
-            self._survey.connection(connection, dialogue, end)
-        protocol = dialogue.protocol or "not recognized"
+        exchanges = kafka.close(end.time_ns, reason)
+        if self._observer is not None:
+            self._observer.connection(connection, kafka, end)
+        protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
         if protocol == "TLS":
             self._notice(connection, "TLS, not decrypted")
-        for anomaly in dialogue.unattached:
+        for anomaly in kafka.unattached:
             self._notice(connection, anomaly.detail)
         return exchanges
 
@@ -264,7 +264,7 @@ class Dissection:
         while exchanges:
             exchange = exchanges.pop()
             self.decode(exchange)
-            yield from self._counted(self._naming.feed(exchange))
+            yield from self._counted(self._resolver.feed(exchange))
 
     def _counted(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
         for exchange in exchanges:

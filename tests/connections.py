@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from kdissect.limits import Limits
-from kdissect.model import Data, Gap, Packet, Stretch
+from kdissect.model import Data, Gap, Packet, PacketBlock
 from kdissect.net.connection import Connections, Event
 from kdissect.net.tcp import Segments
 from tests.segments import MILLISECOND, START_NS, Talk
@@ -51,7 +51,7 @@ def _run(
     earliest_ns = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
     for packet, behind_ns in zip(packets, [*earliest_ns[1:], 0], strict=True):
         if usual:
-            for events in connections.along(Stretch.of(packet), segments.feed):
+            for events in connections.feed_block(PacketBlock.of(packet), segments.feed):
                 out += events
         elif segment := segments.feed(packet):
             out += connections.feed(segment)
@@ -60,14 +60,14 @@ def _run(
     return out + connections.close(max(packet.time_ns for packet in packets))
 
 
-def in_one_piece(packets: Sequence[Packet]) -> Stretch:
+def in_one_piece(packets: Sequence[Packet]) -> PacketBlock:
     """Packets of one interface as a file has them, with something else between them."""
     data, places = b"", []
     for packet in packets:
         begin = len(data) + 16
         data += bytes(16) + packet.data
         places.append((packet.time_ns, begin, len(data), packet.length))
-    return Stretch(packets[0].number, packets[0].interface, data, places)
+    return PacketBlock(packets[0].number, packets[0].interface, data, places)
 
 
 def script(events: Iterable[Event]) -> list[str]:

@@ -61,11 +61,11 @@ class Damaged(NamedTuple):
     hurt: frozenset[int]
 
 
-def lossy(share: float) -> Callable[[list[Packet], Random], Damaged]:
+def lossy(shard: float) -> Callable[[list[Packet], Random], Damaged]:
     """Lose each packet with this probability."""
 
     def damage(packets: list[Packet], random: Random) -> Damaged:
-        return without(packets, {packet.number for packet in packets if random.random() < share})
+        return without(packets, {packet.number for packet in packets if random.random() < shard})
 
     return damage
 

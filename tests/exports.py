@@ -14,7 +14,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.options import ExportOptions, Options
 from kdissect.pipeline import Dissection
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.columns import BINARY, DATE, OBJECT, TIMESTAMP
@@ -62,7 +62,7 @@ def exports(
         form = FORMS[name]
         export = ExportOptions(folder / name, form.name, form.compression, tuple(tables), rotate_bytes=BIG)
         job = ExportJob(Options(limits), export)
-        made[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(Wanted())))
+        made[name] = Export(job, job.files(), JOB, log, Records(RecordFilter(RecordCriteria())))
     return logs[0], made
 
 
@@ -84,7 +84,7 @@ def export_packets(
     lines = JsonLines(shown.append)
     log, made = exports(folder, forms)
     others = [export.tables.log for export in made.values() if export.tables.log is not log]
-    for exchange in Dissection(log.watch(packets), survey=_Several(log, others)):  # type: ignore[arg-type]
+    for exchange in Dissection(log.watch(packets), observer=_Several(log, others)):  # type: ignore[arg-type]
         lines.feed(exchange)
         for export in made.values():
             export.feed(exchange)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kdissect.model import Packet
-    from kdissect.spark.decode import Decoded
-    from kdissect.spark.parts import Read, WorkerPart
-    from kdissect.spark.ranges import Found, Range
+    from kdissect.spark.decode import DecodeResult
+    from kdissect.spark.parts import ReadResult, WorkerPart
+    from kdissect.spark.ranges import CaptureRanges, Range
     from kdissect.spark.shuffle import RangeStats
 
 
@@ -57,7 +57,7 @@ def decoded(
     count: int = 3,
     limits: Limits = DEFAULT,
     **changed: Any,
-) -> Decoded:
+) -> DecodeResult:
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
     found = find_ranges(names, limits, size)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
@@ -88,7 +88,7 @@ def shuffled(
     return rows.sort_by([(name, "ascending") for name in ORDER]), stats, skipped
 
 
-def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> Decoded:
+def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
     """Write the tables by one task."""
     found = find_ranges(names, limits)
     job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
@@ -96,7 +96,7 @@ def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **change
     return finished(job, "single", names, [told], told.read, found)
 
 
-def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) -> Decoded:
+def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) -> DecodeResult:
     """Write the tables: by so many shards."""
     found = find_ranges(names)
     job = job_of(found.paths, folder, first_ns=found.first_ns, **changed)
@@ -114,8 +114,13 @@ def numbers(*numbers: int) -> list[Any]:
 
 
 def finished(
-    job: ExportJob, split: str, names: Sequence[str], told: Sequence[WorkerPart], read: Read, found: Found
-) -> Decoded:
+    job: ExportJob,
+    split: str,
+    names: Sequence[str],
+    told: Sequence[WorkerPart],
+    read: ReadResult,
+    found: CaptureRanges,
+) -> DecodeResult:
     """What the driver does in the end."""
     made = decode._begun(job, manifest.job_of(names, job.options, job.export))
     return decode._finished(job, made, split, told, decode._with_unread(read, found), datetime.now(UTC))

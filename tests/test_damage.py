@@ -110,11 +110,11 @@ def check_shares(counted: list[Found], report: Callable[[str], None]) -> None:
         least_messages = LEAST_MESSAGES_OF_SEVERAL if "," in name else LEAST_MESSAGES
         if name == "responses only":
             least_messages = LEAST_RESPONSES
-        for what, share in (("exchanges", least), ("messages", least_messages)):
+        for what, shard in (("exchanges", least), ("messages", least_messages)):
             there, told = counts[what], counts[f"{what} told"]
             if there:
                 report(f"{name}: {told} of {there} whole {what}, {told / there:.2%}")
-                assert told >= share * there, name
+                assert told >= shard * there, name
 
 
 def test_nothing_is_invented_and_nearly_nothing_missed(told: Callable[[str], None]) -> None:

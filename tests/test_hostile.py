@@ -24,7 +24,7 @@ from kdissect.phrases import printable
 from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from kdissect.stats.traffic import BY
-from kdissect.text.dashboard import Around, Choices, draw
+from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.dashboard_panes import PANES
 from kdissect.text.metrics import Metrics
 from tests.captures import enhanced, interface, section
@@ -303,9 +303,9 @@ def test_the_dashboard_and_the_metrics_speak_neither(facts: list[Facts]) -> None
         pulse.feed(each)
         metrics.feed(each)
     for key in range(len(PANES)):
-        choices = Choices()
+        choices = UiState()
         choices.press(str(key + 1))
-        lines = draw(pulse.now(), choices, Around(HOSTILE, said=HOSTILE), 160, 50)
+        lines = draw(pulse.now(), choices, StatusBar(HOSTILE, said=HOSTILE), 160, 50)
         assert_harmless("\n".join(line.plain for line in lines))
     assert r"\x1b]0;PWNED" in "\n".join(line.plain for line in lines)
     text = generate_latest(metrics.registry).decode()

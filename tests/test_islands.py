@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kdissect import pipeline
 from kdissect.limits import DEFAULT
-from kdissect.model import Lull
-from kdissect.net.tcp import Segments, Share, reversed_ends
+from kdissect.model import IdleTick
+from kdissect.net.tcp import Segments, Shard, reversed_ends
 from kdissect.pipeline import Dissection, dissect
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES
@@ -49,8 +49,8 @@ def by_connection(packets: Iterable[Packet]) -> list[list[Packet]]:
     return list(found.values())
 
 
-def end_of(packets: Sequence[Packet]) -> Lull:
-    return Lull(max(packet.time_ns for packet in packets))
+def end_of(packets: Sequence[Packet]) -> IdleTick:
+    return IdleTick(max(packet.time_ns for packet in packets))
 
 
 def rows(exchanges: Iterable[Exchange]) -> Rows:
@@ -124,7 +124,7 @@ def test_shards_together_give_what_one_process_gives(of: int, damage: str | None
     packets = left_of("quickstart", damage)
     together: Rows = {}
     for number in range(of):
-        together |= rows(Dissection(packets, share=Share(number, of)))
+        together |= rows(Dissection(packets, shard=Shard(number, of)))
     assert together == rows(dissect(packets))
 
 
@@ -165,7 +165,7 @@ def test_a_live_run_and_its_saved_capture_agree() -> None:
     live: list[Source] = []
     for packet in packets:
         if live and packet.time_ns - live[-1].time_ns > 100 * MILLISECOND:
-            live.append(Lull(packet.time_ns - 1))
+            live.append(IdleTick(packet.time_ns - 1))
         live.append(packet)
     assert rows(dissect(live)) == rows(dissect(packets))
 

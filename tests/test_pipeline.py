@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.limits import LIVE, Limits
-from kdissect.model import UNANSWERED, Lull
+from kdissect.model import UNANSWERED, IdleTick
 from kdissect.pipeline import dissect
 from tests.frames import (
     API_VERSIONS,
@@ -155,14 +155,14 @@ def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
     patience_ns = LIVE.patience_ns
     met: list[int] = []
 
-    def live() -> Iterator[Packet | Lull]:
+    def live() -> Iterator[Packet | IdleTick]:
         yield from packets[:2]
-        yield Lull(packets[1].time_ns + patience_ns // 2)
+        yield IdleTick(packets[1].time_ns + patience_ns // 2)
         met.append(len(exchanges))
-        yield Lull(packets[1].time_ns + patience_ns)
+        yield IdleTick(packets[1].time_ns + patience_ns)
         met.append(len(exchanges))
         yield from packets[2:]
-        yield Lull(last_ns + patience_ns)
+        yield IdleTick(last_ns + patience_ns)
         met.append(len(exchanges))
 
     exchanges: list[Exchange] = []
@@ -188,12 +188,12 @@ def test_a_connection_that_waits_does_not_hold_back_others_for_long() -> None:
     met: list[int] = []
     exchanges: list[Exchange] = []
 
-    def live() -> Iterator[Packet | Lull]:
+    def live() -> Iterator[Packet | IdleTick]:
         yield from waiting.packets
         yield from late
-        yield Lull(late[-1].time_ns + 1)
+        yield IdleTick(late[-1].time_ns + 1)
         met.append(len(exchanges))
-        yield Lull(late[-1].time_ns + LIVE.order_age_ns + 1)
+        yield IdleTick(late[-1].time_ns + LIVE.order_age_ns + 1)
         met.append(len(exchanges))
 
     for exchange in dissect(live(), limits=LIVE):

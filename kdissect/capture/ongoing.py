@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kdissect.capture.live import CaptureSettings
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.model import Interface, Lull, Packet
+    from kdissect.model import IdleTick, Interface, Packet
 
 LULL_NS = 50 * MILLISECOND_NS
 """How often a source that waits says up to which time all packets have come, and deadlines may pass."""
@@ -226,7 +226,7 @@ class Ongoing:
         self.stopped = False
         self.left: Callable[[Source], object] = lambda _: None
 
-    def __iter__(self) -> Iterator[Packet | Lull]:
+    def __iter__(self) -> Iterator[Packet | IdleTick]:
         return self._packets
 
     def __enter__(self) -> Self:
@@ -281,7 +281,7 @@ class Ongoing:
         """The last counters of each interface."""
         return self._current.statistics if self._current is not None else {}
 
-    def _read(self) -> Generator[Packet | Lull, None, None]:
+    def _read(self) -> Generator[Packet | IdleTick, None, None]:
         for source in self._sources:
             self._leave()
             self._current = source

@@ -1,4 +1,4 @@
-"""A pcap file -> ``Stretch``: one pass over fixed headers. Holds nothing but the window it reads from.
+"""A pcap file -> ``PacketBlock``: one pass over fixed headers. Holds nothing but the window it reads from.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, one_by_one
 from kdissect.errors import CaptureError
-from kdissect.model import Interface, Lull, Stretch
+from kdissect.model import IdleTick, Interface, PacketBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -38,11 +38,11 @@ def recognized(head: bytes) -> bool:
     return head[:4] in _ORDERS
 
 
-def packets(window: Window, source: Source) -> Generator[Packet | Lull, None, None]:
-    return one_by_one(stretches(window, source))
+def packets(window: Window, source: Source) -> Generator[Packet | IdleTick, None, None]:
+    return one_by_one(packet_blocks(window, source))
 
 
-def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
+def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | IdleTick]:
     """Packets in the order of the file, and lulls where the source waits for more.
 
     Raises:
@@ -72,7 +72,7 @@ def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
         while window.more(pos, need) or window.waits:
             if window.waits:
                 if number:
-                    yield Lull(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.silent_ns)
                 pos = 0
                 continue
             data, pos, need = window.data, 0, header
@@ -92,7 +92,7 @@ def stretches(window: Window, source: Source) -> Iterator[Stretch | Lull]:
             if places:
                 number += len(places)
                 source.packets = number
-                yield Stretch(number - len(places) + 1, interface, data, places)
+                yield PacketBlock(number - len(places) + 1, interface, data, places)
             if captured > limit:
                 raise CaptureError(
                     f"packet {number + 1} claims {captured} captured bytes, more than {limit}, "

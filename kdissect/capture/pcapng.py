@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.capture.source import BYTE_ORDERS, FileFormat, InterfaceStatistics, Source, one_by_one
 from kdissect.errors import CaptureError
 from kdissect.limits import MIB, MOST_COUNT
-from kdissect.model import Interface, Lull, Stretch
+from kdissect.model import IdleTick, Interface, PacketBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -343,7 +343,7 @@ def clock(index: int, interface: Interface, resolution: int, offset_seconds: int
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A pcapng file -> ``Stretch``, in one pass. Holds the window and the interfaces of the current section.
+# A pcapng file -> ``PacketBlock``, in one pass. Holds the window and the interfaces of the current section.
 #
 # Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 #
@@ -357,11 +357,13 @@ def recognized(head: bytes) -> bool:
 
 def packets(
     window: Window, source: Source, section: Section | None = None
-) -> Generator[Packet | Lull, None, None]:
-    return one_by_one(stretches(window, source, section))
+) -> Generator[Packet | IdleTick, None, None]:
+    return one_by_one(packet_blocks(window, source, section))
 
 
-def stretches(window: Window, source: Source, section: Section | None = None) -> Iterator[Stretch | Lull]:
+def packet_blocks(
+    window: Window, source: Source, section: Section | None = None
+) -> Iterator[PacketBlock | IdleTick]:
     """Packets in the order of the file, and lulls where the source waits for more. A packet without a time
     (simple packet block) gets that of the one before. ``section`` walks the blocks, if not one of its own.
 
@@ -378,7 +380,7 @@ def stretches(window: Window, source: Source, section: Section | None = None) ->
         while (block := section.next_packet(pos)) is not None or window.waits:
             if block is None:
                 if number:
-                    yield Lull(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.silent_ns)
                 pos = 0
                 continue
             kind, pos, passed = block
@@ -392,7 +394,9 @@ def stretches(window: Window, source: Source, section: Section | None = None) ->
                     clock, ticks, captured_bytes, length, pos = section.obsolete(pos)
                     interface, time_ns = clock.interface, section.exact(clock, ticks)
                 number += 1
-                yield Stretch(number, interface, captured_bytes, [(time_ns, 0, len(captured_bytes), length)])
+                yield PacketBlock(
+                    number, interface, captured_bytes, [(time_ns, 0, len(captured_bytes), length)]
+                )
                 continue
             # Nearly all blocks of nearly all files: as long as they follow each other in the window, stay.
             unpack, word, clock = section.enhanced, section.word, NO_CLOCK
@@ -407,7 +411,7 @@ def stretches(window: Window, source: Source, section: Section | None = None) ->
                 if is_odd or index != clock.number:
                     if places:
                         number += len(places)
-                        yield Stretch(number - len(places) + 1, clock.interface, data, places)
+                        yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                         places = []
                     if is_odd:
                         raise section.refused(pos, captured)
@@ -422,7 +426,7 @@ def stretches(window: Window, source: Source, section: Section | None = None) ->
             number += len(places)
             source.packets = number - others
             if places:
-                yield Stretch(number - len(places) + 1, clock.interface, data, places)
+                yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                 places = []
         if section.cut is not None:
             unit = f"packet {number + 1}" if section.cut_packet else "a block"

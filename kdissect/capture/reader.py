@@ -18,13 +18,13 @@ from kdissect.capture.source import InterfaceStatistics, Source, one_by_one
 from kdissect.capture.window import Window
 from kdissect.errors import CaptureError, UnexpectedError
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Lull
+from kdissect.model import IdleTick
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from types import TracebackType
 
-    from kdissect.model import Interface, Packet, Stretch
+    from kdissect.model import Interface, Packet, PacketBlock
 
 
 Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
@@ -67,7 +67,7 @@ class Capture:
         self._faults: list[CaptureError] = []
         self._opened: list[Source] = []
         self._sources: list[Source] = []
-        self._readers: list[Generator[Stretch, None, None]] = []
+        self._readers: list[Generator[PacketBlock, None, None]] = []
         firsts_ns = []
         for origin in origins:
             try:
@@ -89,7 +89,7 @@ class Capture:
     def __iter__(self) -> Iterator[Packet]:
         return self._packets
 
-    def stretches(self) -> Iterator[Stretch | Packet]:
+    def packet_blocks(self) -> Iterator[PacketBlock | Packet]:
         """The same packets, many at once where they stand together: of one file, not of several."""
         return self._stretches
 
@@ -151,7 +151,7 @@ class Capture:
             for interface, counters in source.statistics.items()
         }
 
-    def _read(self, firsts_ns: list[int | None]) -> Generator[Stretch | Packet, None, None]:
+    def _read(self, firsts_ns: list[int | None]) -> Generator[PacketBlock | Packet, None, None]:
         self._readers = [self._stretches_of(source) for source in self._sources]
         if self._named == 1:
             yield from self._readers[0]
@@ -170,9 +170,11 @@ class Capture:
         if len(self._faults) == self._named and not self.packets:
             raise self._nothing_read()
 
-    def _stretches_of(self, source: Source) -> Generator[Stretch, None, None]:
+    def _stretches_of(self, source: Source) -> Generator[PacketBlock, None, None]:
         try:
-            yield from cast("Generator[Stretch, None, None]", stretches_of(source))  # it waits for nothing
+            yield from cast(
+                "Generator[PacketBlock, None, None]", stretches_of(source)
+            )  # it waits for nothing
         except CaptureError as error:
             if self._named == 1:
                 raise
@@ -185,12 +187,12 @@ class Capture:
         return CaptureError(f"none of {self._named} captures can be read; {first}")
 
 
-def packets_of(source: Source) -> Generator[Packet | Lull, None, None]:
+def packets_of(source: Source) -> Generator[Packet | IdleTick, None, None]:
     """The packets of ``stretches_of``, one by one."""
     return one_by_one(stretches_of(source))
 
 
-def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
+def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
     """Packets of one source in its order, whatever compression and format its content turns out to have; of a
     live source also lulls.
 
@@ -204,7 +206,7 @@ def stretches_of(source: Source) -> Generator[Stretch | Lull, None, None]:
             raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
             if file_format.recognized(window.data):
-                yield from file_format.stretches(window, source)
+                yield from file_format.packet_blocks(window, source)
                 return
         window.more(0, _APPEARANCE_BYTES)
         inside = f", inside its {method.name} compression," if method is not None else ""
@@ -311,15 +313,15 @@ class Readable:
         fault: what was wrong there, None where nothing was.
     """
 
-    def __init__(self, packets: Iterable[Stretch | Packet | Lull]) -> None:
+    def __init__(self, packets: Iterable[PacketBlock | Packet | IdleTick]) -> None:
         self.fault: str | None = None
-        self._latest: Stretch | Packet | None = None
+        self._latest: PacketBlock | Packet | None = None
         self._packets = self._until_fault(packets)
 
-    def __iter__(self) -> Iterator[Stretch | Packet | Lull]:
+    def __iter__(self) -> Iterator[PacketBlock | Packet | IdleTick]:
         return self._packets
 
-    def __next__(self) -> Stretch | Packet | Lull:
+    def __next__(self) -> PacketBlock | Packet | IdleTick:
         return next(self._packets)
 
     @property
@@ -327,12 +329,14 @@ class Readable:
         """The file of the latest packet, None before the first."""
         return None if self._latest is None else self._latest.interface.capture
 
-    def _until_fault(self, packets: Iterable[Stretch | Packet | Lull]) -> Iterator[Stretch | Packet | Lull]:
+    def _until_fault(
+        self, packets: Iterable[PacketBlock | Packet | IdleTick]
+    ) -> Iterator[PacketBlock | Packet | IdleTick]:
         is_empty = True
         try:
             for packet in packets:
                 is_empty = False
-                if not isinstance(packet, Lull):
+                if not isinstance(packet, IdleTick):
                     self._latest = packet
                 yield packet
         except CaptureError as error:

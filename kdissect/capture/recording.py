@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from kdissect.capture.write import PcapngWriter
 from kdissect.errors import OutputError
 from kdissect.files import PRIVATE, create
-from kdissect.model import Lull
+from kdissect.model import IdleTick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -71,14 +71,14 @@ class Recording:
         self._kept: deque[Path] = deque()
         self._is_full = False
 
-    def watch(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
+    def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
         """Let packets pass, until there are enough.
 
         Raises:
             OutputError: a file cannot be written.
         """
         for packet in packets:
-            if isinstance(packet, Lull):
+            if isinstance(packet, IdleTick):
                 self._flush()
                 yield packet
                 continue

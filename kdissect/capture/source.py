@@ -16,14 +16,14 @@ from typing import IO, TYPE_CHECKING, NamedTuple, overload
 
 from kdissect.errors import CaptureError
 from kdissect.limits import MOST_COUNT
-from kdissect.model import Stretch
+from kdissect.model import PacketBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from io import FileIO
 
     from kdissect.limits import Limits
-    from kdissect.model import Interface, Lull, Packet
+    from kdissect.model import IdleTick, Interface, Packet
 
 BLOCK_BYTES = 64 * 1024
 FILE_BLOCK_BYTES = (
@@ -75,17 +75,21 @@ class FileFormat(NamedTuple):
 
 
 @overload
-def one_by_one(stretches: Iterable[Stretch | Packet]) -> Generator[Packet, None, None]: ...
+def one_by_one(packet_blocks: Iterable[PacketBlock | Packet]) -> Generator[Packet, None, None]: ...
 
 
 @overload
-def one_by_one(stretches: Iterable[Stretch | Packet | Lull]) -> Generator[Packet | Lull, None, None]: ...
+def one_by_one(
+    packet_blocks: Iterable[PacketBlock | Packet | IdleTick],
+) -> Generator[Packet | IdleTick, None, None]: ...
 
 
-def one_by_one(stretches: Iterable[Stretch | Packet | Lull]) -> Generator[Packet | Lull, None, None]:
+def one_by_one(
+    packet_blocks: Iterable[PacketBlock | Packet | IdleTick],
+) -> Generator[Packet | IdleTick, None, None]:
     """Each packet of its own."""
-    for each in stretches:
-        if isinstance(each, Stretch):
+    for each in packet_blocks:
+        if isinstance(each, PacketBlock):
             yield from each.packets
         else:
             yield each

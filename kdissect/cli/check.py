@@ -55,22 +55,22 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
     from kdissect.stats.survey import Survey
 
     query = Query.take(options)
-    survey = Survey(query.limits)
-    with running(query, bar=lambda _: True, survey=survey) as run:
-        run.show(run.selected(), survey.exchange)
-        document = _appraised(run, survey)
+    observer = Survey(query.limits)
+    with running(query, bar=lambda _: True, observer=observer) as run:
+        run.show(run.selected(), observer.exchange)
+        document = _appraised(run, observer)
         _write(run, document, limit, colour, as_json=as_json)
     run.end("exchange")
     if fail and document.verdict != GOOD:
         raise click.exceptions.Exit(FOUND)
 
 
-def _appraised(run: Run, survey: Survey) -> Check:
+def _appraised(run: Run, observer: Survey) -> Check:
     from kdissect.stats.appraisal import appraise
 
     warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
     counts, skipped = run.dissection.counts, run.dissection.skipped
-    return appraise(run.capture.sources, survey, counts, skipped, warnings)
+    return appraise(run.capture.sources, observer, counts, skipped, warnings)
 
 
 def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool) -> None:

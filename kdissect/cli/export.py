@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.inputs import captures
-from kdissect.cli.listening import Whole
+from kdissect.cli.listening import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options
 from kdissect.cli.running import Query, running
 from kdissect.cli.sharing import SharedRun, jobs_option, processes, sharing
@@ -127,7 +127,7 @@ def _write(
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
     opened = (
-        running(query, bar=lambda _: True, survey=log) if jobs == 1 else sharing(query, bar=lambda _: True)
+        running(query, bar=lambda _: True, observer=log) if jobs == 1 else sharing(query, bar=lambda _: True)
     )
     with opened as run, locked(tables.folder, tables.mode):
         wanted = manifest.missing(tables.folder, tables_of(tables), described, overwrite=overwrite)
@@ -135,7 +135,7 @@ def _write(
             return None
         job = ExportJob(query.options, replace(tables, tables=tuple(wanted)), query.paths, run.first_ns)
         made = Export(job, job.files(in_parts=jobs > 1), described, log, records)
-        whole = Whole()
+        whole = DeferInterrupt()
         with filling(made, run, log, lost):
             if isinstance(run, SharedRun):
                 results = run.export(jobs, job, log)

@@ -38,7 +38,7 @@ from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import KIB
-from kdissect.model import Lull
+from kdissect.model import IdleTick
 from kdissect.phrases import many, printable
 from kdissect.query.filters import parse_duration, parse_size
 
@@ -280,20 +280,20 @@ class LiveRun(Run):
         query: Query,
         given: LiveOptions,
         ongoing: Ongoing,
-        ending: Ending,
+        ending: StopSignals,
         out: TextIO,
-        survey: Survey | None,
+        observer: Survey | None,
     ) -> None:
         self.ongoing = ongoing
         self.ending = ending
-        self.losses = Losses(ongoing)
+        self.losses = DropReporter(ongoing)
         self.recording = Recording(
             given.target, given.ring, given.stop, f"kdissect {__version__}", given.mode
         )
         self._has_counters = given.wanted is not None
         packets = self.recording.watch(self.losses.watch(ongoing))
         self._is_closed = False
-        super().__init__(query, ongoing, packets, out, ExitStack(), survey=survey)
+        super().__init__(query, ongoing, packets, out, ExitStack(), observer=observer)
 
     def close(self) -> None:
         """Finish what is written, and count what was dropped; the second time there is nothing left to do."""
@@ -331,15 +331,15 @@ class LiveRun(Run):
 
 @contextmanager
 def listening(
-    query: Query, given: LiveOptions, survey: Survey | None = None, whole: Whole | None = None
+    query: Query, given: LiveOptions, observer: Survey | None = None, whole: DeferInterrupt | None = None
 ) -> Iterator[LiveRun]:
-    """Begin to listen, and wait for the first packet. A ``survey`` is told what there was; what is ``whole``
-    is not interrupted by a second Ctrl-C.
+    """Start to capture and wait for the first packet. ``observer`` sees each connection at its end; what
+    ``whole`` defers is not interrupted by a second Ctrl-C.
     """
     with given.open(query) as ongoing, output() as out:
-        ending = Ending(ongoing) if whole is None else Ending(ongoing, whole.press)
+        ending = StopSignals(ongoing) if whole is None else StopSignals(ongoing, whole.press)
         with ending.waited_for(given.stop.duration_ns):
-            run = LiveRun(query, given, ongoing, ending, out, survey)
+            run = LiveRun(query, given, ongoing, ending, out, observer)
             try:
                 with faults_named(query, run.readable):
                     yield run
@@ -352,7 +352,7 @@ def listening(
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Ending:
+class StopSignals:
     """Ctrl-C and SIGTERM -> the end of a capture, so that what was captured is shown and counted. The second
     time it ends at once.
 
@@ -403,7 +403,7 @@ _SAY_EVERY_S = 5.0
 _LOOK_EVERY = 256  # packets
 
 
-class Losses:
+class DropReporter:
     """Tells of dropped packets soon after they were, but not all the time.
 
     Attributes:
@@ -419,10 +419,10 @@ class Losses:
         self._say_at = 0.0
         self.also: list[Callable[[int], object]] = []
 
-    def watch(self, packets: Iterable[Packet | Lull]) -> Iterator[Packet | Lull]:
+    def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
         """Let packets pass, and look at what was counted from time to time."""
         for number, packet in enumerate(packets):
-            if not number % _LOOK_EVERY or isinstance(packet, Lull):
+            if not number % _LOOK_EVERY or isinstance(packet, IdleTick):
                 self.look()
                 for tell in self.also:
                     tell(packet.time_ns)
@@ -463,7 +463,7 @@ class Losses:
 Row = TypeVar("Row")
 
 
-class Whole:
+class DeferInterrupt:
     """Wraps functions that are not to be interrupted.
 
     While one of them works Ctrl-C waits; while the capture is read, which may take for ever on a quiet

@@ -12,14 +12,14 @@ import click
 
 from kdissect.capture.recording import NEVER
 from kdissect.cli.listening import (
+    DeferInterrupt,
     LiveOptions,
-    Whole,
     keep_options,
     list_interfaces,
     listening,
     source_options,
 )
-from kdissect.cli.looks import Look, look_options
+from kdissect.cli.looks import ExchangeOutput, look_options
 from kdissect.cli.options import filter_options, live_options, mode_option, to_local, together
 from kdissect.cli.running import Query
 from kdissect.cli.tables import LIVE_ROTATED_NS, filling, table_options, take_export, tell
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kdissect.options import ExportOptions
     from kdissect.pipeline import Dissection
     from kdissect.tables.manifest import Earlier
-    from kdissect.text.page import Section
+    from kdissect.text.page import PageSection
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -86,9 +86,9 @@ class Recap:
 
     def _sections(
         self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
-    ) -> Iterator[Section]:
+    ) -> Iterator[PageSection]:
         from kdissect.text import summary_page
-        from kdissect.text.page import Section
+        from kdissect.text.page import PageSection
 
         document = self._summarizer.close(names, counts, skipped)
         findings = document.findings or []
@@ -103,7 +103,7 @@ class Recap:
             lines = [f"{row.severity}: {row.about}: {row.sentence}" for row in findings[:ROWS]]
             if len(findings) > ROWS:
                 lines.append(f"and {len(findings) - ROWS:,} more")
-            yield Section("Findings", notes=tuple(lines))
+            yield PageSection("Findings", notes=tuple(lines))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class LiveExport:
 
     def __init__(self, tables: ExportOptions, query: Query, captures: Sequence[str]) -> None:
         self.log = ConnectionLog(query.limits)
-        self.whole = Whole()
+        self.whole = DeferInterrupt()
         self._records = records_of(query.options)
         self._job = ExportJob(query.options, replace(tables, tables=tables_of(tables)))
         self._files = self._job.files()
@@ -304,7 +304,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     query = Query.live(options)
     given = LiveOptions.take(options)
     watch = Watch.take(options)
-    look = Look.take(options, {"--top": watch.top})
+    look = ExchangeOutput.take(options, {"--top": watch.top})
     told = StringIO()
     tally = ExchangeTally(told)
     story = Recap(query.limits) if is_wanted(summary, quiet=look.quiet) else None

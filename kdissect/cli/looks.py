@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener
 
-    class Sink(Protocol):
+    class ExchangeSink(Protocol):
         """Where exchanges end."""
 
         def feed(self, exchange: Exchange) -> None:
@@ -91,7 +91,7 @@ def needs_no_other(out: TextIO | None, times: str | None, *, is_table: bool) -> 
     return out is not None and times not in ("d", "dd") and not (is_table and out.isatty())
 
 
-class Look(NamedTuple):
+class ExchangeOutput(NamedTuple):
     """How exchanges are shown, as the options say it."""
 
     tree: bool
@@ -105,7 +105,7 @@ class Look(NamedTuple):
     colour: str
 
     @classmethod
-    def take(cls, options: dict[str, Any], others: dict[str, bool] | None = None) -> Look:
+    def take(cls, options: dict[str, Any], others: dict[str, bool] | None = None) -> ExchangeOutput:
         """Take its own out of a command's options, and leave those of the command.
 
         Args:
@@ -128,7 +128,7 @@ class Look(NamedTuple):
         is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
         return not self.quiet and needs_no_other(out, self.times, is_table=is_table)
 
-    def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> Sink:
+    def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> ExchangeSink:
         """What shows them; ``flush`` each at once. Lines begin at once: what shows other things is imported
         when it is chosen.
         """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from kdissect.cli.looks import Look, look_options
+from kdissect.cli.looks import ExchangeOutput, look_options
 from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
 from kdissect.cli.running import Query, Selection, running
 from kdissect.cli.sharing import jobs_option, processes
@@ -77,7 +77,7 @@ def read(
     by time. Kafka is recognized on any port.
     """
     query = Query.take(options)
-    look = Look.take(options, {"-w": target is not None})
+    look = ExchangeOutput.take(options, {"-w": target is not None})
     if target is not None:
         from kdissect.cli.writing import write
 
@@ -99,7 +99,7 @@ def read(
     run.end("exchange")
 
 
-def _share(query: Query, look: Look, jobs: int, count: int | None, *, check_crcs: bool) -> None:
+def _share(query: Query, look: ExchangeOutput, jobs: int, count: int | None, *, check_crcs: bool) -> None:
     """The same by several processes."""
     from kdissect.cli.sharing import sharing
     from kdissect.parallel.worker import Page, Text

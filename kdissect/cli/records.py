@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kdissect.query.records import Records
     from kdissect.text.style import Times
 
-    class Sink(Protocol):
+    class RecordSink(Protocol):
         """Where records end."""
 
         def feed(self, record: CarriedRecord) -> None:
@@ -147,16 +147,16 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     with credentials redacted. The exchange filters select the requests and responses to search. With -i,
     records are captured from an interface instead of FILE.
     """
-    from kdissect.query.record_filters import RecordFilter, Wanted
+    from kdissect.query.record_filters import RecordCriteria, RecordFilter
     from kdissect.query.records import Records
 
     wanted = take_wanted(options)
     query = Query.take(options) if wanted is None else _of_interface(options)
-    look = Look(**{name: options.pop(name) for name in Look._fields})
+    look = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     look.check()
     criteria = query.options.criteria
     topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
-    are_meant = RecordFilter(Wanted(topics=topics, partitions=partitions, **options), query.limits)
+    are_meant = RecordFilter(RecordCriteria(topics=topics, partitions=partitions, **options), query.limits)
     found = Records(are_meant, query.limits, show_secrets=query.options.show_secrets)
     can_share = wanted is None and not options["unique"] and look.can_be_shared
     jobs = processes(query, jobs, by_default=not (count or look.flush), ever=can_share)
@@ -193,7 +193,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
 
 
 def _share(
-    query: Query, look: Look, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
+    query: Query, look: RecordOutput, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
 ) -> SharedRun:
     """Several processes show them; ``found`` is told what they found."""
     from kdissect.cli.sharing import sharing
@@ -228,7 +228,7 @@ def _of_interface(options: dict[str, Any]) -> Query:
     return Query.live(options)
 
 
-class Look(NamedTuple):
+class RecordOutput(NamedTuple):
     """How records are shown, as the options say it."""
 
     tree: bool
@@ -268,7 +268,7 @@ class Look(NamedTuple):
             raise click.UsageError("--mode needs -o DIR")
 
 
-def _sink(look: Look, out: TextIO, times: Times) -> Sink:
+def _sink(look: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if look.quiet:
         return RecordTally(out)
     if look.folder is not None:

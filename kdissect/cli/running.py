@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
+    from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
-    from kdissect.capture.trail import Trail
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, Lull, Packet, Stretch
+    from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
     from kdissect.query.filters import Filter
     from kdissect.stats.survey import Survey
@@ -142,11 +142,11 @@ class Run:
         self,
         query: Query,
         capture: Capture | Ongoing,
-        packets: Iterable[Stretch | Packet | Lull],
+        packets: Iterable[PacketBlock | Packet | IdleTick],
         out: TextIO,
         bar: ExitStack,
-        trail: Trail | None = None,
-        survey: Survey | None = None,
+        index: ConnectionIndex | None = None,
+        observer: Survey | None = None,
     ) -> None:
         self.out = out
         self.capture = capture
@@ -161,15 +161,15 @@ class Run:
         if first is not None:
             query.filter.begin(first.time_ns)
         watched: Iterable[Any] = chain(() if first is None else (first,), self.readable)
-        if trail is not None:
-            watched = trail.watch(one_by_one(watched))
-        if survey is not None:
-            watched = survey.watch(watched)
+        if index is not None:
+            watched = index.watch(one_by_one(watched))
+        if observer is not None:
+            watched = observer.watch(watched)
         self.dissection: Dissection = Dissection(
             watched,
             query.options,
-            trail=trail,
-            survey=survey,
+            index=index,
+            observer=observer,
         )
 
     def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
@@ -253,15 +253,15 @@ def running(
     query: Query,
     *,
     bar: Callable[[TextIO], bool],
-    trail: Trail | None = None,
-    survey: Survey | None = None,
+    index: ConnectionIndex | None = None,
+    observer: Survey | None = None,
 ) -> Iterator[Run]:
     """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr. A
-    ``trail`` is told which connection each packet belongs to, a ``survey`` what there was.
+    ``index`` is told which connection each packet belongs to, a ``observer`` what there was.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
         packets = stack.enter_context(progress(capture, wanted=not query.no_progress and bar(out)))
-        run = Run(query, capture, packets, out, stack, trail, survey)
+        run = Run(query, capture, packets, out, stack, index, observer)
         with faults_named(query, run.readable):
             yield run
 
@@ -321,7 +321,7 @@ _KAFKA = "Kafka"
 _UNRECOGNISED = "not recognized"
 
 
-class Read(Protocol):
+class ReadCapture(Protocol):
     """Captures that were read."""
 
     @property
@@ -329,7 +329,7 @@ class Read(Protocol):
         """What was odd about them."""
 
 
-class Dissected(Protocol):
+class DissectionCounts(Protocol):
     """What became of their packets, see ``pipeline.Dissection``."""
 
     @property
@@ -346,8 +346,8 @@ class Dissected(Protocol):
 
 
 def close(
-    capture: Read,
-    dissection: Dissected,
+    capture: ReadCapture,
+    dissection: DissectionCounts,
     *,
     shown: int,
     complete: bool,
@@ -388,7 +388,7 @@ def _none_of(found: int, unmet: str) -> str:
     return f"{text}: {unmet}" if unmet else text
 
 
-def _nothing_found(dissection: Dissected) -> str:
+def _nothing_found(dissection: DissectionCounts) -> str:
     counts = dissection.counts
     if not counts["packets"]:
         return "no packets"

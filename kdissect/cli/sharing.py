@@ -28,11 +28,11 @@ from kdissect.cli.running import Run, Selection, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.net.tcp import Share, cores
-from kdissect.parallel.assembling import Assembly, Batch, End, Late
-from kdissect.parallel.crew import Crew, Ear
+from kdissect.net.tcp import Shard, cores
+from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch, WorkerEnd
 from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
 from kdissect.parallel.worker import Stopped, Texts, Worker
+from kdissect.parallel.worker_pool import Inbox, WorkerPool
 from kdissect.pipeline import Dissection
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Gathered:
         """Sentences about connections."""
         return [text for _, text in sorted(self.noticed)[: self.most_notices]]
 
-    def add(self, end: End) -> None:
+    def add(self, end: WorkerEnd) -> None:
         """What one more worker counted; what all of them count counts once."""
         packets = min(end.counts["packets"], self.counts["packets"] or end.counts["packets"])
         self.counts.update(end.counts)
@@ -106,7 +106,7 @@ class SharedRun(Run):
     def __init__(
         self, query: Query, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
     ) -> None:
-        super().__init__(query, capture, capture.stretches(), out, bar)
+        super().__init__(query, capture, capture.packet_blocks(), out, bar)
         self.dissection: Any = Gathered()
         self.dissection.most_notices = query.limits.notices
         self.capture: Any = self
@@ -146,13 +146,13 @@ class SharedRun(Run):
         """
         assembly = Assembly(jobs, self._query.limits)
 
-        def job(index: int, send: Callable[[Any], object], ear: Ear) -> None:
-            work(self._query, Share(index, jobs), maker(index), send, ear)
+        def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
+            work(self._query, Shard(index, jobs), maker(index), send, inbox)
 
         self._run(
             jobs,
             job,
-            lambda crew: self._put_together(crew, assembly),
+            lambda pool: self._put_together(pool, assembly),
             lambda rows: self._take(rows, take, most),
         )
 
@@ -165,11 +165,11 @@ class SharedRun(Run):
             log: surveys the connections of each; it is told what packets there were.
         """
 
-        def write(index: int, send: Callable[[Any], object], ear: Ear) -> None:
-            write_shard(self._query, job, Share(index, jobs), send, ear, log)
+        def write(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
+            write_shard(self._query, job, Shard(index, jobs), send, inbox, log)
 
         self.bytes_total = self.bytes_total and 2 * self.bytes_total
-        self._run(jobs, write, lambda crew: self._facts_exchanged(crew, jobs), self._wait)
+        self._run(jobs, write, lambda pool: self._facts_exchanged(pool, jobs), self._wait)
         results = []
         for result, census in self.made:
             results.append(result)
@@ -180,21 +180,21 @@ class SharedRun(Run):
     def _run(
         self,
         jobs: int,
-        job: Callable[[int, Callable[[Any], object], Ear], None],
-        rows: Callable[[Crew], Iterator[Any]],
+        job: Callable[[int, Callable[[Any], object], Inbox], None],
+        rows: Callable[[WorkerPool], Iterator[Any]],
         take: Callable[[Iterator[Any]], object],
     ) -> None:
         """Have workers do a job, and take the rows that come of their messages."""
-        with Crew(jobs, job) as crew, self._interrupt.awaited():
-            self._rows = rows(crew)
+        with WorkerPool(jobs, job) as pool, self._interrupt.awaited():
+            self._rows = rows(pool)
             try:
                 with progress(self, wanted=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
                     take(cast("Iterator[Any]", watched))
             except KeyboardInterrupt:
                 self.interrupted = True
             if not self.complete:
-                crew.stop()
-                for _, message in crew.messages(End, self._interrupt.look):
+                pool.stop()
+                for _, message in pool.messages(WorkerEnd, self._interrupt.look):
                     self._note(message)
 
     def write(self, jobs: int, page: Page, sink: Any, work: Text, most: int | None) -> None:
@@ -217,7 +217,7 @@ class SharedRun(Run):
             sink.is_first, skip = False, 1
         self.gather(jobs, lambda _: work, Texts(write, skip).take, most)
 
-    def stretches(self) -> Iterator[Any]:
+    def packet_blocks(self) -> Iterator[Any]:
         """What a progress bar watches."""
         return self._rows
 
@@ -238,38 +238,38 @@ class SharedRun(Run):
             pass
         self.complete = True
 
-    def _facts_exchanged(self, crew: Crew, jobs: int) -> Iterator[None]:
+    def _facts_exchanged(self, pool: WorkerPool, jobs: int) -> Iterator[None]:
         """Merge what workers say, and give it to all of them; a step for each time that they have read on."""
         facts, silent = LearnedFacts(self._query.limits), jobs
-        for _, message in crew.messages(End, self._interrupt.look):
+        for _, message in pool.messages(WorkerEnd, self._interrupt.look):
             if isinstance(message, LearnedFacts):
                 facts.merge(message)
                 silent -= 1
                 for index in range(0 if silent else jobs):
-                    crew.send(index, facts)
+                    pool.send(index, facts)
             elif isinstance(message, Progress):
                 self.bytes_read = max(self.bytes_read, message.bytes_read)
                 yield
             else:
                 self._note(message)
 
-    def _put_together(self, crew: Crew, assembly: Assembly) -> Iterator[list[Any]]:
-        for index, message in crew.messages(End, self._interrupt.look):
-            if isinstance(message, Batch):
+    def _put_together(self, pool: WorkerPool, assembly: Assembly) -> Iterator[list[Any]]:
+        for index, message in pool.messages(WorkerEnd, self._interrupt.look):
+            if isinstance(message, WorkerBatch):
                 self.bytes_read = max(self.bytes_read, message.bytes_read)
                 made = assembly.batch(index, message)
-            elif isinstance(message, Late):
+            elif isinstance(message, LateRows):
                 made = assembly.late(index, message)
             else:
                 self._note(message)
                 continue
             for worker, told in assembly.told():
-                crew.send(worker, told)
+                pool.send(worker, told)
             if made:
                 yield made
 
     def _note(self, message: Any) -> None:
-        if not isinstance(message, End):
+        if not isinstance(message, WorkerEnd):
             return
         self.dissection.add(message)
         self.warnings, self.sources = message.warnings, message.sources
@@ -292,12 +292,12 @@ def _first(made: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
     return out
 
 
-def work(query: Query, share: Share, made: Work, send: Callable[[Any], object], ear: Ear) -> None:
+def work(query: Query, shard: Shard, made: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
     """What a worker does."""
     with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.stretches())
-        worker = Worker(made, query.limits, send, ear.receive, ear.heard, lambda: capture.bytes_read)
-        dissection = Dissection(worker.watch(readable), query.options, share=share)
+        readable = Readable(capture.packet_blocks())
+        worker = Worker(made, query.limits, send, inbox.receive, inbox.heard, lambda: capture.bytes_read)
+        dissection = Dissection(worker.watch(readable), query.options, shard=shard)
         with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
@@ -307,36 +307,36 @@ def work(query: Query, share: Share, made: Work, send: Callable[[Any], object], 
 def write_shard(
     query: Query,
     job: ExportJob,
-    share: Share,
+    shard: Shard,
     send: Callable[[Any], object],
-    ear: Ear,
+    inbox: Inbox,
     log: ConnectionLog,
 ) -> None:
     """What a worker does that writes tables."""
     from kdissect.tables.export import write_part  # and with it every codec
 
-    facts, reader, options = LearnedFacts(query.limits), ShardReader(send, ear), query.options
+    facts, reader, options = LearnedFacts(query.limits), ShardReader(send, inbox), query.options
     with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.stretches())
+        readable = Readable(capture.packet_blocks())
         with faults_named(query, readable), suppress(Stopped):
-            Dissection(reader.watch(readable, capture), options, share=share).learn(facts)
+            Dissection(reader.watch(readable, capture), options, shard=shard).learn(facts)
     facts = reader.exchange_facts(facts)
     with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.stretches())
+        readable = Readable(capture.packet_blocks())
         packets = reader.watch(readable, capture)
         dissection = StoppableDissection(
-            packets if share.number else log.watch(packets), options, survey=log, learned=facts, share=share
+            packets if shard.number else log.watch(packets), options, observer=log, learned=facts, shard=shard
         )
         with faults_named(query, readable):
             result = write_part(
-                job, share.number, [dissection], log, Selection(query), share.number + 1, share.of
+                job, shard.number, [dissection], log, Selection(query), shard.number + 1, shard.of
             )
-        census = None if share.number else log.census
+        census = None if shard.number else log.census
         send(_end(query, capture, readable, dissection, (result, census)))
 
 
-def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissection, made: Any) -> End:
-    return End(
+def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissection, made: Any) -> WorkerEnd:
+    return WorkerEnd(
         dissection.counts,
         dissection.skipped,
         dissection.noticed,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
-    from kdissect.model import Packet, Stretch
+    from kdissect.model import Packet, PacketBlock
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
@@ -113,11 +113,11 @@ def _abandon(out: TextIO) -> None:
 
 
 @contextmanager
-def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Stretch | Packet]]:
+def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[PacketBlock | Packet]]:
     """The stretches of a capture, and where that helps a bar on stderr while they are taken."""
     total = capture.bytes_total
     if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
-        yield capture.stretches()
+        yield capture.packet_blocks()
         return
     from kdissect.phrases import size  # which only somebody who waits needs
 
@@ -128,8 +128,8 @@ def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[Stretch | P
 
     with click.progressbar(length=total, label="reading", file=sys.stderr, item_show_func=rate) as bar:
 
-        def watched() -> Iterator[Stretch | Packet]:
-            for each in capture.stretches():
+        def watched() -> Iterator[PacketBlock | Packet]:
+            for each in capture.packet_blocks():
                 if capture.bytes_read - bar.pos >= _BAR_BYTES or not bar.pos:
                     bar.update(capture.bytes_read - bar.pos, capture.bytes_read)
                 yield each

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from kdissect.text.dashboard import Around, Choices, draw
+from kdissect.text.dashboard import StatusBar, UiState, draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ class Top:
         self._name = name
         self._keyboard = open_keyboard()
         self._screen = Screen(out.fileno(), self._keyboard, colour=colour, encoding=out.encoding)
-        self._choices = Choices()
+        self._choices = UiState()
         self._still: Now | None = None
         self._has_ended = False
         self._closing = Event()
@@ -165,7 +165,7 @@ class Top:
             self._still = self._now()
         by_kernel, by_us = self._drops()
         said = self._said.lines[-1].removeprefix("kdissect: ") if self._said.lines else ""
-        around = Around(
+        around = StatusBar(
             self._name,
             by_kernel,
             by_us,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import click
 
 from kdissect import __version__
+from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
-from kdissect.capture.trail import Trail
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.running import running
 from kdissect.cli.terminal import progress, warn
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from kdissect.cli.running import Query, Run
-    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
     from kdissect.stats.survey import Packets
@@ -44,19 +44,19 @@ _COMPRESSED = frozenset({".gz", ".zst", ".lz4"})
 class Ends(Survey):
     """Bars the connections behind whose last exchange something was passed over."""
 
-    def __init__(self, query: Query, trail: Trail) -> None:
+    def __init__(self, query: Query, index: ConnectionIndex) -> None:
         super().__init__(query.limits)
-        self._trail = trail
+        self._index = index
         self._with_secrets = query.options.show_secrets
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass, without a look at them."""
         return iter(packets)
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:  # noqa: ARG002
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:  # noqa: ARG002
         """Take a connection that is over."""
-        if not self._with_secrets and may_hide_credentials(dialogue.unattached):
-            self._trail.bar(connection.ordinal)
+        if not self._with_secrets and may_hide_credentials(kafka.unattached):
+            self._index.bar(connection.ordinal)
 
 
 def write(query: Query, target: str, mode: int, most: int | None) -> None:
@@ -75,20 +75,20 @@ def write(query: Query, target: str, mode: int, most: int | None) -> None:
     _check(target, query.paths)
     with ExitStack() as stack:
         rereadable = all(path != STDIN and Path(path).is_file() for path in query.paths)
-        trail = stack.enter_context(Trail(keeps_packets=not rereadable, limits=query.limits))
-        ends = Ends(query, trail)
-        with running(query, bar=lambda _: True, trail=trail, survey=ends) as run:
+        index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
+        ends = Ends(query, index)
+        with running(query, bar=lambda _: True, index=index, observer=ends) as run:
             file = stack.enter_context(_opened(target, mode, run))
-            run.show(_found(run, trail, most, with_secrets=query.options.show_secrets), lambda _: None)
+            run.show(_found(run, index, most, with_secrets=query.options.show_secrets), lambda _: None)
             # What was waiting for its end may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
-            written = _copy(query, trail, file, target) if is_known else None
+            written = _copy(query, index, file, target) if is_known else None
     run.tell(run.shown)
-    _tell(trail, written, target)
+    _tell(index, written, target)
     run.end("exchange")
 
 
-def _tell(trail: Trail, written: int | None, target: str) -> None:
+def _tell(index: ConnectionIndex, written: int | None, target: str) -> None:
     if written is None:
         warn(
             "nothing was written: which connections carry credentials is not known yet; use "
@@ -96,10 +96,10 @@ def _tell(trail: Trail, written: int | None, target: str) -> None:
         )
         return
     place = "stdout" if target == STDOUT else target
-    warn(f"{many(written, 'packet')} of {many(trail.picked, 'connection')} written to {place}")
-    if trail.left_out:
+    warn(f"{many(written, 'packet')} of {many(index.picked, 'connection')} written to {place}")
+    if index.left_out:
         warn(
-            f"{many(trail.left_out, 'connection')} omitted because they carry, or may carry, credentials; "
+            f"{many(index.left_out, 'connection')} omitted because they carry, or may carry, credentials; "
             "use --show-secrets to include them"
         )
 
@@ -142,35 +142,35 @@ def _unwritable(target: str, error: OSError) -> click.ClickException:
     return click.ClickException(f"cannot write {target}: {error.strerror or error}")
 
 
-def _found(run: Run, trail: Trail, most: int | None, *, with_secrets: bool) -> Iterator[Exchange]:
+def _found(run: Run, index: ConnectionIndex, most: int | None, *, with_secrets: bool) -> Iterator[Exchange]:
     """Mark the connections of the exchanges that are asked for, to the end of the capture."""
 
     def look(exchange: Exchange) -> None:
         if not with_secrets and may_carry_credentials(exchange):
-            trail.bar(exchange.connection.ordinal)
+            index.bar(exchange.connection.ordinal)
 
     for number, exchange in enumerate(run.selected(look)):
         look(exchange)
         if most is None or number < most:
-            trail.want(exchange.connection.ordinal)
+            index.want(exchange.connection.ordinal)
             yield exchange
 
 
-def _copy(query: Query, trail: Trail, file: BinaryIO, target: str) -> int:
+def _copy(query: Query, index: ConnectionIndex, file: BinaryIO, target: str) -> int:
     try:
-        return _copied(query, trail, file, bar=target != STDOUT)
+        return _copied(query, index, file, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
             raise  # a closed pipe ends every command in the same way
         raise _unwritable(target, error) from None
 
 
-def _copied(query: Query, trail: Trail, file: BinaryIO, *, bar: bool) -> int:
+def _copied(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: bool) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
-    capture = trail.kept() or open_capture(*query.paths, limits=query.limits)
+    capture = index.kept() or open_capture(*query.paths, limits=query.limits)
     with capture, progress(capture, wanted=bar and not query.no_progress) as packets:
-        for packet in trail.pick(one_by_one(packets)):
+        for packet in index.pick(one_by_one(packets)):
             writer.write(packet)
             written += 1
     file.flush()

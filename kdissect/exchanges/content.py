@@ -46,13 +46,13 @@ _TOPIC_RESOURCE = 2
 
 def topics(exchange: Exchange) -> list[str]:
     """The distinct topics in wire order, the request's first: names, or ids where no name is known."""
-    return list(dict.fromkeys(topic for topic, _ in _mentions(exchange, partitions_too=False)))
+    return list(dict.fromkeys(topic for topic, _ in _topic_refs(exchange, partitions_too=False)))
 
 
 def partitions(exchange: Exchange) -> list[tuple[str, int]]:
     """The distinct partitions in wire order, each with its topic as ``topics`` shows it."""
-    mentions = dict.fromkeys(_mentions(exchange, partitions_too=True))
-    return [(topic, partition) for topic, partition in mentions if partition is not None]
+    topic_refs = dict.fromkeys(_topic_refs(exchange, partitions_too=True))
+    return [(topic, partition) for topic, partition in topic_refs if partition is not None]
 
 
 def resource_topics(exchange: Exchange) -> list[str]:
@@ -174,7 +174,7 @@ Mention = tuple[str, int | None]
 """A topic, and a partition of it."""
 
 
-def _mentions(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
+def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
     """Each mention of a topic, with partition None, and then of its partitions."""
     found: list[Mention] = []
     for layout, body in _messages(exchange):

@@ -47,14 +47,14 @@ class _Struct(NamedTuple):
     name_field: str | None
 
 
-class Mentions(NamedTuple):
+class TopicRefs(NamedTuple):
     """The topic ids in an exchange, in wire order; and pairs of id and name that it teaches."""
 
     ids: list[str]
-    taught: list[tuple[str, str]]
+    learned: list[tuple[str, str]]
 
 
-NONE = Mentions([], [])
+NONE = TopicRefs([], [])
 
 
 class Waiting(Protocol):
@@ -76,7 +76,7 @@ class Waiting(Protocol):
 Item = TypeVar("Item", bound=Waiting)
 
 
-class Naming(Generic[Item]):
+class TopicNameResolver(Generic[Item]):
     """The names learnt so far, and the exchanges that wait for one.
 
     Args:
@@ -85,13 +85,13 @@ class Naming(Generic[Item]):
         learned: what all parts of the capture say; with it nothing waits.
     """
 
-    __slots__ = ("_bytes", "_held", "_learned", "_limits", "_mentions", "_names", "_window_ns")
+    __slots__ = ("_bytes", "_held", "_learned", "_limits", "_names", "_topic_refs", "_window_ns")
 
     def __init__(
-        self, limits: Limits, mentions: Callable[[Item], Mentions], learned: LearnedFacts | None = None
+        self, limits: Limits, topic_refs: Callable[[Item], TopicRefs], learned: LearnedFacts | None = None
     ) -> None:
         self._limits = limits
-        self._mentions = mentions
+        self._topic_refs = topic_refs
         self._learned = learned
         self._window_ns = limits.naming_window_ns if learned is None else 0
         self._names: dict[str, str] = dict(RESERVED)
@@ -101,7 +101,7 @@ class Naming(Generic[Item]):
     def feed(self, item: Item) -> list[Item]:
         """Take the next item in order of completion; get those whose names are settled, in order."""
         held, names = self._held, self._names
-        ids, taught = self._mentions(item)
+        ids, learned = self._topic_refs(item)
         if not (held or ids):
             return [item]
         settled = []
@@ -110,7 +110,7 @@ class Naming(Generic[Item]):
         while held and now_ns - held[0][0].completed_ns >= self._window_ns:
             settled.append(self._release())
         if self._learned is None:
-            for topic_id, name in taught:
+            for topic_id, name in learned:
                 self._learn(topic_id, name)
         unknown = {topic_id for topic_id in ids if topic_id not in names}
         if not held and (not unknown or self._window_ns <= 0):
@@ -163,7 +163,7 @@ class Naming(Generic[Item]):
 
 def teachings(exchange: Exchange) -> list[tuple[str, str]]:
     """Pairs of topic id and name that a decoded exchange teaches."""
-    return mentions(exchange).taught
+    return topic_refs(exchange).learned
 
 
 def learn(exchange: Exchange, facts: LearnedFacts) -> None:
@@ -190,14 +190,14 @@ def can_teach(api_key: int, version: int) -> bool:
     return False
 
 
-def mentions(exchange: Exchange) -> Mentions:
+def topic_refs(exchange: Exchange) -> TopicRefs:
     """Topic ids in a decoded exchange, and what it says of them."""
     asked, answered = exchange.request_layout, exchange.response_layout
     if not ((asked and _naming_structs(asked)) or (answered and _naming_structs(answered))):
         return NONE  # as most apis and versions
     structs = _structs_of(exchange)
     ids: dict[str, None] = {}
-    taught = []
+    learned = []
     for body, struct in structs:
         for value in _walk(body, struct.path):
             topic_id = value.get(struct.id_field)
@@ -209,9 +209,9 @@ def mentions(exchange: Exchange) -> Mentions:
             ids[topic_id] = None
             name = value.get(struct.name_field) if struct.name_field else None
             if name and topic_id != NO_ID:
-                taught.append((topic_id, name))
+                learned.append((topic_id, name))
     ids.pop(NO_ID, None)
-    return Mentions(list(ids), taught)
+    return TopicRefs(list(ids), learned)
 
 
 def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:

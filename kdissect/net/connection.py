@@ -12,7 +12,7 @@ told as over when
 Connections are islands: what becomes of one depends on its own segments and their times alone, never on
 those of others (docs/decisions/connections-are-islands.md). Each has a clock of its own, and a deadline
 passes when that clock reaches it, or when ``tick`` says that every segment up to then has been delivered:
-this changes when the outcome is noticed, not what it is. So a process that takes a ``Share`` of the
+this changes when the outcome is noticed, not what it is. So a process that takes a ``Shard`` of the
 connections, or one alone, finds what one finds that takes all, unless a bound on all of them was reached.
 
 What is over stays known until its deadline, and its numbers for longer (below): segments that come again,
@@ -32,7 +32,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Closed, Data, Packet, Segment, Stretch
+from kdissect.model import Closed, Data, Packet, PacketBlock, Segment
 from kdissect.net.duplex import NEVER_NS, Connection, Duplex, Event
 from kdissect.net.ip import TCP
 from kdissect.net.link import COOKED, ETHERNET
@@ -42,7 +42,7 @@ from kdissect.net.tcp import ACK, CONTROL, FIN, FLAGS, RST, SYN, connection_key,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kdissect.net.tcp import Share
+    from kdissect.net.tcp import Shard
 
 
 __all__ = ["Connection", "Connections", "Event"]
@@ -152,11 +152,11 @@ class Connections:
             together, ``late_segments`` for packets that came after a tick of a later time.
     """
 
-    def __init__(self, limits: Limits = DEFAULT, share: Share | None = None) -> None:
+    def __init__(self, limits: Limits = DEFAULT, shard: Shard | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self.place = 0
         self._limits = limits
-        self._share = share
+        self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections that are not ours
         self._ways: dict[bytes, _Way] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
@@ -188,8 +188,8 @@ class Connections:
         way = self._ways.get(ends)
         return 0 if way is None else way.duplex.ordinal
 
-    def along(
-        self, stretch: Stretch, segment_of: Callable[[Packet], Segment | None]
+    def feed_block(
+        self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
         """Take the packets of a stretch one by one; get what those bring that bring something.
 
@@ -197,7 +197,7 @@ class Connections:
         where the usual segment is passed on, the next of its direction on a connection where nothing waits:
         nothing is made of it but what is passed on. ``segment_of`` parses all others.
         """
-        number, interface, data, places = stretch
+        number, interface, data, places = block
         shift = _SHIFTS.get(interface.link_type, len(data))  # no packet is longer than all of them
         least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
         ways, foreign, idle_ns = self._ways, self._foreign, self._limits.connection_idle_ns
@@ -275,8 +275,8 @@ class Connections:
             known = b""
 
     def feed(self, segment: Segment) -> list[Event]:
-        packet = Stretch(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
-        return next(self.along(packet, lambda _: segment), [])
+        packet = PacketBlock(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
+        return next(self.feed_block(packet, lambda _: segment), [])
 
     def tick(self, time_ns: int) -> list[Event]:
         """Every segment up to this time has been delivered: deadlines and idle connections need not wait for
@@ -305,7 +305,7 @@ class Connections:
         return out
 
     def _is_ours(self, ends: bytes) -> bool:
-        if self._share is None or ends in self._ways or self._share.owns(ends):
+        if self._shard is None or ends in self._ways or self._shard.owns(ends):
             return True
         if len(self._foreign) >= _MOST_FOREIGN:
             self._foreign.clear()
@@ -511,7 +511,7 @@ def payloads(
 
     Args:
         data: what the packets stand in.
-        places: theirs, as in ``Stretch``; the first that is not of the run ends it.
+        places: theirs, as in ``PacketBlock``; the first that is not of the run ends it.
         spot: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
         like: these fields, as the next packet of the run must have them.
         now_ns: time of the packet before; it must not go back.

@@ -181,7 +181,7 @@ _REMEMBERED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Shard:
     """One of ``of`` shares of the connections, by its number from 0."""
 
     number: int
@@ -189,7 +189,7 @@ class Share:
 
     def owns(self, ends: bytes) -> bool:
         """Whether a connection is in it, by ``Segment.ends`` of either direction."""
-        return share_of(ends, self.of) == self.number
+        return shard_of(ends, self.of) == self.number
 
 
 def cores() -> int:
@@ -198,5 +198,5 @@ def cores() -> int:
 
 
 @lru_cache(_REMEMBERED)
-def share_of(ends: bytes, shares: int) -> int:
+def shard_of(ends: bytes, shares: int) -> int:
     return crc32(connection_key(ends)) % shares

@@ -1,5 +1,6 @@
-"""Batches of all workers -> their rows in the order of one process. Holds the batches of those that are
-ahead, the rows that Ordering and Naming hold back, and those behind a row that its worker has yet to make.
+"""Batches of all workers -> their rows in the order of one process. Holds the batches of workers that
+are ahead, the rows held back by Ordering and TopicNameResolver, and the rows behind one that its worker has
+not made yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.exchanges.ordering import Ordering
-from kdissect.exchanges.topic_names import NONE, Mentions, Naming
+from kdissect.exchanges.topic_names import NONE, TopicNameResolver, TopicRefs
 
 if TYPE_CHECKING:
     from array import array
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kdissect.model import Anomaly
 
 
-class Row:
+class OrderedItem:
     """A row on its way through order and names: it stands for an exchange of a worker.
 
     Attributes:
@@ -35,8 +36,18 @@ class Row:
     """
 
     __slots__ = (
-        "anomalies", "completed_ns", "connection_id", "decoded_bytes", "held_bytes", "is_ready", "made",
-        "mentions", "number", "order", "topic_names", "worker",
+        "anomalies",
+        "completed_ns",
+        "connection_id",
+        "decoded_bytes",
+        "held_bytes",
+        "is_ready",
+        "made",
+        "number",
+        "order",
+        "topic_names",
+        "topic_refs",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, worker: int, rows: Columns, index: int) -> None:
@@ -46,31 +57,31 @@ class Row:
         self.held_bytes = rows.held[index]
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
-        self.number, self.mentions = rows.open.get(index, (0, NONE))
+        self.number, self.topic_refs = rows.open.get(index, (0, NONE))
         self.made = rows.made[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
         self.topic_names: dict[str, str] = {}
 
 
-def _mentions(row: Row) -> Mentions:
-    return row.mentions
+def _topic_refs(row: OrderedItem) -> TopicRefs:
+    return row.topic_refs
 
 
-class _Part:
+class _WorkerBatches:
     """The batches of one worker that are not put together yet; the first may be begun."""
 
     def __init__(self) -> None:
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[WorkerBatch] = deque()
         self.begun = 0  # rows of the first that are
         self.until = 0
         self.is_over = False
         self.told = 0  # up to where it knows to be waited for
         self.waiting_since_ns: int | None = None
-        self.open: dict[int, Row] = {}
+        self.open: dict[int, OrderedItem] = {}
         self.verdicts: list[Verdict] = []
 
-    def cut(self, until: int) -> list[tuple[Batch, int, int]]:
+    def cut(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
         """Its rows up to a place: batches, and from which to which index."""
         out = []
         while self.batches:
@@ -98,13 +109,13 @@ class Assembly:
 
     def __init__(self, workers: int, limits: Limits) -> None:
         self.until = 0
-        self._parts = [_Part() for _ in range(workers)]
-        self._ordering: Ordering[Row] = Ordering(limits)
-        self._naming: Naming[Row] = Naming(limits, _mentions)
+        self._parts = [_WorkerBatches() for _ in range(workers)]
+        self._ordering: Ordering[OrderedItem] = Ordering(limits)
+        self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
         self._names: dict[str, str] = {}  # learnt since the workers were told last
-        self._out: deque[Row] = deque()  # those behind one that is not made yet
+        self._out: deque[OrderedItem] = deque()  # those behind one that is not made yet
 
-    def batch(self, worker: int, batch: Batch) -> list[Any]:
+    def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
         """Take a batch; get what was made of the rows that come next."""
         part = self._parts[worker]
         part.batches.append(batch)
@@ -121,10 +132,10 @@ class Assembly:
                 return made
         self._one_by_one(cuts, until)
         if all(part.is_over for part in self._parts):
-            self._settle(self._naming.close())  # nothing more will be taught
+            self._settle(self._resolver.close())  # nothing more will be taught
         return self._ready()
 
-    def late(self, worker: int, late: Late) -> list[Any]:
+    def late(self, worker: int, late: LateRows) -> list[Any]:
         """Take what was made of open rows; get what was made of the rows that come next."""
         part = self._parts[worker]
         for number, made in late.made:
@@ -133,26 +144,26 @@ class Assembly:
             row.is_ready = True
         return self._ready()
 
-    def told(self) -> list[tuple[int, Told]]:
+    def told(self) -> list[tuple[int, ParentUpdate]]:
         """What is to be told to which workers."""
         out = []
         for worker, part in enumerate(self._parts):
             if part.told < self.until or part.verdicts or self._names:
-                out.append((worker, Told(self.until, self._names, part.verdicts)))
+                out.append((worker, ParentUpdate(self.until, self._names, part.verdicts)))
                 part.told = self.until
                 part.verdicts = []
         self._names = {}
         return out
 
-    def _is_plain(self, cuts: list[list[tuple[Batch, int, int]]]) -> bool:
+    def _is_plain(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
         """Whether the places of the rows are all that counts."""
-        if self._out or not (self._ordering.is_idle and self._naming.is_idle):
+        if self._out or not (self._ordering.is_idle and self._resolver.is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
             batch.rows.waits or batch.rows.open for cut in cuts for batch, _, _ in cut
         )
 
-    def _sorted(self, cuts: list[list[tuple[Batch, int, int]]]) -> tuple[list[Any], bool]:
+    def _sorted(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
         """Rows by their places; and whether no two workers have the same place."""
         places: list[int] = []
         made: list[Any] = []
@@ -167,15 +178,15 @@ class Assembly:
             return [], False
         return [made[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
 
-    def _one_by_one(self, cuts: list[list[tuple[Batch, int, int]]], until: int) -> None:
+    def _one_by_one(self, cuts: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
         """The way of one process: what each packet completes goes through order and names."""
-        rows: dict[int, list[Row]] = {}
+        rows: dict[int, list[OrderedItem]] = {}
         waits: dict[int, list[tuple[int, int | None]]] = {}
         for worker, cut in enumerate(cuts):
             for batch, begin, end in cut:
                 columns = batch.rows
                 for index in range(begin, end):
-                    rows.setdefault(columns.places[index], []).append(Row(worker, columns, index))
+                    rows.setdefault(columns.places[index], []).append(OrderedItem(worker, columns, index))
                 while columns.waits and columns.waits[0][0] <= until:
                     place, since_ns = columns.waits.pop(0)
                     waits.setdefault(place, []).append((worker, since_ns))
@@ -184,12 +195,12 @@ class Assembly:
                 self._parts[worker].waiting_since_ns = since_ns
             since = [part.waiting_since_ns for part in self._parts if part.waiting_since_ns is not None]
             for row in self._ordering.feed(rows.get(place, []), min(since, default=None)):
-                self._settle(self._naming.feed(row))
-                for topic_id, _ in row.mentions.taught:
-                    if (name := self._naming.name(topic_id)) is not None:
+                self._settle(self._resolver.feed(row))
+                for topic_id, _ in row.topic_refs.learned:
+                    if (name := self._resolver.name(topic_id)) is not None:
                         self._names[topic_id] = name
 
-    def _settle(self, rows: Sequence[Row]) -> None:
+    def _settle(self, rows: Sequence[OrderedItem]) -> None:
         """Rows whose turn it is: their workers may make those that are open."""
         for row in rows:
             if row.number:
@@ -238,11 +249,11 @@ class Columns:
     decoded: array[int]
     connections: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
-    open: dict[int, tuple[int, Mentions]] = field(default_factory=dict)
+    open: dict[int, tuple[int, TopicRefs]] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)
 
 
-class Batch(NamedTuple):
+class WorkerBatch(NamedTuple):
     """Rows up to and at a place, all of them.
 
     Attributes:
@@ -258,14 +269,14 @@ class Batch(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What an open row waited for: its number, names of its ids, and what Naming said of its waiting."""
+    """The answer to an open row: its number, names of its ids, and the resolver's anomalies."""
 
     number: int
     names: dict[str, str]
     anomalies: list[Anomaly]
 
 
-class Told(NamedTuple):
+class ParentUpdate(NamedTuple):
     """The parent's word: ``until`` this place rows of all workers are together; ids with their names."""
 
     until: int
@@ -273,7 +284,7 @@ class Told(NamedTuple):
     verdicts: list[Verdict]
 
 
-class Late(NamedTuple):
+class LateRows(NamedTuple):
     """What the sink made of open rows, by their number."""
 
     made: list[tuple[int, Any]]
@@ -283,7 +294,7 @@ class Stop(NamedTuple):
     """Read no further, and end."""
 
 
-class End(NamedTuple):
+class WorkerEnd(NamedTuple):
     """A worker has come to the end of the capture, or was stopped.
 
     Attributes:

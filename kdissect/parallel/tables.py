@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.exchanges.learned import LearnedFacts
     from kdissect.model import Exchange
-    from kdissect.parallel.crew import Ear
+    from kdissect.parallel.worker_pool import Inbox
 
 _REPORTED_BYTES = MIB
 
@@ -38,10 +38,10 @@ class ShardReader:
         is_stopped: whether that is so.
     """
 
-    def __init__(self, send: Callable[[Any], object], ear: Ear) -> None:
+    def __init__(self, send: Callable[[Any], object], inbox: Inbox) -> None:
         self.is_stopped = False
         self._send = send
-        self._ear = ear
+        self._inbox = inbox
         self._before = self._reported = 0
 
     def watch(self, packets: Iterable[Any], capture: Capture) -> Iterator[Any]:
@@ -51,7 +51,7 @@ class ShardReader:
             Stopped: the parent wants no more.
         """
         for each in packets:
-            if self.is_stopped or self._ear.heard():  # while a worker reads, there is nothing else to hear
+            if self.is_stopped or self._inbox.heard():  # while a worker reads, there is nothing else to hear
                 self.is_stopped = True
                 raise Stopped
             bytes_read = self._before + capture.bytes_read
@@ -64,7 +64,7 @@ class ShardReader:
     def exchange_facts(self, facts: LearnedFacts) -> LearnedFacts:
         """Give the parent what this shard says about others, and wait for what all of them say."""
         self._send(facts)
-        answer = self._ear.receive()
+        answer = self._inbox.receive()
         self.is_stopped = isinstance(answer, Stop)
         return facts if self.is_stopped else answer
 

@@ -9,19 +9,19 @@ from array import array
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kdissect.exchanges.topic_names import RESERVED, Mentions, mentions
-from kdissect.parallel.assembling import AHEAD, Batch, Columns, Late, Stop, Told
+from kdissect.exchanges.topic_names import RESERVED, TopicRefs, topic_refs
+from kdissect.parallel.assembling import AHEAD, Columns, LateRows, ParentUpdate, Stop, WorkerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
     from kdissect.limits import Limits
-    from kdissect.model import Exchange, Lull, Packet, Stretch
+    from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
     from kdissect.stats.summarizer import Summarizer
 
-    Packets = Stretch | Packet | Lull
+    Packets = PacketBlock | Packet | IdleTick
 
 _ROWS = 400  # of a batch; a few milliseconds of work
 _BYTES = 1 << 19  # of their frames
@@ -127,7 +127,7 @@ class Worker:
         self._dissection.decode(item)
         completed_ns, packet = item.order
         held = item.held_bytes
-        told = mentions(item)
+        told = topic_refs(item)
         rows = self._rows
         if (told.ids and not self._is_known(told)) or (self._open and connection in self._open_on):
             self._numbers += 1
@@ -148,14 +148,14 @@ class Worker:
         self._bytes += held
         self._decoded += item.decoded_bytes
 
-    def _is_known(self, told: Mentions) -> bool:
+    def _is_known(self, told: TopicRefs) -> bool:
         names = self._names
         return all(topic_id in names for topic_id in told.ids)
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send what there is up to a place; wait until the others are not too far behind."""
         packets = self._dissection.counts["packets"]
-        self._send(Batch(until, self._rows, packets, self._bytes_read(), is_last))
+        self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last))
         self._ahead.append((until, self._decoded))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
         while self._heard() or self._is_far_ahead():
@@ -168,7 +168,7 @@ class Worker:
         told = self._receive()
         if isinstance(told, Stop):
             raise Stopped
-        assert isinstance(told, Told)
+        assert isinstance(told, ParentUpdate)
         while self._ahead and self._ahead[0][0] <= told.until:
             self._ahead.popleft()
         self._names |= told.names
@@ -184,7 +184,7 @@ class Worker:
             item.anomalies += anomalies
             made.append((number, self._work.feed(item)))
         if made:
-            self._send(Late(made))
+            self._send(LateRows(made))
 
 
 # ------------------------------------------------------------------------------------------------------------

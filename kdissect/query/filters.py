@@ -48,7 +48,7 @@ _PATTERN = re.compile(r"[*?\[]")
 _MOST_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
 
 
-class Sort(NamedTuple):
+class NameKind(NamedTuple):
     """Names of one sort that a person asked for: topics, say.
 
     Attributes:
@@ -71,8 +71,8 @@ class Filter:
         self,
         header_tests: Sequence[Test] = (),
         body_tests: Sequence[Test] = (),
-        window: Window | None = None,
-        sorts: Sequence[Sort] = (),
+        window: TimeWindow | None = None,
+        sorts: Sequence[NameKind] = (),
     ) -> None:
         self._header_tests = tuple(header_tests)
         self._body_tests = tuple(body_tests)
@@ -128,7 +128,7 @@ class Filter:
         return "; ".join(found)
 
 
-class Window:
+class TimeWindow:
     """From ``since`` to ``until``; clock times wait for the capture's first day."""
 
     __slots__ = ("_end_ns", "_since", "_start_ns", "_until")
@@ -203,18 +203,18 @@ def build(
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
     sorts = (
-        Sort("topic", topics, _topics),
-        Sort("client", clients, _clients),
-        Sort("group", groups, content.groups),
+        NameKind("topic", topics, _topics),
+        NameKind("client", clients, _clients),
+        NameKind("group", groups, content.groups),
     )
     return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), sorts)
 
 
-def _window(since: Sequence[str], until: Sequence[str]) -> Window | None:
+def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
     start, end = [parse_moment(text) for text in since], [parse_moment(text) for text in until]
     if start and end and len({moment.dated for moment in (*start, *end)}) == 1 and min(start) >= max(end):
         raise UsageError(f"no time is both since {' or '.join(since)} and until {' or '.join(until)}")
-    return Window(start, end) if start or end else None
+    return TimeWindow(start, end) if start or end else None
 
 
 def any_of(texts: Sequence[str]) -> TextTest:

@@ -36,7 +36,7 @@ _RANGE = re.compile(r"(?P<first>\d{1,19})?(?P<dots>\.\.)?(?P<last>\d{1,19})?", r
 _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
 
 
-class Wanted(NamedTuple):
+class RecordCriteria(NamedTuple):
     """The criteria as texts, see above; those of one kind are or-ed, different kinds and-ed."""
 
     topics: Sequence[str] = ()
@@ -59,7 +59,7 @@ class RecordFilter:
         UsageError: one of them is not understood.
     """
 
-    def __init__(self, wanted: Wanted, limits: Limits = DEFAULT) -> None:
+    def __init__(self, wanted: RecordCriteria, limits: Limits = DEFAULT) -> None:
         self._is_partition = partition_test(wanted.topics, wanted.partitions)
         self._directions = {True: wanted.produced, False: wanted.fetched}
         self._has_direction = wanted.produced or wanted.fetched
@@ -114,7 +114,7 @@ class _Seen:
         return True
 
 
-def _tests(wanted: Wanted) -> list[RecordTest]:
+def _tests(wanted: RecordCriteria) -> list[RecordTest]:
     tests: list[RecordTest] = []
     if (control := wanted.control) is not None:
         tests.append(lambda record: (record.control is not None) is control)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.exchanges.partition_records import Snapshots, carried, open_carried
 from kdissect.limits import DEFAULT
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ Note = tuple[tuple[int, int, str, int, int], str]
 """A sentence about a batch, behind what sorts it."""
 
 
-class Found(NamedTuple):
+class RecordMatches(NamedTuple):
     """What was found in some connections of a capture: see ``Records``."""
 
     exchanges: int
@@ -62,11 +62,13 @@ class Records:
         """How many snapshots miss a slice."""
         return self._snapshots.unfinished + self._unfinished_elsewhere
 
-    def told(self) -> Found:
+    def told(self) -> RecordMatches:
         """What was found, for one that adds up what several have found."""
-        return Found(self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots)
+        return RecordMatches(
+            self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots
+        )
 
-    def add(self, found: Found) -> None:
+    def add(self, found: RecordMatches) -> None:
         """Add what another one has found on other connections."""
         self.exchanges += found.exchanges
         self.anomalies += found.anomalies
@@ -128,5 +130,5 @@ class Records:
 def records_of(options: Options) -> Records:
     """Finds the records of the topics and partitions that are selected."""
     criteria = options.criteria
-    selected = Wanted(topics=criteria.get("topic", ()), partitions=criteria.get("partition", ()))
+    selected = RecordCriteria(topics=criteria.get("topic", ()), partitions=criteria.get("partition", ()))
     return Records(RecordFilter(selected, options.limits), options.limits, show_secrets=options.show_secrets)

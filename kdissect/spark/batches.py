@@ -12,7 +12,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges.partition_records import OpenBatch
 from kdissect.limits import DEFAULT, MIB, Limits
 from kdissect.query.nearest import did_you_mean
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.arrow import RowBatch
@@ -102,7 +102,7 @@ class TableBatches:
         self._most_bytes = bytes
         self.log = log or ConnectionLog(limits)
         self._meant = meant
-        found = records or Records(RecordFilter(Wanted(), limits), limits)
+        found = records or Records(RecordFilter(RecordCriteria(), limits), limits)
         self._rows = TableRows(tables, self.log, found, limits, every_connection=every_connection)
 
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:

@@ -37,7 +37,7 @@ from kdissect.limits import MIB
 from kdissect.options import Options
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
-from kdissect.spark.parts import Read
+from kdissect.spark.parts import ReadResult
 from kdissect.spark.planning import PART_BYTES
 from kdissect.spark.ranges import RANGE_BYTES, find_ranges
 from kdissect.stats.connection_log import ConnectionLog
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.options import ExportOptions
     from kdissect.spark.parts import WorkerPart
-    from kdissect.spark.ranges import Found
+    from kdissect.spark.ranges import CaptureRanges
     from kdissect.spark.shuffle import RangeStats
 
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
@@ -72,7 +72,7 @@ _BATCH_BYTES = 8 * MIB
 _BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
-class Decoded(NamedTuple):
+class DecodeResult(NamedTuple):
     """What was written.
 
     Attributes:
@@ -109,7 +109,7 @@ def decode(
     overwrite: bool = False,
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
-) -> Decoded:
+) -> DecodeResult:
     """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
 
     Captures and folder have to be where all workers see them, under the same names; that is checked before
@@ -145,7 +145,7 @@ def decode(
     with locked(folder, export.mode):
         left = manifest.missing(folder, wanted, described, overwrite=overwrite)
         if not left:
-            return Decoded(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
+            return DecodeResult(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
         cores = _cores(session, folder)
         own = replace(export, folder=folder, tables=tuple(left))
         job = ExportJob(options, own, tuple(found.paths), found.first_ns)
@@ -164,8 +164,8 @@ def decode(
 
 
 def _in_shards(
-    session: SparkSession, job: ExportJob, found: Found, count: int
-) -> tuple[list[WorkerPart], Read]:
+    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+) -> tuple[list[WorkerPart], ReadResult]:
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1:
@@ -176,8 +176,8 @@ def _in_shards(
 
 
 def _shuffled(
-    session: SparkSession, job: ExportJob, found: Found, count: int
-) -> tuple[list[WorkerPart], Read]:
+    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+) -> tuple[list[WorkerPart], ReadResult]:
     ranges = found.ranges
     read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.options.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
@@ -212,7 +212,7 @@ def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
     return facts
 
 
-def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> Read:
+def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> ReadResult:
     """What was counted in the ranges of each file, as one that reads all of it would count; ``skipped`` is
     what came of fragments that waited for other ranges.
     """
@@ -232,10 +232,10 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
         skipped = skipped + each.skipped
     for name, source in sources.items():
         source.packets = census.files[name].packets if name in census.files else 0
-    return Read(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
+    return ReadResult(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
 
 
-def _with_unread(read: Read, found: Found) -> Read:
+def _with_unread(read: ReadResult, found: CaptureRanges) -> ReadResult:
     """The files too that no task was given."""
     sources, warnings = [*read.sources, *found.unread], [*found.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
@@ -248,8 +248,8 @@ def _begun(job: ExportJob, described: manifest.Job) -> Export:
 
 
 def _finished(
-    job: ExportJob, made: Export, split: str, told: Sequence[WorkerPart], read: Read, started: datetime
-) -> Decoded:
+    job: ExportJob, made: Export, split: str, told: Sequence[WorkerPart], read: ReadResult, started: datetime
+) -> DecodeResult:
     """Write the tables that no part can write, and what stands beside all of them."""
     told = sorted(told, key=lambda each: each.result.part)
     results = [each.result for each in told]
@@ -273,7 +273,7 @@ def _finished(
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
     counts["unresolved topic ids"] = len(ids - named)
     notices = [notice for each in results for notice in each.notices]
-    return Decoded(
+    return DecodeResult(
         split,
         len(results),
         made.rows,

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
-from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Endpoint, Exchange, Lull
+from kdissect.model import UNACKNOWLEDGED, UNANSWERED, Anomaly, Closed, Data, Endpoint, Exchange, IdleTick
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
-    from kdissect.model import Frame, Packet, Stretch
+    from kdissect.model import Frame, Packet, PacketBlock
     from kdissect.net.connection import Connection, Event
     from kdissect.pipeline import Step
     from kdissect.spark.planning import Part
     from kdissect.stats.connection_log import ConnectionLog
 
 
-class _Late(NamedTuple):
+class _LateBytes(NamedTuple):
     """Bytes that came when later ones of their stream, in a file before, were there already.
 
     Attributes:
@@ -59,16 +59,16 @@ class Own:
         self._closed: list[str] = []  # those that are over since exchanges were noted
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
 
-    def packets(self, limits: Limits) -> Iterator[Stretch | Packet | Lull]:
+    def packets(self, limits: Limits) -> Iterator[PacketBlock | Packet | IdleTick]:
         """Read the files one behind another, and know which it is. What is damaged of one costs no other."""
         for path in self._part.paths:
             self._capture, latest_ns = path, 0
             with suppress(CaptureError), open_capture(path, limits=limits) as capture:
-                for stretch in cast("Iterator[Stretch]", capture.stretches()):  # it is one file
-                    latest_ns = max(latest_ns, max(stretch.places)[0])
-                    yield stretch
+                for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
+                    latest_ns = max(latest_ns, max(block.places)[0])
+                    yield block
             # Deadlines that have passed by then are noticed in this file by each task that reads it.
-            yield Lull(latest_ns - limits.patience_ns)
+            yield IdleTick(latest_ns - limits.patience_ns)
         if not self._part.is_last:
             self._capture = None
 
@@ -80,9 +80,9 @@ class Own:
                 self._note(events, exchanges)
             yield step
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that is over, as a survey does."""
-        self._log.connection(connection, dialogue, end, is_wanted=self._capture in self._part.own)
+        self._log.connection(connection, kafka, end, is_wanted=self._capture in self._part.own)
         self._closed.append(connection.id)
 
     def has(self, exchange: Exchange) -> bool:
@@ -109,11 +109,11 @@ class Own:
         self._understood.difference_update(self._closed)
         self._closed.clear()
 
-    def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _Late]:
+    def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _LateBytes]:
         """What fills holes of a file before, by connection, sender and times of the later bytes."""
         latest: dict[tuple[str, Endpoint], str] = {}
-        runs: dict[tuple[str, Endpoint], _Late] = {}
-        late: dict[tuple[str, Endpoint, int], _Late] = {}
+        runs: dict[tuple[str, Endpoint], _LateBytes] = {}
+        late: dict[tuple[str, Endpoint, int], _LateBytes] = {}
         for connection, side, item in events:
             if not isinstance(item, Data):
                 continue
@@ -121,7 +121,7 @@ class Own:
             before = latest.get(stream, capture)
             latest[stream] = capture
             if self._ranks[before] > self._ranks[capture]:
-                runs[stream] = _Late(before, set())
+                runs[stream] = _LateBytes(before, set())
             elif before != capture:
                 runs.pop(stream, None)
             if stream in runs:

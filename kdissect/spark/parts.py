@@ -22,11 +22,11 @@ from pyspark import TaskContext
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.model import Lull
-from kdissect.net.tcp import Share
+from kdissect.model import IdleTick
+from kdissect.net.tcp import Shard
 from kdissect.pipeline import Dissection
 from kdissect.spark.planning import learned_from
-from kdissect.spark.shuffle import Rows
+from kdissect.spark.shuffle import SortedRows
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.export import PartResult, write_part
 
@@ -55,10 +55,10 @@ class WorkerPart(NamedTuple):
 
     host: str
     result: PartResult
-    read: Read | None = None
+    read: ReadResult | None = None
 
 
-class Read(NamedTuple):
+class ReadResult(NamedTuple):
     """Captures that were read to their end."""
 
     sources: Sequence[Source]
@@ -79,7 +79,7 @@ def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator
     ``LearnedFacts`` of each.
     """
     for number in _numbers(batches):
-        yield _told(learned_from(job.paths, job.options, Share(number, shards)))
+        yield _told(learned_from(job.paths, job.options, Shard(number, shards)))
 
 
 def write_shard(
@@ -106,24 +106,24 @@ def write_shard(
             fingerprint.check(path)
         log = ConnectionLog(job.options.limits)
         with open_capture(*job.paths, limits=job.options.limits) as capture:
-            packets = Readable(capture.stretches())
+            packets = Readable(capture.packet_blocks())
             watched = packets if number else log.watch(packets)
             dissection = Dissection(
-                watched, job.options, survey=log, learned=learned, share=Share(number, shards)
+                watched, job.options, observer=log, learned=learned, shard=Shard(number, shards)
             )
             result = _written(job, number, [dissection], log)
             if number:
                 yield _told(WorkerPart(gethostname(), result))
                 continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
-            read = Read(capture.sources, log.census, warnings, Counter(dissection.skipped))
+            read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
             yield _told(WorkerPart(gethostname(), result, read))
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Look for what crosses connections in a part of a shuffle; yield the ``LearnedFacts``."""
     facts = LearnedFacts(job.options.limits)
-    for dissection in _alone(job, Rows(batches, job.paths), end_ns):
+    for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
         dissection.learn(facts)
     yield _told(facts)
 
@@ -145,8 +145,8 @@ def write_shuffled(
         return
     part = first.column("part")[0].as_py()
     log = ConnectionLog(job.options.limits)
-    rows = Rows(chain((first,), rest), job.paths)
-    result = _written(job, part, _alone(job, rows, end_ns, survey=log, learned=learned), log)
+    rows = SortedRows(chain((first,), rest), job.paths)
+    result = _written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log)
     yield _told(WorkerPart(gethostname(), result))
 
 
@@ -155,10 +155,10 @@ def _numbers(batches: Iterable[Any]) -> Iterator[int]:
         yield from batch.column("id").to_pylist()
 
 
-def _alone(job: ExportJob, rows: Rows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
+def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
     """A dissection of each connection, up to the end of all captures."""
     for segments in rows.connections():
-        yield Dissection(chain(segments, [Lull(end_ns)]), job.options, **parts)
+        yield Dissection(chain(segments, [IdleTick(end_ns)]), job.options, **parts)
 
 
 def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: ConnectionLog) -> PartResult:

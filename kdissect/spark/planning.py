@@ -22,7 +22,7 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
-from kdissect.net.tcp import Share, cores
+from kdissect.net.tcp import Shard, cores
 from kdissect.pipeline import Dissection
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 
@@ -69,7 +69,7 @@ class Part:
     begins: bool = True
     all_begin: bool = False
     is_last: bool = True
-    share: Share | None = None
+    shard: Shard | None = None
     first_ns: int | None = None
     learned: LearnedFacts | None = None
     firsts_ns: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     learned = learned_from(paths, options) if options.needs_names(shown) else LearnedFacts(options.limits)
     if split == CONNECTIONS:
         return [
-            Part(paths, share=Share(number, count), first_ns=first_ns, learned=learned)
+            Part(paths, shard=Shard(number, count), first_ns=first_ns, learned=learned)
             for number in range(count)
         ]
     folders: dict[Path, list[str]] = {}
@@ -205,12 +205,12 @@ def _split(options: SourceOptions, size: int, count: int) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def learned_from(paths: Sequence[str], options: Options, share: Share | None = None) -> LearnedFacts:
+def learned_from(paths: Sequence[str], options: Options, shard: Shard | None = None) -> LearnedFacts:
     """What captures say."""
     facts = LearnedFacts(options.limits)
     try:
         with open_capture(*paths, limits=options.limits) as capture:
-            Dissection(Readable(capture.stretches()), options, share=share).learn(facts)
+            Dissection(Readable(capture.packet_blocks()), options, shard=shard).learn(facts)
     except CaptureError:  # there is nothing in them; who reads them says why
         pass
     return facts

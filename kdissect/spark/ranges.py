@@ -28,7 +28,7 @@ from kdissect.limits import DEFAULT, KIB, MIB, Limits
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from kdissect.model import Lull, Packet, Stretch
+    from kdissect.model import IdleTick, Packet, PacketBlock
 
 RANGE_BYTES = 64 * MIB
 FIRST_BYTES = 4 * KIB
@@ -104,7 +104,7 @@ class Fingerprint(NamedTuple):
             raise CaptureError(f"worker {gethostname()} has a different {path} ({sizes}); {remedy}")
 
 
-class Found(NamedTuple):
+class CaptureRanges(NamedTuple):
     """What there is to read.
 
     Attributes:
@@ -127,7 +127,7 @@ class Found(NamedTuple):
         return list(self.files)
 
 
-def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> Found:
+def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> CaptureRanges:
     """Find ranges of about ``size`` bytes.
 
     Raises:
@@ -156,10 +156,10 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
     begun.sort(key=lambda each: each[0])
     files = {name: fingerprint for _, name, fingerprint in begun}
     ranges = [each for rank, name in enumerate(files) for each in _divided(rank, name, limits, size)]
-    return Found(files, first_ns, ranges, faults, unread)
+    return CaptureRanges(files, first_ns, ranges, faults, unread)
 
 
-def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | Lull]]:
+def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | IdleTick]]:
     """The packets of a range and of what follows it in the file, and what reading them tells.
 
     ``Source.warnings`` are complete where the last range was read to the end. The packets raise
@@ -168,11 +168,11 @@ def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterato
     if not range_.start:
         source = Source(range_.path, limits)
         return source, packets_of(source)
-    part = _Part(range_, limits)
+    part = _FileTail(range_, limits)
     return part, part.read()
 
 
-class _Part(Source):
+class _FileTail(Source):
     """A file from the middle on."""
 
     def __init__(self, range_: Range, limits: Limits) -> None:
@@ -192,7 +192,7 @@ class _Part(Source):
                 yield block
                 size = FILE_BLOCK_BYTES
 
-    def read(self) -> Generator[Packet | Lull, None, None]:
+    def read(self) -> Generator[Packet | IdleTick, None, None]:
         """The packets."""
         window = Window(self.blocks())
         window.start = self._range.start - len(self._range.head)
@@ -261,7 +261,7 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
     if pcap.recognized(window.data):
         window.wait_for(pcap.FILE_HEADER_BYTES)
         head = window.data[: pcap.FILE_HEADER_BYTES]
-        stretches = pcap.stretches(window, source)
+        packet_blocks = pcap.packet_blocks(window, source)
     else:
         head, described = b"", bytearray()
 
@@ -270,10 +270,10 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
                 described.extend(block)
 
         section = Section(window, source, describe)
-        stretches = pcapng.stretches(window, source, section)
+        packet_blocks = pcapng.packet_blocks(window, source, section)
     due, clock_ns = size, None
     try:
-        for stretch in cast("Iterator[Stretch]", stretches):  # it does not come live
+        for block in cast("Iterator[PacketBlock]", packet_blocks):  # it does not come live
             if window.mark is not None and window.mark >= due:
                 if section is not None and len(head) < len(described):
                     head = bytes(described)
@@ -281,10 +281,10 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
                     return
                 # A simple packet has the time of the one before, and what is no packet no number.
                 if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
-                    yield Range(rank, source.name, window.mark, stretch.number - 1, None, clock_ns, head)
+                    yield Range(rank, source.name, window.mark, block.number - 1, None, clock_ns, head)
                     due = window.mark + size
             window.mark = None
-            latest_ns = max(place[0] for place in stretch.places)
+            latest_ns = max(place[0] for place in block.places)
             clock_ns = latest_ns if clock_ns is None else max(clock_ns, latest_ns)
     except (OSError, CaptureError):
         return

@@ -70,7 +70,7 @@ def _of_capture(
         for _ in batches.log.watch(cast("Iterable[Packet]", readable)):
             pass
     else:
-        readable = Readable(capture.stretches())
+        readable = Readable(capture.packet_blocks())
         dissection = Dissection(readable, options, **_settings(part, batches))
         yield from _selected(dissection, part, options, batches)
     fault = [] if readable.fault is None else [readable.fault]
@@ -80,14 +80,14 @@ def _of_capture(
 def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of the part's own files, one behind another."""
     own = Own(part, batches.log)
-    settings = {**_settings(part, batches), "survey": own}
+    settings = {**_settings(part, batches), "observer": own}
     dissection = Dissection(own.packets(options.limits), options, **settings)
     yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
     yield from batches.close()
 
 
 def _settings(part: Part, batches: TableBatches) -> dict[str, Any]:
-    return {"survey": batches.log, "learned": part.learned, "share": part.share}
+    return {"observer": batches.log, "learned": part.learned, "shard": part.shard}
 
 
 def _selected(

@@ -13,7 +13,7 @@ from kdissect.phrases import ABSENT, duration, listed, many, size
 from kdissect.query.nearest import did_you_mean
 from kdissect.spark.tables import as_json
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -185,7 +185,7 @@ def _json(frame: DataFrame) -> Iterator[str]:
     return (row[0] for row in as_json(frame).toLocalIterator())
 
 
-def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> Section:
+def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> PageSection:
     kept = {"start", *_module(name).BY, *_NARROW[name]}
     views = [_view(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]

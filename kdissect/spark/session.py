@@ -52,7 +52,7 @@ LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0
 WORKERS_PYTHON = "spark.pyspark.python"
 
 
-class Place(NamedTuple):
+class SparkTarget(NamedTuple):
     """Where Spark shall run.
 
     Attributes:
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def session(place: Place, log: Path | None = None) -> Iterator[SparkSession]:
+def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSession]:
     """Start a session, and end it; one that runs in this process already is used, and left running.
 
     Args:
@@ -158,7 +158,7 @@ def _logged(log: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _started(place: Place, folder: Path, log: Path | None) -> Iterator[SparkSession]:
+def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
@@ -181,7 +181,7 @@ def _started(place: Place, folder: Path, log: Path | None) -> Iterator[SparkSess
             spark.stop()
 
 
-def _classic(place: Place, folder: Path) -> dict[str, str]:
+def _classic(place: SparkTarget, folder: Path) -> dict[str, str]:
     """Settings of a session whose driver is in this process."""
     if place.remote is not None:
         return {}
@@ -192,7 +192,7 @@ def _classic(place: Place, folder: Path) -> dict[str, str]:
     return made
 
 
-def _choose_python(place: Place) -> None:
+def _choose_python(place: SparkTarget) -> None:
     """Have workers run the Python that the user named; on this machine otherwise this one, not the first on
     the path, which knows nothing of a virtual environment that was not activated.
     """
@@ -203,7 +203,7 @@ def _choose_python(place: Place) -> None:
 
 
 @contextmanager
-def _workers_environment(place: Place) -> Iterator[None]:
+def _workers_environment(place: SparkTarget) -> Iterator[None]:
     """Let the workers of this machine, whose Java inherits what is set now, import nothing from the current
     folder, and the same kdissect as this process if they run the same Python.
     """
@@ -224,7 +224,7 @@ def _workers_environment(place: Place) -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-def _ship(spark: SparkSession, place: Place, folder: Path) -> None:
+def _ship(spark: SparkSession, place: SparkTarget, folder: Path) -> None:
     """Give this package to the workers, so that they run the same as this process does."""
     path = folder / f"{PACKAGE}.zip"
     write(path)
@@ -309,7 +309,7 @@ class Need(NamedTuple):
     remedy: str | None = None
 
 
-def needs(place: Place) -> Iterator[Need]:
+def needs(place: SparkTarget) -> Iterator[Need]:
     """Look at each, the cheap ones first."""
     yield python()
     yield from packages()
@@ -411,7 +411,7 @@ def port() -> Need:
         return Need(name, str(error.strerror or error), "allow it in the firewall or sandbox")
 
 
-def address(place: Place) -> Iterator[Need]:
+def address(place: SparkTarget) -> Iterator[Need]:
     """Whether somebody listens where a server is said to be: Spark itself would try for minutes."""
     for option, url in (("--remote", place.remote), ("--master", place.master)):
         parts = urlsplit((url or "").split(",")[0])  # a standalone cluster may have several masters
@@ -576,7 +576,7 @@ _COLUMNS = ("python", "kdissect", "apis")
 _FAULT = "fix that first"
 
 
-def trial(place: Place, log: Path | None = None) -> Iterator[Need]:
+def trial(place: SparkTarget, log: Path | None = None) -> Iterator[Need]:
     """Start Spark, and ask workers what they are."""
     try:
         with session(place, log) as spark:

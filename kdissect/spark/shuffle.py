@@ -357,7 +357,7 @@ class Bundle(NamedTuple):
             begin = end
 
 
-class Rows:
+class SortedRows:
     """The rows of a part, as Spark has sorted them."""
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:

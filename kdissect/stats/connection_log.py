@@ -16,7 +16,7 @@ from kdissect.stats.survey import KAFKA, Survey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Closed, Endpoint, Exchange
     from kdissect.net.connection import Connection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NO_GAPS: Mapping[str, int] = {}
 
 
-class ConnectionRow:
+class ConnectionLogRow:
     """What is known of a connection.
 
     Attributes:
@@ -36,12 +36,12 @@ class ConnectionRow:
         protocol: ``Kafka``, ``TLS`` ..., None where it was not recognized.
         from_start: whether its beginning was captured.
         client_id: of the first request that has one.
-        gaps: ``Dialogue.gaps``.
+        gaps: ``KafkaConnection.gaps``.
         kinds: exchanges by kind.
         errors: exchanges whose response has an error.
         repeated_bytes, out_of_order: bytes that came again, segments that came too early; None while it is
             open, like the next three.
-        resyncs, skipped_bytes, unread_bytes: as in ``Dialogue``.
+        resyncs, skipped_bytes, unread_bytes: as in ``KafkaConnection``.
         unattached: anomalies behind the last exchange.
         is_wanted: whether any of its exchanges was asked for.
     """
@@ -109,32 +109,32 @@ class ConnectionLog(Survey):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
-        self._rows: dict[str, ConnectionRow] = {}
-        self._finished: list[ConnectionRow] = []
+        self._rows: dict[str, ConnectionLogRow] = {}
+        self._finished: list[ConnectionLogRow] = []
 
     def connection(
-        self, connection: Connection, dialogue: Dialogue, end: Closed, *, is_wanted: bool = True
+        self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_wanted: bool = True
     ) -> None:
         """Take a connection that is over; what is odd behind its last exchange only if that is wanted."""
-        super().connection(connection, dialogue, end)
+        super().connection(connection, kafka, end)
         row = self._rows.get(connection.id)
         if row is None:
-            asks = connection.initiator or 0 if dialogue.client is None else dialogue.client
+            asks = connection.initiator or 0 if kafka.client is None else kafka.client
             client, broker = connection.ends[asks], connection.ends[1 - asks]
-            row = ConnectionRow(connection.id, connection.interface.capture, client, broker)
+            row = ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
             self._rows[connection.id] = row
         row.capture = connection.interface.capture
-        row.first_ns, row.last_ns = connection.first_time_ns, dialogue.last_ns
+        row.first_ns, row.last_ns = connection.first_time_ns, kafka.last_ns
         row.close_reason = end.reason
-        row.protocol = dialogue.protocol
+        row.protocol = kafka.protocol
         row.from_start = connection.initiator is not None
-        row.made = dialogue.exchanges
-        row.gaps = dialogue.gaps
+        row.made = kafka.exchanges
+        row.gaps = kafka.gaps
         row.repeated_bytes = sum(stream.repeated_bytes for stream in connection.streams)
         row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
-        row.resyncs, row.skipped_bytes = dialogue.resyncs, dialogue.skipped_bytes
-        row.unread_bytes = dialogue.unread_bytes
-        row.unattached = list(dialogue.unattached) if is_wanted else []
+        row.resyncs, row.skipped_bytes = kafka.resyncs, kafka.skipped_bytes
+        row.unread_bytes = kafka.unread_bytes
+        row.unattached = list(kafka.unattached) if is_wanted else []
         row.anomalies += len(row.unattached)
         self._finish(row)
 
@@ -145,26 +145,26 @@ class ConnectionLog(Survey):
         row = self._rows.get(told.id)
         if row is None:
             capture = exchange.first_frame.interface.capture
-            row = self._rows[told.id] = ConnectionRow(told.id, capture, told.client, told.broker)
+            row = self._rows[told.id] = ConnectionLogRow(told.id, capture, told.client, told.broker)
         row.is_wanted = row.is_wanted or is_wanted
         row.add(exchange)
         if row.made is not None:
             self._finish(row)
 
-    def finished(self) -> list[ConnectionRow]:
+    def finished(self) -> list[ConnectionLogRow]:
         """The rows of connections of which all is known, and that were not taken yet."""
         rows = self._finished
         if rows:
             self._finished = []
         return rows
 
-    def close(self) -> list[ConnectionRow]:
+    def close(self) -> list[ConnectionLogRow]:
         """The rows of all that are left: reading was stopped before their end was known."""
         self._finished += self._rows.values()
         self._rows.clear()
         return self.finished()
 
-    def _finish(self, row: ConnectionRow) -> None:
+    def _finish(self, row: ConnectionLogRow) -> None:
         assert row.made is not None
         if row.exchanges >= row.made:
             self._finished.append(self._rows.pop(row.id))

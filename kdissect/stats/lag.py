@@ -85,7 +85,7 @@ class Samples:
 
 
 @summed
-class End(Summed):
+class PartitionEnd(Summed):
     """What the wire says about the end of a partition."""
 
     high_watermark: Samples = merged(Samples)
@@ -131,14 +131,14 @@ class Behind(Summed):
 class Lag(Summed):
     """Positions, commits and high watermarks."""
 
-    ends: Bounded[tuple[str, int], End] = merged()
+    ends: Bounded[tuple[str, int], PartitionEnd] = merged()
     clients: Bounded[Reader, Behind] = merged()
     commits: Bounded[Reader, Samples] = merged()
     _sessions: FetchSessions = own()
 
     def __init__(self, limits: Limits) -> None:
         rows = limits.summary_rows
-        self.ends = Bounded(rows, End)
+        self.ends = Bounded(rows, PartitionEnd)
         self.clients = Bounded(rows, Behind)
         self.commits = Bounded(rows, Samples)
         self._sessions = FetchSessions(limits)

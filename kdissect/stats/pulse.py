@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
-from kdissect.stats.record_counts import Carried
+from kdissect.stats.record_counts import RecordTotals
 from kdissect.stats.sums import Mergeable, Summed, either, latest, merged, summed, total
 from kdissect.stats.traffic import Failure, Load, failures_of
 
@@ -43,9 +43,9 @@ _FRACTIONS = (0.5, 0.95, 0.99)
 class Flow(Summed):
     """What went to and came from a topic."""
 
-    produced: Carried = merged(Carried)
-    fetched: Carried = merged(Carried)
-    replicated: Carried = merged(Carried)
+    produced: RecordTotals = merged(RecordTotals)
+    fetched: RecordTotals = merged(RecordTotals)
+    replicated: RecordTotals = merged(RecordTotals)
     failed: int = total()
 
 
@@ -53,7 +53,7 @@ Slice = TypeVar("Slice", Load, Flow)
 
 
 @summed
-class Row(Summed, Generic[Slice]):
+class PulseRow(Summed, Generic[Slice]):
     """A name, and what was counted of it lately.
 
     Attributes:
@@ -165,9 +165,9 @@ class Pulse:
         self.packets = self.exchanges = 0
         self.now_ns: int | None = None
         rows = limits.pulse_rows
-        self._apis: Bounded[str, Row[Load]] = Bounded(rows, lambda: Row(Load))
-        self._clients: Bounded[str, Row[Load]] = Bounded(rows, lambda: Row(Load))
-        self._topics: Bounded[str, Row[Flow]] = Bounded(rows, lambda: Row(Flow))
+        self._apis: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
+        self._clients: Bounded[str, PulseRow[Load]] = Bounded(rows, lambda: PulseRow(Load))
+        self._topics: Bounded[str, PulseRow[Flow]] = Bounded(rows, lambda: PulseRow(Flow))
         self._groups = PulseGroups(limits)
         self._failures: OrderedDict[Failure, FailureNow] = OrderedDict()
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when it was heard
@@ -214,7 +214,7 @@ class Pulse:
             counted = row.recent.sum(now_ns)
             apis.append(_load(name, row, counted, seconds))
             together.merge(counted)
-        everything: Row[Load] = Row(Load)
+        everything: PulseRow[Load] = PulseRow(Load)
         everything.failed = self._failed
         return Now(
             now_ns=self.now_ns,
@@ -298,7 +298,7 @@ class Pulse:
         was.
         """
         self._pruned_ns = now_ns
-        tables: tuple[Bounded[str, Row[Load]] | Bounded[str, Row[Flow]], ...]
+        tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[Flow]], ...]
         tables = self._apis, self._clients, self._topics
         for table in tables:
             silent = [name for name, row in table.items() if now_ns - row.heard_ns >= _KEPT_NS]
@@ -320,13 +320,13 @@ class Pulse:
         return (self.packets - packets) * 1e9 / max(SLICE_NS, now_ns - since_ns)
 
 
-def _named(table: Bounded[str, Row[Slice]]) -> Iterator[tuple[str, Row[Slice]]]:
+def _named(table: Bounded[str, PulseRow[Slice]]) -> Iterator[tuple[str, PulseRow[Slice]]]:
     yield from table.items()
     if table.other is not None:
         yield OTHER, table.other
 
 
-def _load(name: str, row: Row[Load], counted: Load, seconds: float) -> LoadNow:
+def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> LoadNow:
     p50, p95, p99 = counted.latency_us.at(_FRACTIONS)
     return LoadNow(
         name=name,
@@ -343,7 +343,7 @@ def _load(name: str, row: Row[Load], counted: Load, seconds: float) -> LoadNow:
     )
 
 
-def _topic(name: str, row: Row[Flow], now_ns: int, seconds: float) -> TopicNow:
+def _topic(name: str, row: PulseRow[Flow], now_ns: int, seconds: float) -> TopicNow:
     flow = row.recent.sum(now_ns)
     return TopicNow(
         name=name,

@@ -27,7 +27,7 @@ Partition = tuple[str, int]
 
 
 @summed
-class Carried(Summed):
+class RecordTotals(Summed):
     """Records, batches and bytes in one direction.
 
     Attributes:
@@ -93,9 +93,9 @@ class Volume(Summed):
     """
 
     touches: int = total()
-    produced: Carried = merged(Carried)
-    fetched: Carried = merged(Carried)
-    replicated: Carried = merged(Carried)
+    produced: RecordTotals = merged(RecordTotals)
+    fetched: RecordTotals = merged(RecordTotals)
+    replicated: RecordTotals = merged(RecordTotals)
     codecs: Counter[str] = total(Counter)
     inflation: Inflation = merged(Inflation)
     errors: Counter[str] = total(Counter)
@@ -122,7 +122,7 @@ class Volume(Summed):
 
 
 @summed
-class Topic(Volume):
+class TopicRecords(Volume):
     """A topic, and who uses it."""
 
     producers: Distinct = merged(Distinct)
@@ -132,19 +132,19 @@ class Topic(Volume):
 
 
 @summed
-class Records(Summed):
+class RecordCounts(Summed):
     """The topics and partitions that records went to or came from.
 
     Attributes:
         topics, partitions: their counts.
     """
 
-    topics: Bounded[str, Topic] = merged()
+    topics: Bounded[str, TopicRecords] = merged()
     partitions: Bounded[Partition, Volume] = merged()
     _partitions_too: bool = own()
 
     def __init__(self, limits: Limits, *, partitions_too: bool = False) -> None:
-        self.topics = Bounded(limits.summary_rows, Topic)
+        self.topics = Bounded(limits.summary_rows, TopicRecords)
         self.partitions = Bounded(limits.summary_rows, Volume)
         self._partitions_too = partitions_too
 

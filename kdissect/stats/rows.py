@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from kdissect.stats.cluster import Cluster
-    from kdissect.stats.record_counts import Carried, Records, Topic, Volume
+    from kdissect.stats.record_counts import RecordCounts, RecordTotals, TopicRecords, Volume
     from kdissect.stats.traffic import Load, Traffic
 
     Row = TypeVar("Row", bound=DataclassInstance)
@@ -107,7 +107,7 @@ def volume(counted: Volume, seconds: float) -> dict[str, Any]:
     }
 
 
-def _carried(name: str, counted: Carried, seconds: float) -> dict[str, Any]:
+def _carried(name: str, counted: RecordTotals, seconds: float) -> dict[str, Any]:
     records = None if counted.hidden else counted.records
     return {
         f"{name}_records": records,
@@ -169,7 +169,7 @@ def connections(traffic: Traffic, seconds: float) -> list[document.ConnectionRow
     ]
 
 
-def topics(records: Records, seconds: float) -> list[document.TopicRow]:
+def topics(records: RecordCounts, seconds: float) -> list[document.TopicRow]:
     """By topic, the one with most bytes first."""
     return [
         row_of(document.TopicRow, each, topic=name, **volume(each, seconds))
@@ -177,7 +177,7 @@ def topics(records: Records, seconds: float) -> list[document.TopicRow]:
     ]
 
 
-def partitions(records: Records, seconds: float) -> list[document.PartitionRow]:
+def partitions(records: RecordCounts, seconds: float) -> list[document.PartitionRow]:
     """By partition, the one with most bytes first."""
     return [
         row_of(document.PartitionRow, each, topic=topic, partition=partition, **volume(each, seconds))
@@ -203,6 +203,6 @@ def _busiest(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(table.items(), key=lambda item: (-item[1].exchanges, item[0]))
 
 
-def _bytes_then_name(item: tuple[Any, Volume | Topic]) -> tuple[int, Any]:
+def _bytes_then_name(item: tuple[Any, Volume | TopicRecords]) -> tuple[int, Any]:
     name, counted = item
     return -(counted.produced.bytes + counted.fetched.bytes + counted.replicated.bytes), name

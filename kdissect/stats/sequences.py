@@ -19,7 +19,7 @@ _RUNS = 64  # past it the smallest hole is taken for one that stays
 _WRAP = 2**31  # behind the last sequence number comes 0
 
 
-class Run(NamedTuple):
+class SequenceRun(NamedTuple):
     """Sequence numbers without a hole, ``end`` not included, and the exchange that begins it."""
 
     first: int
@@ -34,7 +34,7 @@ class Runs:
     __slots__ = ("_stayed", "_stayed_records", "runs")
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[SequenceRun] = []
         self._stayed = 0
         self._stayed_records = 0
 
@@ -54,11 +54,11 @@ class Runs:
         return self._span() - self.missing
 
     @property
-    def behind_holes(self) -> list[Run]:
+    def behind_holes(self) -> list[SequenceRun]:
         """The runs that begin behind a hole."""
         return self.runs[1:]
 
-    def add(self, run: Run) -> None:
+    def add(self, run: SequenceRun) -> None:
         """Take numbers, seen before or not."""
         start = end = bisect_left(self.runs, run.first, key=lambda known: known.end)
         while end < len(self.runs) and self.runs[end].first <= run.end:
@@ -120,11 +120,11 @@ class Sequence(Summed):
             self.errors[error] += 1
         runs = self._of(epoch)
         if base + records > _WRAP:  # from here on the numbers that were seen come again, and are others
-            runs.add(Run(base, _WRAP, time_ns, exchange))
+            runs.add(SequenceRun(base, _WRAP, time_ns, exchange))
             self._add_up(runs)
             runs = self._epochs[epoch] = Runs()
             base, records = 0, base + records - _WRAP
-        runs.add(Run(base, base + records, time_ns, exchange))
+        runs.add(SequenceRun(base, base + records, time_ns, exchange))
 
     def merge(self, other: Sequence) -> None:
         """Take in what was seen on other connections."""

@@ -31,11 +31,11 @@ from kdissect.stats.groups import Groups
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
 from kdissect.stats.quantiles import folded
-from kdissect.stats.record_counts import Records
+from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 from kdissect.stats.traffic import Traffic
 from kdissect.stats.transactions import Transactions
-from kdissect.stats.versions import Versions
+from kdissect.stats.versions import VersionUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ _CONNECTIONS = "connections: "
 PARTS = {
     "group_stories": Groups,
     "lag": Lag,
-    "versions": Versions,
+    "versions": VersionUse,
     "transactions": Transactions,
     "findings": Findings,
 }
@@ -78,7 +78,7 @@ class Summarizer(Summed):
     """
 
     traffic: Traffic = merged()
-    records: Records = merged()
+    records: RecordCounts = merged()
     cluster: Cluster = merged()
     intervals: Intervals | None = merged()
     parts: dict[str, Any] = merged_by_name()
@@ -94,7 +94,7 @@ class Summarizer(Summed):
         slowest: int = 10,
     ) -> None:
         self.traffic = Traffic(limits, by, slowest)
-        self.records = Records(limits, partitions_too="partition" in by)
+        self.records = RecordCounts(limits, partitions_too="partition" in by)
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}

@@ -10,13 +10,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kdissect.anomalies import CATALOGUE, NOTE
-from kdissect.model import ANSWERED, UNACKNOWLEDGED, Lull, Packet, Stretch
+from kdissect.model import ANSWERED, UNACKNOWLEDGED, IdleTick, Packet, PacketBlock
 from kdissect.stats.sums import Summed, earliest, largest, latest, summed, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.exchanges.dialogue import Dialogue
+    from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.limits import Limits
     from kdissect.model import Closed, Exchange, Interface
     from kdissect.net.connection import Connection
@@ -28,7 +28,7 @@ KAFKA, UNRECOGNISED = "Kafka", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 
-class Found(NamedTuple):
+class AnomalyCount(NamedTuple):
     """An anomaly: exchanges that have it, and the first of them as ``read --exchange`` takes it."""
 
     exchanges: int
@@ -60,7 +60,7 @@ class Survey:
         self.unread: Counter[tuple[str, str]] = Counter()
         self.kinds: Counter[str] = Counter()
         self.complete = 0
-        self.anomalies: dict[str, Found] = {}
+        self.anomalies: dict[str, AnomalyCount] = {}
         self.unknown: Counter[tuple[int, int | None]] = Counter()
         self._most = limits.surveyed_ends
 
@@ -68,15 +68,15 @@ class Survey:
         """Let packets pass."""
         return self.census.watch(packets)
 
-    def connection(self, connection: Connection, dialogue: Dialogue, end: Closed) -> None:
+    def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that is over; of its exchanges some may still be on their way."""
-        protocol = dialogue.protocol or UNRECOGNISED
+        protocol = kafka.protocol or UNRECOGNISED
         self.protocols[protocol] += 1
         self.ends[end.reason] += 1
         self.ipv6 += ":" in connection.ends[0].ip
         if protocol == KAFKA:
             self.from_start += connection.initiator is not None
-            self.one_sided += not all(dialogue.heard)
+            self.one_sided += not all(kafka.heard)
             return
         answers = 1 if connection.initiator is None else 1 - connection.initiator
         if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
@@ -90,7 +90,9 @@ class Survey:
         is_told = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
         self.complete += is_told and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
         for kind in kinds:
-            before = self.anomalies.get(kind) or Found(0, f"{exchange.connection.id}/{exchange.number}")
+            before = self.anomalies.get(kind) or AnomalyCount(
+                0, f"{exchange.connection.id}/{exchange.number}"
+            )
             self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
             _count(self.unknown, (exchange.api_key, exchange.api_version), self._most)
@@ -109,7 +111,7 @@ def _count(counter: Counter[Key], key: Key, most: int) -> None:
 # ------------------------------------------------------------------------------------------------------------
 
 
-Packets = TypeVar("Packets", bound=Stretch | Packet | Lull)
+Packets = TypeVar("Packets", bound=PacketBlock | Packet | IdleTick)
 
 
 @summed
@@ -157,18 +159,18 @@ class Census:
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass."""
         for each in packets:
-            if not isinstance(each, Lull):
-                self._count(each if isinstance(each, Stretch) else Stretch.of(each))
+            if not isinstance(each, IdleTick):
+                self._count(each if isinstance(each, PacketBlock) else PacketBlock.of(each))
             yield each
 
-    def _count(self, stretch: Stretch) -> None:
-        if stretch.interface is not self._interface:  # cheaper than to look up what is the same nearly always
-            self._interface = stretch.interface
-            self._counts = self._of(stretch.interface, stretch.time_ns)
+    def _count(self, block: PacketBlock) -> None:
+        if block.interface is not self._interface:  # cheaper than to look up what is the same nearly always
+            self._interface = block.interface
+            self._counts = self._of(block.interface, block.time_ns)
         file, count = self._counts
-        file.packets += len(stretch.places)
-        count.packets += len(stretch.places)
-        for time_ns, begin, end, length in stretch.places:
+        file.packets += len(block.places)
+        count.packets += len(block.places)
+        for time_ns, begin, end, length in block.places:
             if time_ns >= file.last_ns:
                 file.last_ns = time_ns
             else:

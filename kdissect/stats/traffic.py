@@ -124,7 +124,7 @@ class Alike(Load):
 
 
 @summed
-class Api(Load):
+class ApiTraffic(Load):
     """An api and its versions."""
 
     versions: Counter[int] = total(Counter)
@@ -174,7 +174,7 @@ class Client(Load):
 
 
 @summed
-class Group(Load):
+class GroupTraffic(Load):
     """A group, as its coordinator sees it."""
 
     apis: Counter[str] = total(Counter)
@@ -188,7 +188,7 @@ class Group(Load):
 
 
 @summed
-class Connected(Load):
+class ConnectionTraffic(Load):
     """A connection, and what its first exchange says of it."""
 
     client: str = either("")
@@ -269,21 +269,21 @@ class Slow(NamedTuple):
 
 
 @summed
-class Tables(Summed):
+class TrafficTables(Summed):
     """The tables whose rows count exchanges."""
 
-    apis: Bounded[str, Api] = merged()
+    apis: Bounded[str, ApiTraffic] = merged()
     brokers: Bounded[str, Broker] = merged()
     clients: Bounded[str, Client] = merged()
-    groups: Bounded[str, Group] = merged()
-    connections: Bounded[str, Connected] = merged()
+    groups: Bounded[str, GroupTraffic] = merged()
+    connections: Bounded[str, ConnectionTraffic] = merged()
 
     def __init__(self, rows: int) -> None:
-        self.apis = Bounded(rows, Api)
+        self.apis = Bounded(rows, ApiTraffic)
         self.brokers = Bounded(rows, Broker)
         self.clients = Bounded(rows, Client)
-        self.groups = Bounded(rows, Group)
-        self.connections = Bounded(rows, Connected)
+        self.groups = Bounded(rows, GroupTraffic)
+        self.connections = Bounded(rows, ConnectionTraffic)
 
     def count(self, alike: Alike) -> None:
         """Add exchanges to the rows that they belong to."""
@@ -323,7 +323,7 @@ class Traffic(Summed):
     failures: Bounded[Failure, Failures] = merged()
     slowest: Largest = merged()
     anomalies: Counter[str] = total(Counter)
-    _tables: Tables = merged()
+    _tables: TrafficTables = merged()
     _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge settles them first
     _most_alike: int = own()
     _counted: int = own(int)
@@ -334,13 +334,13 @@ class Traffic(Summed):
         Summed.__init__(self)
         self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
-        self._tables = Tables(limits.summary_rows)
+        self._tables = TrafficTables(limits.summary_rows)
         self._most_alike = limits.summary_alike
         self._groups_too = "group" in by
         self._connections_too = "connection" in by
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> TrafficTables:
         """The tables, of all exchanges so far."""
         self._settle()
         return self._tables

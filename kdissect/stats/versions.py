@@ -46,7 +46,7 @@ class UsedVersions(Summed):
 
 
 @summed
-class Versions(Summed):
+class VersionUse(Summed):
     """What is used and what is offered."""
 
     _uses: Bounded[Usage, Uses] = merged()

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import OutputError
-from kdissect.exchanges.topic_names import mentions
+from kdissect.exchanges.topic_names import topic_refs
 from kdissect.limits import SECOND_NS
 from kdissect.options import BOTH, JSONL
 from kdissect.query.records import records_of
@@ -24,7 +24,15 @@ from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.exchanges import BODIES, exchanges
 from kdissect.tables.rows import DEFAULT_TABLES, TABLES, TableRows
-from kdissect.tables.table_files import NONE, ZST, JsonFormat, Listing, TableFiles, Written, remove_unfinished
+from kdissect.tables.table_files import (
+    NONE,
+    ZST,
+    FinishedFile,
+    JsonFormat,
+    Listing,
+    TableFiles,
+    remove_unfinished,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from kdissect.options import ExportOptions, Options
     from kdissect.pipeline import Dissection
     from kdissect.query.filters import Filter
-    from kdissect.query.records import Found, Records
+    from kdissect.query.records import RecordMatches, Records
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.form import Table
     from kdissect.tables.rows import Row
@@ -283,13 +291,13 @@ class PartResult(NamedTuple):
     """
 
     part: int
-    files: dict[str, list[Written]]
+    files: dict[str, list[FinishedFile]]
     topics: dict[tuple[str, str], tuple[tuple[int, int, int], list[Any]]]
     counts: Counter[str]
     notices: list[str]
     ids: tuple[set[str], set[str]]
     selected: int
-    records: Found
+    records: RecordMatches
 
 
 def write_part(
@@ -345,7 +353,7 @@ def write_part(
             )
             for exchange in dissection:
                 if len(ids) < options.limits.topic_names:
-                    ids.update(mentions(exchange).ids)
+                    ids.update(topic_refs(exchange).ids)
                     named.update(exchange.topic_names)
                 if selects(exchange):
                     selected += 1

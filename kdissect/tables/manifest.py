@@ -29,8 +29,8 @@ from kdissect.phrases import many
 from kdissect.tables import spark_schema
 from kdissect.tables.table_files import (
     UNFINISHED,
+    FinishedFile,
     Listing,
-    Written,
     cannot_write,
     number_of,
     own_files,
@@ -284,7 +284,7 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
     before it could list them; others were not, and are removed: how many.
     """
     removed = 0
-    listed = [Written(**file) for file in manifest["files"]]
+    listed = [FinishedFile(**file) for file in manifest["files"]]
     older = tuple(manifest["older"][name] for name in _OLDER)
     paths = {file.path for file in listed}
     known = min((number_of(folder / path) for path in paths), default=0) if older[0] else 0
@@ -297,7 +297,7 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
                 path.unlink()
                 removed += 1
             elif name not in paths and number >= known:
-                listed.append(Written(name, None, path.stat().st_size))
+                listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
         raise cannot_write(folder, error) from None
     files.go_on(first, Listing(limits.export_listed, listed, older))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Anomaly, Exchange
-    from kdissect.stats.connection_log import ConnectionRow
+    from kdissect.stats.connection_log import ConnectionLogRow
     from kdissect.stats.quality import InterfacePart
     from kdissect.stats.survey import Census, FileCount
     from kdissect.tables.columns import Getter, Type
@@ -95,7 +95,7 @@ def anomalies_of(exchange: Exchange) -> Iterator[AnomalyRow]:
             yield AnomalyRow(anomaly, exchange.connection.id, capture, exchange.time_ns, exchange)
 
 
-def anomalies_behind(row: ConnectionRow) -> Iterator[AnomalyRow]:
+def anomalies_behind(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
     """What is wrong behind the last exchange of a connection."""
     for anomaly in row.unattached:
         yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, None)
@@ -201,7 +201,7 @@ CONNECTIONS = Table(
 # --- captures -----------------------------------------------------------------------------------------------
 
 
-class CaptureRow(NamedTuple):
+class CaptureFileRow(NamedTuple):
     """A capture file.
 
     Attributes:
@@ -216,23 +216,23 @@ class CaptureRow(NamedTuple):
     warnings: list[str]
 
 
-def captures(sources: Sequence[Source], census: Census, warnings: Sequence[str]) -> Iterator[CaptureRow]:
+def captures(sources: Sequence[Source], census: Census, warnings: Sequence[str]) -> Iterator[CaptureFileRow]:
     """The rows; warnings begin with the name of their file."""
     for source in sources:
         name = f"{source.name}: "
         own = [file_name(text.removeprefix(name)) for text in warnings if text.startswith(name)]
-        yield CaptureRow(source, census.files.get(source.name), interfaces(source, census), own)
+        yield CaptureFileRow(source, census.files.get(source.name), interfaces(source, census), own)
 
 
 def _of_packets(name: str) -> Getter:
     return lambda row: None if row.packets is None else getattr(row.packets, name)
 
 
-def _interfaces(row: CaptureRow) -> list[dict[str, Any]]:
+def _interfaces(row: CaptureFileRow) -> list[dict[str, Any]]:
     return [{name: getattr(each, name) for name, _ in INTERFACE.fields} for each in row.interfaces]
 
 
-def _dropped(row: CaptureRow) -> int | None:
+def _dropped(row: CaptureFileRow) -> int | None:
     return total(*(each.dropped for each in row.interfaces))
 
 

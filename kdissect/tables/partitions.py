@@ -29,7 +29,7 @@ _NO_TIMESTAMP = -1
 _MS_NS = 1_000_000
 
 
-class PartitionRow(NamedTuple):
+class TouchedPartition(NamedTuple):
     """A partition that an exchange touches.
 
     Attributes:
@@ -46,7 +46,7 @@ class PartitionRow(NamedTuple):
     batches: list[Body]
 
 
-def rows(exchange: Exchange) -> Iterator[PartitionRow]:
+def rows(exchange: Exchange) -> Iterator[TouchedPartition]:
     """The rows of an exchange, in wire order."""
     found = touched(exchange)
     if not found:
@@ -55,24 +55,24 @@ def rows(exchange: Exchange) -> Iterator[PartitionRow]:
     for each in found:
         data = each.fetched or each.produced
         batches = [] if data is None else data.batches()
-        yield PartitionRow(exchange, each, each.group or group, transaction, data, batches)
+        yield TouchedPartition(exchange, each, each.group or group, transaction, data, batches)
 
 
-def _topic(row: PartitionRow) -> str | None:
+def _topic(row: TouchedPartition) -> str | None:
     topic, topic_id = row.touched.topic, row.touched.topic_id
     return None if topic == topic_id else topic
 
 
-def _error(row: PartitionRow) -> str | None:
+def _error(row: TouchedPartition) -> str | None:
     code = row.touched.error
     return None if not code else error_name(code)
 
 
-def _compression(row: PartitionRow) -> list[str]:
+def _compression(row: TouchedPartition) -> list[str]:
     return list(dict.fromkeys(batch["compression"] for batch in row.batches))
 
 
-def _base_offset(row: PartitionRow) -> int | None:
+def _base_offset(row: TouchedPartition) -> int | None:
     """Of what was fetched the first batch says it, of what was produced the response."""
     if row.touched.fetched is not None:
         first = next(iter(row.batches), {})
@@ -80,7 +80,7 @@ def _base_offset(row: PartitionRow) -> int | None:
     return row.touched.value("base_offset")  # type: ignore[no-any-return]
 
 
-def _last_offset(row: PartitionRow) -> int | None:
+def _last_offset(row: TouchedPartition) -> int | None:
     """Of what was fetched the last record's, also of one that compaction has removed."""
     if row.touched.fetched is None or not row.batches:
         return None
@@ -90,13 +90,13 @@ def _last_offset(row: PartitionRow) -> int | None:
     return last.get("offset")
 
 
-def _lag(row: PartitionRow) -> int | None:
+def _lag(row: TouchedPartition) -> int | None:
     """How far behind the end of the partition a Fetch asked."""
     end, asked = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
     return None if end is None or asked is None or end < 0 or asked < 0 else max(0, end - asked)
 
 
-def _newest_ns(row: PartitionRow) -> int | None:
+def _newest_ns(row: TouchedPartition) -> int | None:
     stamps: list[Any] = [
         batch.get("max_timestamp", batch.get("timestamp", _NO_TIMESTAMP)) for batch in row.batches
     ]
@@ -104,12 +104,12 @@ def _newest_ns(row: PartitionRow) -> int | None:
     return None if newest == _NO_TIMESTAMP else newest * _MS_NS
 
 
-def _said(row: PartitionRow, *names: str) -> Any:
+def _said(row: TouchedPartition, *names: str) -> Any:
     """The first of these fields that the messages have."""
     return next((value for name in names if (value := row.touched.value(name)) is not None), None)
 
 
-def _of_batch(row: PartitionRow, name: str) -> Any:
+def _of_batch(row: TouchedPartition, name: str) -> Any:
     return next((batch[name] for batch in row.batches if name in batch), None)
 
 

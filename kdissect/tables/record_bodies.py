@@ -62,7 +62,7 @@ def _body(exchange: Exchange, body: Body | None, opener: Opener, *, produced: bo
     return {name: _value(value, opened) for name, value in body.items()}
 
 
-def _value(value: Any, opened: Opened) -> Any:
+def _value(value: Any, opened: DecodedRecords) -> Any:
     if isinstance(value, RecordData):
         return _batches(value, opened)
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def _value(value: Any, opened: Opened) -> Any:
     return value
 
 
-def _batches(data: RecordData, opened: Opened) -> RecordData | list[Body]:
+def _batches(data: RecordData, opened: DecodedRecords) -> RecordData | list[Body]:
     carried = opened.carried.get(data.end)
     if carried is None:
         return data
@@ -145,7 +145,7 @@ def _entries(headers: list[Body], rows: list[Fragment], anomalies: list[Body]) -
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Opened(NamedTuple):
+class DecodedRecords(NamedTuple):
     """The record data of one message.
 
     Attributes:
@@ -169,7 +169,7 @@ class Opener(NamedTuple):
     show_secrets: bool = False
     limits: Limits = DEFAULT
 
-    def of(self, exchange: Exchange, *, produced: bool) -> Opened:
+    def of(self, exchange: Exchange, *, produced: bool) -> DecodedRecords:
         """What the request carries, if clients produced it, else what the response does."""
         found = {each.records.end: each for each in carried(exchange) if each.produced == produced}
-        return Opened(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))
+        return DecodedRecords(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.query.records import Records
-    from kdissect.stats.connection_log import ConnectionLog, ConnectionRow
+    from kdissect.stats.connection_log import ConnectionLog, ConnectionLogRow
 
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class TableRows:
             for row in others.captures(sources, self.log.census, warnings):
                 yield "captures", row
 
-    def _of(self, connections: Iterable[ConnectionRow]) -> Iterator[Row]:
+    def _of(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:
             if not (connection.is_wanted or self.every_connection):
                 continue

@@ -48,7 +48,7 @@ Key = tuple[str, ...]
 """Names of the folders below the table's."""
 
 
-class Written(NamedTuple):
+class FinishedFile(NamedTuple):
     """A file that is finished.
 
     Attributes:
@@ -75,15 +75,15 @@ class Listing:
     """
 
     def __init__(
-        self, most: int, files: Iterable[Written] = (), older: tuple[int, int, int] = (0, 0, 0)
+        self, most: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
     ) -> None:
-        self._files: deque[Written] = deque()
+        self._files: deque[FinishedFile] = deque()
         self.older = older
         self._most = most
         for file in files:
             self.add(file)
 
-    def add(self, file: Written) -> None:
+    def add(self, file: FinishedFile) -> None:
         """Take one more."""
         self._files.append(file)
         if len(self._files) > self._most:
@@ -94,7 +94,7 @@ class Listing:
     def __len__(self) -> int:
         return self.older[0] + len(self._files)
 
-    def __iter__(self) -> Iterator[Written]:
+    def __iter__(self) -> Iterator[FinishedFile]:
         """Those of which the names are kept."""
         return iter(self._files)
 
@@ -327,7 +327,7 @@ class TableFiles:
         path = target.finish()
         del self._open[key]
         relative = path.relative_to(self._folder).as_posix()
-        self.files.add(Written(relative, target.rows, path.stat().st_size))
+        self.files.add(FinishedFile(relative, target.rows, path.stat().st_size))
 
 
 def number_of(path: Path) -> int:

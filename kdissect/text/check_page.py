@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import facts, many, size
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,21 +26,21 @@ _ENDS = {
 }
 
 
-def sections(check: quality.Check, *, limit: int) -> Iterator[Section]:
+def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     """Yield the page; of each list at most ``limit`` rows."""
     notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
-    yield Section(f"{check.verdict}: {check.sentence}", notes=notes)
+    yield PageSection(f"{check.verdict}: {check.sentence}", notes=notes)
     for file in check.files[:limit]:
-        yield Section(file.file, notes=tuple(_file(file)))
+        yield PageSection(file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
-        yield Section(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
-    yield Section("Packets", notes=tuple(_packets(check)))
+        yield PageSection(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
+    yield PageSection("Packets", notes=tuple(_packets(check)))
     if check.connections.total or check.connections.silent:
-        yield Section("Connections", notes=tuple(_connections(check)))
+        yield PageSection("Connections", notes=tuple(_connections(check)))
     if check.connections.unread:
         yield table("Skipped", _UNREAD, check.connections.unread, limit=limit)
     if check.exchanges.total:
-        yield Section("Exchanges", notes=tuple(_exchanges(check.exchanges)))
+        yield PageSection("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
         notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
         yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)

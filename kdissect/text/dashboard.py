@@ -44,7 +44,7 @@ _SILENT_S, _IDLE_S = 2.0, 5.0
 _HEADING, _SORTED, _TAB, _HERE = "dim", "bold", "", "reverse"
 
 
-class Around(NamedTuple):
+class StatusBar(NamedTuple):
     """What else there is to tell.
 
     Attributes:
@@ -65,7 +65,7 @@ class Around(NamedTuple):
     has_keys: bool = True
 
 
-def draw(now: Now, choices: Choices, around: Around, width: int, height: int) -> list[Text]:
+def draw(now: Now, choices: UiState, around: StatusBar, width: int, height: int) -> list[Text]:
     """The screen, line by line, each as wide as the terminal."""
     lines = [_title(now, choices, around, width), _headline(now, width), _tabs(choices)]
     room = max(0, height - _FIXED - bool(around.said))
@@ -75,7 +75,7 @@ def draw(now: Now, choices: Choices, around: Around, width: int, height: int) ->
     return [_text(line, width) for line in lines[:height]]
 
 
-def _title(now: Now, choices: Choices, around: Around, width: int) -> Line:
+def _title(now: Now, choices: UiState, around: StatusBar, width: int) -> Line:
     time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
     left = [(f"kdissect live {around.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
@@ -120,14 +120,14 @@ def _is_alarming(now: Now) -> bool:
     return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
 
-def _tabs(choices: Choices) -> Line:
+def _tabs(choices: UiState) -> Line:
     line: Line = []
     for number, pane in enumerate(PANES):
         line += [(f" {number + 1} {pane.title} ", _HERE if number == choices.pane else _TAB), (" ", "")]
     return line
 
 
-def _body(now: Now, choices: Choices, width: int, room: int) -> list[Line]:
+def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
     """The panes that there is room for, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
@@ -155,7 +155,7 @@ def _body(now: Now, choices: Choices, width: int, room: int) -> list[Line]:
     return lines + (_pane(NEWS, now, choices, width, news, is_titled=True) if news else [])
 
 
-def _pane(number: int, now: Now, choices: Choices, width: int, height: int, *, is_titled: bool) -> list[Line]:
+def _pane(number: int, now: Now, choices: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
     """A table of just that size."""
     pane = PANES[number]
     sort, is_reversed = choices.sorts[number], number in choices.reversed
@@ -225,7 +225,7 @@ def _joined(left: Line, right: Line, width: int) -> Line:
     return [*left, (gap + _GAP, ""), *right]
 
 
-def _counters(now: Now, around: Around, width: int) -> Line:
+def _counters(now: Now, around: StatusBar, width: int) -> Line:
     dropped = around.by_kernel + around.by_us
     said = f"{dropped:,} DROPPED: {around.by_kernel:,} by the kernel, {around.by_us:,} by kdissect"
     memory, per_second = around.memory_bytes, now.packets_per_second
@@ -252,7 +252,7 @@ def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
     return line
 
 
-def _keys(around: Around) -> Line:
+def _keys(around: StatusBar) -> Line:
     if not around.has_keys:
         return [("no keyboard; Ctrl-C quits", FAINT)]
     return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
@@ -305,7 +305,7 @@ KEYS = (
 
 
 @dataclass(slots=True)
-class Choices:
+class UiState:
     """What was chosen.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, listed, many, some
-from kdissect.text.page import Section, View, number, seconds, table
+from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ _SAID = {
 }
 
 
-def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
+def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield the page.
 
     Args:
@@ -38,7 +38,7 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
         narrow: leave out columns that a terminal of 80 has no room for.
     """
     if not rows:
-        yield Section("Groups", notes=("no joins, leaves or commits of a group",))
+        yield PageSection("Groups", notes=("no joins, leaves or commits of a group",))
         return
     yield table("Groups", _GROUPS, rows, limit=limit, narrow=narrow)
     for row in rows[:limit]:

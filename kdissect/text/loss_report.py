@@ -2,8 +2,7 @@
 
     3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost, 2 exchanges incomplete
 
-The counts are those of ``pipeline.Dissection``; exchanges/dialogue.py says what a lost exchange is. Holds
-nothing.
+The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py says what a lost exchange is.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.internal.topics import Payload
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body
-    from kdissect.tables.record_bodies import Opened
+    from kdissect.tables.record_bodies import DecodedRecords
 
 MOST_ELEMENTS = 20
 MOST_FLAT = 5  # fields of a struct that is written in one line,
@@ -68,7 +68,7 @@ class BodyContext(NamedTuple):
     version: int
     topic_names: Mapping[str, str]
     whole: bool = False
-    opened: Opened | None = None
+    opened: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
@@ -192,7 +192,7 @@ def batches(view: BodyContext, records: RecordData | None, end: int, depth: int)
 
 
 def _opened_batches(
-    view: BodyContext, opened: Opened, carried: PartitionRecords, headers: int, depth: int
+    view: BodyContext, opened: DecodedRecords, carried: PartitionRecords, headers: int, depth: int
 ) -> Iterator[str]:
     """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
     index = 0

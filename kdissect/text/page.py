@@ -36,7 +36,7 @@ class View:
     width: int = 8
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A table with a heading.
 
     Attributes:
@@ -62,7 +62,7 @@ def table(
     narrow: bool = False,
     notes: tuple[str, ...] = (),
     left_out: int = 0,
-) -> Section:
+) -> PageSection:
     """A table of rows.
 
     Args:
@@ -76,7 +76,7 @@ def table(
     """
     shown = [view for view in views if view.keep or not narrow]
     cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
-    return Section(title, shown, cells, notes, left_out + len(rows) - len(cells))
+    return PageSection(title, shown, cells, notes, left_out + len(rows) - len(cells))
 
 
 def number(value: int | None) -> str:
@@ -89,7 +89,7 @@ def seconds(value: float | None) -> str:
     return ABSENT if value is None else duration(round(value * 1e9))
 
 
-def write(out: TextIO, sections: Iterable[Section], *, width: int | None, colour: bool) -> None:
+def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, colour: bool) -> None:
     """Write them.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import Section, View, number, seconds, table
+from kdissect.text.page import PageSection, View, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kdissect.stats.traffic import Load
 
 
-def sections(summary: document.Summary, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
+def sections(summary: document.Summary, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield the page.
 
     Args:
@@ -57,10 +57,10 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield from finding_sections(summary.findings, limit=limit)
     if summary.folded:
         counted = ", ".join(f"{count:,} of {name}" for name, count in summary.folded.items())
-        yield Section("Not in these tables", notes=(f"exchanges without a row of their own: {counted}",))
+        yield PageSection("Not in these tables", notes=(f"exchanges without a row of their own: {counted}",))
 
 
-def capture(row: document.CaptureRow) -> Section:
+def capture(row: document.CaptureRow) -> PageSection:
     """What was read, in some lines."""
     spoken = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
     exchanges = row.exchanges
@@ -76,7 +76,7 @@ def capture(row: document.CaptureRow) -> Section:
         lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check")
     if row.anomalies:
         lines.append("anomalies: " + ", ".join(f"{count:,} {kind}" for kind, count in row.anomalies.items()))
-    return Section("Capture", notes=tuple(lines))
+    return PageSection("Capture", notes=tuple(lines))
 
 
 def us(value: int | None) -> str:
@@ -240,7 +240,7 @@ _LAG = (
 )
 
 
-def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
+def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table, those that are furthest behind first."""
     behind = sum(1 for row in rows if row.lag)
     notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
@@ -259,15 +259,15 @@ _RULES = (
 )
 
 
-def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[Section]:
+def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[PageSection]:
     """Yield how many there are, then each in some lines: they are sentences, and no table."""
     if not rows:
-        yield Section("Findings", notes=("no findings (--list explains the rules)",))
+        yield PageSection("Findings", notes=("no findings (--list explains the rules)",))
         return
     shown = rows[:limit]
     severities = list(dict.fromkeys(row.severity for row in rows))
     counted = (many(sum(row.severity == each for row in rows), each) for each in severities)
-    yield Section("Findings", notes=(", ".join(counted),))
+    yield PageSection("Findings", notes=(", ".join(counted),))
     for place, row in enumerate(shown, 1):
         notes = (
             f"{row.about}: {row.sentence}",
@@ -275,14 +275,14 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
             f"{_when(row)}; see {' '.join(row.evidence)}",
         )
         left_out = len(rows) - len(shown) if place == len(shown) else 0
-        yield Section(f"{row.severity}: {row.rule}", notes=notes, left_out=left_out)
+        yield PageSection(f"{row.severity}: {row.rule}", notes=notes, left_out=left_out)
 
 
-def rules(rows: Sequence[RuleRow]) -> Iterator[Section]:
+def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
     """Yield the rules: a table of all, then when each speaks and what it says."""
     yield table("Rules", _RULES, rows)
     for row in rows:
-        yield Section(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
+        yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
 
 
 def _when(row: FindingRow) -> str:
@@ -317,7 +317,7 @@ _OFFERS = (
 """Of all that one broker offers."""
 
 
-def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
+def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield what breaks, what else is used, and what is offered."""
     refused, taken = part.used[: part.refused], part.used[part.refused :]
     releases = sorted({row.removed for row in refused if row.removed})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.phrases import ABSENT, absent, duration, listed, many, some
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
 
 
-def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[Section]:
+def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield producers, transactions, who was fenced, and sequence numbers."""
     begun = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.bodies import BodyLayout
     from kdissect.kafka.walker import Span, Walk
     from kdissect.model import Anomaly, Body, Exchange, Frame
-    from kdissect.tables.record_bodies import Opened, Opener
+    from kdissect.tables.record_bodies import DecodedRecords, Opener
     from kdissect.text.style import Times
 
 
@@ -158,7 +158,7 @@ class ExchangeTree(Tree["Exchange"]):
         layout: BodyLayout | None,
         walked: Walk | None,
         frame: Frame,
-        opened: Opened | None,
+        opened: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
             view = BodyContext(None, 0, exchange.topic_names, self._whole)

@@ -12,7 +12,7 @@ from kdissect.capture.live import CaptureSettings
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.errors import CaptureError
 from kdissect.limits import LIVE
-from kdissect.model import Lull, Packet
+from kdissect.model import IdleTick, Packet
 from tests.captures import pcap, pcapng
 from tests.loopback import listens
 
@@ -61,7 +61,7 @@ def test_time_goes_on_when_nothing_comes(file: bytes) -> None:
         os.write(into, file)
         assert len(packets_of(ongoing, 5)) == 5
         lulls = [next(iter(ongoing)) for _ in range(3)]
-        assert all(isinstance(lull, Lull) for lull in lulls)
+        assert all(isinstance(lull, IdleTick) for lull in lulls)
         times = [lull.time_ns for lull in lulls]
         assert times == sorted(times)
         assert PACKETS[-1][0] <= times[0] < times[2]
@@ -122,6 +122,6 @@ def test_an_interface_is_listened_to_until_it_is_stopped() -> None:
 
     ongoing = Ongoing([Listening(CaptureSettings(("lo",), "tcp port 1"), LIVE, tell)])
     with ongoing:
-        assert list(takewhile(lambda item: isinstance(item, Lull), ongoing)) == []
+        assert list(takewhile(lambda item: isinstance(item, IdleTick), ongoing)) == []
         assert ongoing.sources[0].form is not None
     assert told == ['listening on lo, filter "tcp port 1"']

@@ -8,7 +8,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.errors import OutputError
-from kdissect.model import Interface, Lull, Packet
+from kdissect.model import IdleTick, Interface, Packet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +50,8 @@ def test_all_that_passes_is_written_with_what_was_counted(tmp_path: Path) -> Non
 
 def test_what_was_written_can_be_read_as_soon_as_nothing_more_comes(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "all.pcapng", NEVER, NEVER, "")
-    items = recording.watch([*packets(2), Lull(START_NS)])
-    assert [next(items) for _ in range(3)][2] == Lull(START_NS)
+    items = recording.watch([*packets(2), IdleTick(START_NS)])
+    assert [next(items) for _ in range(3)][2] == IdleTick(START_NS)
     assert counts(tmp_path) == {"all.pcapng": 2}
     recording.close({}, START_NS)
 

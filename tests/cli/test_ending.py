@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.listening import Ending
+from kdissect.cli.listening import StopSignals
 
 
 class Ongoing:
@@ -19,9 +19,9 @@ class Ongoing:
         self.stopped.set()
 
 
-def ending() -> tuple[Ending, Ongoing]:
+def ending() -> tuple[StopSignals, Ongoing]:
     ongoing: Any = Ongoing()
-    return Ending(ongoing), ongoing
+    return StopSignals(ongoing), ongoing
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -47,7 +47,7 @@ def test_it_ends_after_some_time() -> None:
 def test_what_happens_the_second_time_can_be_said() -> None:
     ongoing: Any = Ongoing()
     pressed: list[int] = []
-    made = Ending(ongoing, lambda number, _: pressed.append(number))
+    made = StopSignals(ongoing, lambda number, _: pressed.append(number))
     with made.waited_for(None):
         signal.raise_signal(signal.SIGINT)
         assert pressed == []

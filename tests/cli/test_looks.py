@@ -5,20 +5,20 @@ import io
 import click
 import pytest
 
-from kdissect.cli.looks import Look
+from kdissect.cli.looks import ExchangeOutput
 from kdissect.tables.lines import JsonLines
 from kdissect.text.table import ExchangeTable, ExchangeTally
 
-NOTHING = dict.fromkeys(Look._fields, False) | {"times": None, "colour": "never"}
+NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "colour": "never"}
 
 
-def look(**chosen: object) -> Look:
-    return Look.take(NOTHING | chosen)
+def look(**chosen: object) -> ExchangeOutput:
+    return ExchangeOutput.take(NOTHING | chosen)
 
 
 def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
     options = NOTHING | {"count": 3}
-    assert Look.take(options) == look()
+    assert ExchangeOutput.take(options) == look()
     assert options == {"count": 3}
 
 
@@ -37,6 +37,6 @@ def test_ways_exclude_each_other_those_of_the_command_too() -> None:
     with pytest.raises(click.UsageError, match="-V or -x and --json are mutually exclusive"):
         look(tree=True, as_json=True)
     with pytest.raises(click.UsageError, match="--csv and -w are mutually exclusive"):
-        Look.take(NOTHING | {"as_csv": True}, {"-w": True})
+        ExchangeOutput.take(NOTHING | {"as_csv": True}, {"-w": True})
     with pytest.raises(click.UsageError, match="--records needs -V, -x, --json or --csv"):
         look(with_records=True)

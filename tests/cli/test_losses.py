@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import InterfaceStatistics
-from kdissect.cli.listening import Losses
-from kdissect.model import Lull
+from kdissect.cli.listening import DropReporter
+from kdissect.model import IdleTick
 
 if TYPE_CHECKING:
     import pytest
@@ -17,8 +17,8 @@ def counted(by_system: int, accepted: int, delivered: int) -> InterfaceStatistic
 
 def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
     ongoing: Any = SimpleNamespace(statistics={})
-    losses = Losses(ongoing)
-    lulls = losses.watch(Lull(number) for number in range(4))
+    losses = DropReporter(ongoing)
+    lulls = losses.watch(IdleTick(number) for number in range(4))
     next(lulls)
     assert capsys.readouterr().err == ""
     ongoing.statistics = {"eth0": counted(2, 10, 5), "eth1": counted(1, 4, 3)}
@@ -37,8 +37,8 @@ def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest
 
 def test_whoever_wants_to_know_is_told_of_the_time() -> None:
     ongoing: Any = SimpleNamespace(statistics={})
-    losses = Losses(ongoing)
+    losses = DropReporter(ongoing)
     times: list[int] = []
     losses.also.append(times.append)
-    list(losses.watch(Lull(number) for number in (3, 5)))
+    list(losses.watch(IdleTick(number) for number in (3, 5)))
     assert times == [3, 5]

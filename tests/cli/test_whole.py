@@ -4,11 +4,11 @@ import signal
 
 import pytest
 
-from kdissect.cli.listening import Whole
+from kdissect.cli.listening import DeferInterrupt
 
 
 def test_ctrl_c_waits_for_the_function() -> None:
-    whole, done = Whole(), []
+    whole, done = DeferInterrupt(), []
 
     def feed(row: int) -> None:
         if row == 2:
@@ -25,13 +25,13 @@ def test_ctrl_c_waits_for_the_function() -> None:
 
 
 def test_between_two_it_does_not_wait() -> None:
-    whole = Whole()
+    whole = DeferInterrupt()
     with whole.listening(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
 def test_a_function_that_fails_does_not_keep_it_waiting() -> None:
-    whole = Whole()
+    whole = DeferInterrupt()
 
     def feed(_: int) -> None:
         raise OSError(28, "full")
@@ -46,7 +46,7 @@ def test_a_function_that_fails_does_not_keep_it_waiting() -> None:
 def test_who_ignores_ctrl_c_still_does() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Whole().listening():
+        with DeferInterrupt().listening():
             signal.raise_signal(signal.SIGINT)
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -55,6 +55,6 @@ def test_who_ignores_ctrl_c_still_does() -> None:
 
 def test_afterwards_all_is_as_before() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Whole().listening():
+    with DeferInterrupt().listening():
         pass
     assert signal.getsignal(signal.SIGINT) is before

@@ -268,7 +268,7 @@ def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kdissect.capture.trail.Trail.want", pressed)
+    monkeypatch.setattr("kdissect.capture.connection_index.ConnectionIndex.want", pressed)
     found = run(capsys, "read", *options, "-w", str(out), path)
     assert found.status == INTERRUPTED
     assert ("nothing was written" in found.err) == (not options)

@@ -79,8 +79,8 @@ def test_a_fetch_tells_offsets_and_aborted_transactions() -> None:
 
 def test_share_fetches_and_snapshots() -> None:
     partitions = [{"partition_index": 0, "records": data()}]
-    share = exchange("ShareFetch", 1, {}, {"responses": [{"topic_id": TOPIC_ID, "partitions": partitions}]})
-    assert [record.value for record in opened(share)] == [b"1", b"2"]
+    shard = exchange("ShareFetch", 1, {}, {"responses": [{"topic_id": TOPIC_ID, "partitions": partitions}]})
+    assert [record.value for record in opened(shard)] == [b"1", b"2"]
 
     def snapshot(position: int) -> Exchange:
         slices = [{"index": 0, "position": position, "unaligned_records": data()}]

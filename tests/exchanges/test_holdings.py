@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.exchanges.dialogue import Holdings
+from kdissect.exchanges.kafka_connection import MemoryBudget
 from kdissect.limits import Limits
 
 
@@ -13,25 +13,25 @@ class Held:
         self.held = held
 
 
-def shed(holdings: Holdings, *fed: Held) -> list[Held]:
+def shed(holdings: MemoryBudget, *fed: Held) -> list[Held]:
     """Feed until it is time to look; who had to let go."""
     out: list[Held] = []
     for number in range(64):
         if holdings.note(fed[number % len(fed)]):  # type: ignore[arg-type]
-            for dialogue in holdings.excess():
-                dialogue.held = 0  # type: ignore[misc]
-                out.append(dialogue)  # type: ignore[arg-type]
+            for kafka in holdings.excess():
+                kafka.held = 0  # type: ignore[misc]
+                out.append(kafka)  # type: ignore[arg-type]
     return out
 
 
 def test_within_the_bound_nobody_lets_go() -> None:
-    holdings = Holdings(Limits(held_bytes_in_all=100))
+    holdings = MemoryBudget(Limits(held_bytes_in_all=100))
     assert shed(holdings, Held(50), Held(50)) == []
     assert holdings.held == 100
 
 
 def test_past_it_those_silent_for_longest_let_go_first() -> None:
-    holdings = Holdings(Limits(held_bytes_in_all=100))
+    holdings = MemoryBudget(Limits(held_bytes_in_all=100))
     first, second, third = Held(40), Held(40), Held(40)
     assert shed(holdings, first, second) == []
     assert shed(holdings, third) == [first]
@@ -41,7 +41,7 @@ def test_past_it_those_silent_for_longest_let_go_first() -> None:
 
 
 def test_what_is_over_counts_no_more() -> None:
-    holdings = Holdings(Limits(held_bytes_in_all=100))
+    holdings = MemoryBudget(Limits(held_bytes_in_all=100))
     one, other = Held(90), Held(90)
     shed(holdings, one)
     holdings.forget(one)  # type: ignore[arg-type]
@@ -50,8 +50,8 @@ def test_what_is_over_counts_no_more() -> None:
 
 
 def test_what_cannot_be_let_go_is_asked_for_once() -> None:
-    holdings = Holdings(Limits(held_bytes_in_all=10))
+    holdings = MemoryBudget(Limits(held_bytes_in_all=10))
     stubborn = [Held(20), Held(20)]
-    for dialogue in stubborn:
-        holdings.note(dialogue)  # type: ignore[arg-type]
+    for kafka in stubborn:
+        holdings.note(kafka)  # type: ignore[arg-type]
     assert list(holdings.excess()) == stubborn

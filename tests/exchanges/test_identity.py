@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.exchanges.dialogue import Identity, user_of
+from kdissect.exchanges.kafka_connection import Identity, user_of
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
 from tests.frames import (
     API_VERSIONS,

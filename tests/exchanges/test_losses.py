@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kdissect.exchanges.dialogue import INCOMPLETE, LOST, GapLosses
+from kdissect.exchanges.kafka_connection import INCOMPLETE, LOST, GapLosses
 from kdissect.exchanges.pairing import Pairing
 from kdissect.limits import DEFAULT
 from kdissect.model import ANSWERED, ORPHAN, UNANSWERED, ConnectionInfo, Endpoint, Exchange

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.exchanges.topic_names import Mentions, Naming, can_teach, mentions, teachings
+from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs, can_teach, teachings, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import Limits
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
@@ -32,7 +32,7 @@ def exchange(api: int, version: int, asked: dict[str, Any], answered: dict[str, 
     return made
 
 
-def feed(naming: Naming[Exchange], one: Exchange, now_ns: int) -> list[Exchange]:
+def feed(naming: TopicNameResolver[Exchange], one: Exchange, now_ns: int) -> list[Exchange]:
     one.completed_ns = now_ns
     return naming.feed(one)
 
@@ -48,7 +48,7 @@ def metadata(**topics: str) -> Exchange:
 
 
 def test_an_id_that_was_taught_is_named_at_once() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     taught, asked = metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, taught, 0) == [taught]
     assert feed(naming, asked, 100 * SECOND) == [asked]
@@ -57,7 +57,7 @@ def test_an_id_that_was_taught_is_named_at_once() -> None:
 
 
 def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     first, second, taught = fetch(ORDERS), fetch(), metadata(orders=ORDERS)
     assert feed(naming, first, 0) == []
     assert feed(naming, second, SECOND) == []
@@ -66,7 +66,7 @@ def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> 
 
 
 def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     first, taught, second = fetch(ORDERS), metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, first, 0) == []
     assert feed(naming, taught, 2 * SECOND) == [first, taught]
@@ -76,7 +76,7 @@ def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
 
 
 def test_the_last_ones_come_out_at_the_end() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     waiting = fetch(ORDERS, PAYMENTS)
     feed(naming, waiting, 0)
     assert list(naming.close()) == [waiting]
@@ -84,20 +84,20 @@ def test_the_last_ones_come_out_at_the_end() -> None:
 
 
 def test_live_nothing_waits() -> None:
-    naming = Naming(Limits(naming_window_ns=0), mentions)
+    naming = TopicNameResolver(Limits(naming_window_ns=0), topic_refs)
     asked = fetch(ORDERS)
     assert feed(naming, asked, 0) == [asked]
 
 
 def test_the_zero_id_and_the_reserved_one_need_no_teaching() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     asked = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
     assert feed(naming, asked, 0) == [asked]
     assert asked.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
 
 
 def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
-    naming = Naming(Limits(naming_rows=3), mentions)
+    naming = TopicNameResolver(Limits(naming_rows=3), topic_refs)
     asked = [fetch(ORDERS) for _ in range(6)]
     out = [done for one in asked for done in feed(naming, one, 0)]
     assert out == asked[:3]
@@ -105,24 +105,24 @@ def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
 
 
 def test_names_are_bounded() -> None:
-    naming = Naming(Limits(topic_names=2), mentions)
+    naming = TopicNameResolver(Limits(topic_names=2), topic_refs)
     for number in range(10):
         feed(naming, metadata(**{f"t{number}": ORDERS[:20] + f"{number}Q"}), 0)
     assert sum(naming.name(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
 
 
 def test_an_id_has_the_first_name_that_was_taught() -> None:
-    naming = Naming(WINDOW, mentions)
+    naming = TopicNameResolver(WINDOW, topic_refs)
     for taught in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
         feed(naming, taught, 0)
     assert naming.name(ORDERS) == "orders"
 
 
 def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
-    assert mentions(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == Mentions(
+    assert topic_refs(fetch(ORDERS, PAYMENTS, ORDERS, "AAAAAAAAAAAAAAAAAAAAAA")) == TopicRefs(
         [ORDERS, PAYMENTS], []
     )
-    assert mentions(metadata(orders=ORDERS)) == Mentions([ORDERS], [(ORDERS, "orders")])
+    assert topic_refs(metadata(orders=ORDERS)) == TopicRefs([ORDERS], [(ORDERS, "orders")])
     assert teachings(metadata(orders=ORDERS, payments=PAYMENTS)) == [
         (ORDERS, "orders"),
         (PAYMENTS, "payments"),
@@ -136,7 +136,7 @@ def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
 def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name: str | None) -> None:
     facts = LearnedFacts()
     facts.learn_topic(ORDERS, "orders", taught_ns)
-    naming = Naming(WINDOW, mentions, facts)
+    naming = TopicNameResolver(WINDOW, topic_refs, facts)
     asked = fetch(ORDERS, PAYMENTS)
     assert feed(naming, asked, 5 * SECOND) == [asked]
     assert asked.topic_names == ({ORDERS: name} if name else {})
@@ -145,7 +145,7 @@ def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name
 def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it() -> None:
     facts = LearnedFacts()
     facts.learn_topic(ORDERS, "orders", 1)
-    naming = Naming(WINDOW, mentions, facts)
+    naming = TopicNameResolver(WINDOW, topic_refs, facts)
     feed(naming, metadata(payments=ORDERS), 2)
     asked = fetch(ORDERS)
     assert feed(naming, asked, 5 * SECOND) == [asked]

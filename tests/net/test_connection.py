@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.limits import Limits
-from kdissect.model import Closed, Data, Endpoint, Gap, Packet, Stretch
+from kdissect.model import Closed, Data, Endpoint, Gap, Packet, PacketBlock
 from kdissect.net.connection import Connection, Connections, Event
 from kdissect.net.tcp import Segments
 from tests.connections import SECOND, asks, chatter, in_one_piece, run, script
@@ -456,19 +456,19 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
         others.append(packet)
         return segments.feed(packet)
 
-    stretch = in_one_piece(packets)
-    events = [event for found in connections.along(stretch, segment_of) for event in found]
+    block = in_one_piece(packets)
+    events = [event for found in connections.feed_block(block, segment_of) for event in found]
     assert others == []
     assert connections.place == len(packets)
     assert script(events + connections.close(packets[-1].time_ns)) == script(run(packets))
-    assert (stretch.time_ns, stretch.packets) == (packets[0].time_ns, packets)
+    assert (block.time_ns, block.packets) == (packets[0].time_ns, packets)
 
 
 def expecting(packets: Iterable[Packet], count: int) -> list[Event]:
     """Events of a reader that always expects so many bytes at once."""
     connections, segments, out, packets = Connections(), Segments(), [], list(packets)
     for packet in packets:
-        for events in connections.along(Stretch.of(packet), segments.feed):
+        for events in connections.feed_block(PacketBlock.of(packet), segments.feed):
             for event in events:
                 event[0].expect(event[1], count)
                 out.append(event)

@@ -28,10 +28,10 @@ def talk() -> Talk:
 
 def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_NS) -> list[bytes]:
     """What goes on with the first packet."""
-    stretch = in_one_piece(packets)
+    block = in_one_piece(packets)
     fields = list(USUAL.unpack_from(packets[0].data))
     fields[4] += 100
-    return payloads(stretch.data, stretch.places[1:], (0, 54, 154), tuple(fields), now_ns, until_ns)  # type: ignore[arg-type]
+    return payloads(block.data, block.places[1:], (0, 54, 154), tuple(fields), now_ns, until_ns)  # type: ignore[arg-type]
 
 
 def test_a_run_goes_on_to_its_last_packet() -> None:
@@ -90,8 +90,8 @@ def told(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Even
     """Events of which whoever takes them wants so many bytes together."""
     connections, segments = Connections(), Segments()
     out: list[Event] = []
-    for stretch in [packets] if at_once else [[packet] for packet in packets]:
-        for events in connections.along(in_one_piece(stretch), segments.feed):
+    for block in [packets] if at_once else [[packet] for packet in packets]:
+        for events in connections.feed_block(in_one_piece(block), segments.feed):
             for connection, side, item in events:
                 connection.expect(side, count)
                 out.append((connection, side, item))

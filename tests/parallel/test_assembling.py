@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.exchanges.ordering import Ordering
-from kdissect.exchanges.topic_names import Mentions, Naming
+from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs
 from kdissect.limits import Limits
-from kdissect.parallel.assembling import Assembly, Batch, Late
+from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch
 from kdissect.parallel.worker import columns
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Item:
     worker: int
     text: str
     completed_ns: int
-    told: Mentions
+    told: TopicRefs
     held_bytes: int = 10
     decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -72,7 +72,7 @@ def story(seed: int, workers: int) -> list[Step]:
                 ids = [each for each in IDS if random.random() < 0.2]
                 taught = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
                 completed = now - random.choice((0, 0, 0, 2, 7))
-                items.append(Item(place, worker, f"{place}.{len(items)}", completed, Mentions(ids, taught)))
+                items.append(Item(place, worker, f"{place}.{len(items)}", completed, TopicRefs(ids, taught)))
         steps.append(Step(place, list(waits), items))
     steps.append(Step(60, [None] * workers, []))
     return steps
@@ -81,7 +81,7 @@ def story(seed: int, workers: int) -> list[Step]:
 def alone(steps: list[Step]) -> list[str]:
     """What one process makes of it."""
     ordering: Ordering[Item] = Ordering(LIMITS)
-    naming: Naming[Item] = Naming(LIMITS, lambda item: item.told)
+    naming: TopicNameResolver[Item] = TopicNameResolver(LIMITS, lambda item: item.told)
     out: list[Item] = []
     for step in steps:
         since = min((each for each in step.waits if each is not None), default=None)
@@ -108,7 +108,7 @@ class Fake:
     def is_over(self) -> bool:
         return self._next == len(self._steps)
 
-    def batch(self) -> Batch:
+    def batch(self) -> WorkerBatch:
         rows = columns()
         count = self._random.randrange(1, 12)
         for step in self._steps[self._next : self._next + count]:
@@ -134,16 +134,16 @@ class Fake:
                     rows.made.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        return Batch(self._steps[self._next - 1].place, rows, 0, 0, self.is_over)
+        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_over)
 
-    def hear(self, told: Any) -> Late:
+    def hear(self, told: Any) -> LateRows:
         self.names |= told.names
         made = []
         for number, names, anomalies in told.verdicts:
             item = self.open.pop(number)
             item.topic_names, item.anomalies = dict(names), list(anomalies)
             made.append((number, (1, item.shown.encode())))
-        return Late(made)
+        return LateRows(made)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
@@ -177,7 +177,7 @@ def test_plain_rows_are_sorted_by_their_places() -> None:
     assert assembly.batch(1, batch([], until=12)) == [9]
 
 
-def batch(places: list[int], until: int) -> Batch:
+def batch(places: list[int], until: int) -> WorkerBatch:
     rows = columns()
     for place in places:
         rows.places.append(place)
@@ -185,4 +185,4 @@ def batch(places: list[int], until: int) -> Batch:
         rows.connections.append("")
         for column in (rows.completed_ns, rows.packets, rows.held):
             column.append(0)
-    return Batch(until, rows, 0, 0)
+    return WorkerBatch(until, rows, 0, 0)

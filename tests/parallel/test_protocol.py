@@ -4,22 +4,22 @@ import pickle
 from collections import Counter
 
 from kdissect.errors import UnexpectedError
-from kdissect.exchanges.topic_names import Mentions
+from kdissect.exchanges.topic_names import TopicRefs
 from kdissect.model import Anomaly
-from kdissect.parallel.assembling import Batch, End, Failed, Late, Stop, Told, Verdict
+from kdissect.parallel.assembling import Failed, LateRows, ParentUpdate, Stop, Verdict, WorkerBatch, WorkerEnd
 from kdissect.parallel.worker import columns
 
 
 def test_what_is_said_arrives_as_it_was_sent() -> None:
     rows = columns()
     rows.places.append(1 << 40)
-    rows.open[0] = 1, Mentions(["id"], [("id", "name")])
+    rows.open[0] = 1, TopicRefs(["id"], [("id", "name")])
     for message in (
-        Batch(7, rows, 3, 4),
-        Told(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]),
-        Late([(1, (1, b"text"))]),
+        WorkerBatch(7, rows, 3, 4),
+        ParentUpdate(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]),
+        LateRows([(1, (1, b"text"))]),
         Stop(),
-        End(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
+        WorkerEnd(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),
     ):
         assert pickle.loads(pickle.dumps(message)) == message
     failed = pickle.loads(pickle.dumps(Failed(UnexpectedError("what", "x.pcap"))))

@@ -6,8 +6,8 @@ import pytest
 
 from kdissect import open_capture
 from kdissect.limits import DEFAULT
-from kdissect.net.tcp import Share
-from kdissect.parallel.assembling import AHEAD, Batch, Late, Stop, Told, Verdict
+from kdissect.net.tcp import Shard
+from kdissect.parallel.assembling import AHEAD, LateRows, ParentUpdate, Stop, Verdict, WorkerBatch
 from kdissect.parallel.worker import Stopped, Worker
 from kdissect.pipeline import Dissection, dissect
 from samples.golden import ROOT
@@ -25,29 +25,29 @@ class Names:
         """Nothing."""
 
 
-def run(share: Share | None, answers: list[Any] | None = None) -> list[Any]:
+def run(shard: Shard | None, answers: list[Any] | None = None) -> list[Any]:
     """What a worker sends; the parent tells it all that it waits for, or these answers."""
     sent: list[Any] = []
 
     def receive() -> Any:
         if answers is not None:
             return answers.pop(0)
-        batches = [each for each in sent if isinstance(each, Batch)]
-        late = {number for each in sent if isinstance(each, Late) for number, _ in each.made}
+        batches = [each for each in sent if isinstance(each, WorkerBatch)]
+        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.made}
         open_ = [number for each in batches for number, _ in each.rows.open.values() if number not in late]
-        return Told(batches[-1].until, {}, [Verdict(number, {}, []) for number in open_])
+        return ParentUpdate(batches[-1].until, {}, [Verdict(number, {}, []) for number in open_])
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(answers), lambda: 7)
-        worker.run(Dissection(worker.watch(capture), share=share))
+        worker.run(Dissection(worker.watch(capture), shard=shard))
     return sent
 
 
 def made(sent: list[Any]) -> list[Any]:
-    late = {number: row for each in sent if isinstance(each, Late) for number, row in each.made}
+    late = {number: row for each in sent if isinstance(each, LateRows) for number, row in each.made}
     out = []
     for batch in sent:
-        if isinstance(batch, Batch):
+        if isinstance(batch, WorkerBatch):
             open_ = {index: late[number] for index, (number, _) in batch.rows.open.items()}
             out += [open_.get(index, row) for index, row in enumerate(batch.rows.made)]
     return out
@@ -55,28 +55,28 @@ def made(sent: list[Any]) -> list[Any]:
 
 def test_workers_send_each_row_once_whoever_makes_it_and_know_their_places() -> None:
     alone = run(None)
-    together = [run(Share(number, 3)) for number in range(3)]
+    together = [run(Shard(number, 3)) for number in range(3)]
     assert sorted(made(alone)) == sorted(row for sent in together for row in made(sent))
     places = dict(zip(made(alone), places_of(alone), strict=True))
     for sent in together:
         assert dict(zip(made(sent), places_of(sent), strict=True)).items() <= places.items()
-        assert [each.is_last for each in sent if isinstance(each, Batch)][-1]
-        assert max(each.until for each in sent if isinstance(each, Batch)) == max(
-            each.until for each in alone if isinstance(each, Batch)
+        assert [each.is_last for each in sent if isinstance(each, WorkerBatch)][-1]
+        assert max(each.until for each in sent if isinstance(each, WorkerBatch)) == max(
+            each.until for each in alone if isinstance(each, WorkerBatch)
         )
 
 
 def places_of(sent: list[Any]) -> list[int]:
-    return [place for batch in sent if isinstance(batch, Batch) for place in batch.rows.places]
+    return [place for batch in sent if isinstance(batch, WorkerBatch) for place in batch.rows.places]
 
 
 def test_names_that_were_told_need_no_word() -> None:
-    rows = [batch.rows for batch in run(None) if isinstance(batch, Batch)]
+    rows = [batch.rows for batch in run(None) if isinstance(batch, WorkerBatch)]
     ids = {each for columns in rows for _, told in columns.open.values() for each in told.ids}
     assert ids
-    told = Told(0, dict.fromkeys(ids, "name"), [])
+    told = ParentUpdate(0, dict.fromkeys(ids, "name"), [])
     sent = run(None, [told])
-    assert not any(batch.rows.open for batch in sent if isinstance(batch, Batch))
+    assert not any(batch.rows.open for batch in sent if isinstance(batch, WorkerBatch))
 
 
 def test_a_worker_stops_when_it_is_told_to() -> None:
@@ -90,13 +90,15 @@ def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
 
     def receive() -> Any:
-        untold.append(sum(isinstance(each, Batch) and not each.is_last for each in sent))
-        last = next(each for each in reversed(sent) if isinstance(each, Batch))
+        untold.append(sum(isinstance(each, WorkerBatch) and not each.is_last for each in sent))
+        last = next(each for each in reversed(sent) if isinstance(each, WorkerBatch))
         numbers = [
-            number for each in sent if isinstance(each, Batch) for number, _ in each.rows.open.values()
+            number for each in sent if isinstance(each, WorkerBatch) for number, _ in each.rows.open.values()
         ]
-        late = {number for each in sent if isinstance(each, Late) for number, _ in each.made}
-        return Told(last.until, {}, [Verdict(number, {}, []) for number in numbers if number not in late])
+        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.made}
+        return ParentUpdate(
+            last.until, {}, [Verdict(number, {}, []) for number in numbers if number not in late]
+        )
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False, lambda: 0)

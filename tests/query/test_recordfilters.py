@@ -8,7 +8,7 @@ from kdissect.errors import UsageError
 from kdissect.exchanges.partition_records import carried, open_carried
 from kdissect.kafka.records import RecordData
 from kdissect.limits import Limits
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from tests.made_exchanges import exchange
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
@@ -28,7 +28,7 @@ def kept(
     *, produced: bool = False, topic: str = "orders", raw: bytes = RAW, **wanted: Any
 ) -> list[int | None]:
     """Offsets of what passes; of a Produce places in the batch."""
-    return kept_by(RecordFilter(Wanted(**wanted)), produced=produced, topic=topic, raw=raw)
+    return kept_by(RecordFilter(RecordCriteria(**wanted)), produced=produced, topic=topic, raw=raw)
 
 
 def kept_by(
@@ -84,7 +84,7 @@ def test_offsets() -> None:
 @pytest.mark.parametrize("text", ["", "..", "x", "5-9", "9..5", "-1", "1..2..3"])
 def test_what_is_no_offset(text: str) -> None:
     with pytest.raises(UsageError):
-        RecordFilter(Wanted(offsets=[text]))
+        RecordFilter(RecordCriteria(offsets=[text]))
 
 
 def test_traces_and_schemas() -> None:
@@ -103,16 +103,16 @@ def test_control() -> None:
 
 
 def test_directions() -> None:
-    chosen = RecordFilter(Wanted(produced=True))
+    chosen = RecordFilter(RecordCriteria(produced=True))
     assert kept_by(chosen) == []
     assert len(kept_by(chosen, produced=True)) == 5
-    chosen = RecordFilter(Wanted(fetched=True))
+    chosen = RecordFilter(RecordCriteria(fetched=True))
     assert len(kept_by(chosen)) == 5
     assert kept_by(chosen, produced=True) == []
 
 
 def test_unique() -> None:
-    chosen = RecordFilter(Wanted(unique=True))
+    chosen = RecordFilter(RecordCriteria(unique=True))
     assert len(kept_by(chosen)) == 5
     assert kept_by(chosen) == []
     assert len(kept_by(chosen, topic="others")) == 5
@@ -120,8 +120,8 @@ def test_unique() -> None:
 
 
 def test_unique_forgets_what_is_long_ago() -> None:
-    chosen = RecordFilter(Wanted(unique=True), Limits(unique_records=4))
+    chosen = RecordFilter(RecordCriteria(unique=True), Limits(unique_records=4))
     assert kept_by(chosen) == [10, 11, 12, 13, 14]
     assert chosen.forgotten == 1
     assert kept_by(chosen) == [10, 11, 12, 13, 14]
-    assert RecordFilter(Wanted()).forgotten == 0
+    assert RecordFilter(RecordCriteria()).forgotten == 0

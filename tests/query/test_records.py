@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
 from kdissect.limits import Limits
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from tests.carried_records import fetch, produce, snapshot
 from tests.record_batches import COMMIT_KEY, CONTROL, GZIP, Item, batch
@@ -11,7 +11,7 @@ BAD = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip", base_offset=5)
 
 
 def found(**wanted: object) -> Records:
-    return Records(RecordFilter(Wanted(**wanted)))  # type: ignore[arg-type]
+    return Records(RecordFilter(RecordCriteria(**wanted)))  # type: ignore[arg-type]
 
 
 def test_records_in_the_order_of_their_exchanges() -> None:
@@ -57,7 +57,7 @@ def test_a_batch_with_records_is_counted_only() -> None:
 
 
 def test_not_more_is_kept_than_the_bound_allows() -> None:
-    records = Records(RecordFilter(Wanted()), Limits(notices=2))
+    records = Records(RecordFilter(RecordCriteria()), Limits(notices=2))
     list(records.of([fetch(BAD * 5, topic="")]))
     assert (records.anomalies["damaged_compression"], len(records.unreadable), records.unread) == (5, 2, 5)
 

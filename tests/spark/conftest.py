@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.session import Place, demand, needs, session
+from kdissect.spark.session import SparkTarget, demand, needs, session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes that live a minute: to compile well what runs once takes longer than to run it."""
-PLACE = Place(
+PLACE = SparkTarget(
     master="local[2]",
     conf={
         "spark.sql.shuffle.partitions": "2",

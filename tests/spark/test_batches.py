@@ -21,7 +21,7 @@ def tables_of(batches: TableBatches) -> dict[str, Any]:
     """All rows of a sample, by table."""
     made = []
     with open_capture(SAMPLE) as capture:
-        for each in Dissection(batches.log.watch(capture), survey=batches.log):
+        for each in Dissection(batches.log.watch(capture), observer=batches.log):
             made += batches.feed(each)
         made += batches.close(capture.sources, capture.warnings)
     return {

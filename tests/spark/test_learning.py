@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kdissect.capture.reader import open_capture
 from kdissect.exchanges.topic_names import teachings
 from kdissect.limits import Limits
-from kdissect.net.tcp import Share
+from kdissect.net.tcp import Shard
 from kdissect.options import Options
 from kdissect.pipeline import dissect
 from kdissect.spark.planning import learned_from
@@ -30,7 +30,7 @@ def test_the_names_are_those_that_a_dissection_meets() -> None:
 
 def test_what_shards_learn_adds_up_in_any_order() -> None:
     whole = learned_from([str(SAMPLE)], Options())
-    shards = [learned_from([str(SAMPLE)], Options(), Share(number, 3)) for number in range(3)]
+    shards = [learned_from([str(SAMPLE)], Options(), Shard(number, 3)) for number in range(3)]
     for order in (shards, shards[::-1]):
         merged = learned_from([], Options())
         for each in order:

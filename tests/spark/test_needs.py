@@ -12,7 +12,7 @@ from kdissect.errors import SparkError
 from kdissect.spark import session as needing
 from kdissect.spark.session import (
     Need,
-    Place,
+    SparkTarget,
     address,
     connect,
     demand,
@@ -123,24 +123,24 @@ def test_ports() -> None:
 def test_somebody_listens() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         number = server.getsockname()[1]
-        (need,) = address(Place(remote=f"sc://127.0.0.1:{number}/;token=x"))
+        (need,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}/;token=x"))
         assert need == Need(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
-        (need,) = address(Place(f"spark://127.0.0.1:{number},127.0.0.1:1"))
+        (need,) = address(SparkTarget(f"spark://127.0.0.1:{number},127.0.0.1:1"))
         assert need.remedy is None
-    (need,) = address(Place(remote=f"sc://127.0.0.1:{number}"))
+    (need,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}"))
     assert (need.found, need.remedy) == (
         "Connection refused", "check host and port, and that the server is running"
     )  # fmt: skip
-    (need,) = address(Place(remote="sc://127.0.0.1:nix"))
+    (need,) = address(SparkTarget(remote="sc://127.0.0.1:nix"))
     assert need.remedy is not None
 
 
 @pytest.mark.parametrize("master", [None, "local[4]", "yarn", "k8s://https://host:6443"])
 def test_masters_that_are_not_looked_for(master: str | None) -> None:
-    assert list(address(Place(master))) == []
+    assert list(address(SparkTarget(master))) == []
 
 
 def test_a_server_needs_no_java_here() -> None:
-    names = [need.name for need in needs(Place(remote="sc://127.0.0.1:1"))]
+    names = [need.name for need in needs(SparkTarget(remote="sc://127.0.0.1:1"))]
     assert "Java 17 or newer" not in names
     assert names[-1] == "a server at --remote sc://127.0.0.1:1"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import CaptureError, UsageError
-from kdissect.net.tcp import Share
+from kdissect.net.tcp import Shard
 from kdissect.spark import planning
 from kdissect.spark.options import parse
 from kdissect.spark.planning import by_files, first_time_ns, plan
@@ -26,7 +26,7 @@ def ring(tmp_path: Path) -> list[str]:
 def test_what_is_small_is_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
     (part,) = plan(parse({"path": str(tmp_path)}), ["api"])
     assert part.paths == tuple(ring)
-    assert (part.own, part.share, part.learned) == ((), None, None)
+    assert (part.own, part.shard, part.learned) == ((), None, None)
     assert part.first_ns == packets_of(SAMPLE)[0].time_ns
 
 
@@ -35,7 +35,7 @@ def test_what_is_large_is_shared_by_connections(
 ) -> None:
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
     parts = plan(parse({"path": str(tmp_path), "parts": "3"}), ["topics"])
-    assert [part.share for part in parts] == [Share(0, 3), Share(1, 3), Share(2, 3)]
+    assert [part.shard for part in parts] == [Shard(0, 3), Shard(1, 3), Shard(2, 3)]
     assert all(part.paths == tuple(ring) and part.learned for part in parts)
     assert len(plan(parse({"path": str(tmp_path), "table": "topic_ids"}), ["topic"])) == 1
     captures = plan(parse({"path": str(tmp_path), "table": "captures"}), ["capture"])

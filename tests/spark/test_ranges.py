@@ -10,7 +10,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError
 from kdissect.limits import DEFAULT
 from kdissect.model import Packet
-from kdissect.spark.ranges import MOST_HEAD_BYTES, Fingerprint, Found, find_ranges, open_range
+from kdissect.spark.ranges import MOST_HEAD_BYTES, CaptureRanges, Fingerprint, find_ranges, open_range
 from tests.captures import (
     MODIFIED,
     NANOSECONDS,
@@ -50,7 +50,7 @@ def packets_in(range_: Range) -> list[Packet]:
     return list(own(range_))
 
 
-def check(path: Path, size: int = SIZE) -> Found:
+def check(path: Path, size: int = SIZE) -> CaptureRanges:
     """Ranges together are the file, whatever it holds."""
     found = find_ranges([str(path)], size=size)
     with open_capture(path) as capture:

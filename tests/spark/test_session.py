@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.session import SETTINGS, Place, session
+from kdissect.spark.session import SETTINGS, SparkTarget, session
 from tests.spark.installed import without
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def java_processes() -> set[int]:
 @pytest.mark.parametrize(
     ("place", "is_here", "is_embedded"),
     [
-        (Place(), True, True),
-        (Place("local[4]"), True, True),
-        (Place("local-cluster[2,1,1024]"), True, False),
-        (Place("spark://host:7077"), False, False),
-        (Place("yarn"), False, False),
-        (Place(remote="sc://host"), False, False),
+        (SparkTarget(), True, True),
+        (SparkTarget("local[4]"), True, True),
+        (SparkTarget("local-cluster[2,1,1024]"), True, False),
+        (SparkTarget("spark://host:7077"), False, False),
+        (SparkTarget("yarn"), False, False),
+        (SparkTarget(remote="sc://host"), False, False),
     ],
 )
-def test_places(place: Place, is_here: bool, is_embedded: bool) -> None:
+def test_places(place: SparkTarget, is_here: bool, is_embedded: bool) -> None:
     assert (place.is_here, place.is_embedded) == (is_here, is_embedded)
 
 
@@ -69,9 +69,9 @@ def test_settings(spark: SparkSession) -> None:
 
 
 def test_a_session_that_runs_is_used_and_left_running(spark: SparkSession) -> None:
-    with session(Place("local[7]")) as again:
+    with session(SparkTarget("local[7]")) as again:
         assert again is spark
-    with pytest.raises(SparkError, match="TABLE_OR_VIEW_NOT_FOUND"), session(Place()) as again:
+    with pytest.raises(SparkError, match="TABLE_OR_VIEW_NOT_FOUND"), session(SparkTarget()) as again:
         again.sql("select * from nix")
     assert spark.range(3).count() == 3
 

@@ -13,7 +13,7 @@ from kdissect.model import Interface, Segment
 from kdissect.net.tcp import Segments, endpoints, reversed_ends
 from kdissect.spark import shuffle
 from kdissect.spark.ranges import find_ranges
-from kdissect.spark.shuffle import SCHEMA, Bundle, Rows, bundled, read_ranges
+from kdissect.spark.shuffle import SCHEMA, Bundle, SortedRows, bundled, read_ranges
 from tests.disguises import NETWORKS, in_two_files
 from tests.segments import ETHERNET
 from tests.shuffling import cut_up, shuffled
@@ -43,7 +43,7 @@ def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segme
     """The segments of each pair of ends, and what was counted in ranges."""
     found = find_ranges(names, size=size)
     rows, stats, _ = shuffled(found.ranges, PARTS)
-    return [list(segments) for segments in Rows(rows.to_batches(), found.paths).connections()], stats
+    return [list(segments) for segments in SortedRows(rows.to_batches(), found.paths).connections()], stats
 
 
 def essence(segment: Segment) -> Segment:
@@ -146,7 +146,7 @@ def test_bundles_of_the_same_time_are_woven() -> None:
         bundle((11, 1, 1)),
         bundle((11, 1, 1)),
     ]
-    rows = Rows([], ["a", "b", "c"])
+    rows = SortedRows([], ["a", "b", "c"])
     found = [
         (segment.time_ns, "abc".index(segment.interface.capture), segment.packet)
         for segment in rows._in_order(iter(bundles))

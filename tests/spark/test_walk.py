@@ -70,7 +70,7 @@ def blocks() -> list[Block]:
     return found
 
 
-def share(folder: Path) -> Path:
+def shard(folder: Path) -> Path:
     """A folder with captures, named as those of the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
@@ -91,7 +91,7 @@ def walk(folder: Path, told: list[tuple[str, str]], place: tuple[object, ...]) -
     """Run blocks in one session; what they print."""
     done = subprocess.run(
         [sys.executable, "-c", WALK % (place, told)],
-        cwd=share(folder),
+        cwd=shard(folder),
         env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,

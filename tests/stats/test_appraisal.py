@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def check(*captures: bytes) -> Check:
-    survey = Survey(DEFAULT)
+    observer = Survey(DEFAULT)
     with open_capture(*map(io.BytesIO, captures)) as capture:
-        dissection = Dissection(survey.watch(capture), survey=survey)
+        dissection = Dissection(observer.watch(capture), observer=observer)
         for exchange in dissection:
-            survey.exchange(exchange)
+            observer.exchange(exchange)
     return appraise(
-        capture.sources, survey, dissection.counts, dissection.skipped, [*capture.warnings, "b: odd"]
+        capture.sources, observer, dissection.counts, dissection.skipped, [*capture.warnings, "b: odd"]
     )
 
 

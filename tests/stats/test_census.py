@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kdissect.limits import DEFAULT, Limits
-from kdissect.model import Interface, Lull, Packet
+from kdissect.model import IdleTick, Interface, Packet
 from kdissect.stats.survey import Census
 
 ETH, LO = Interface("a.pcap", 0, 1, 96), Interface("a.pcap", 1, 0)
@@ -56,7 +56,7 @@ def test_a_file_that_is_forgotten_leaves_its_time() -> None:
 
 def test_lulls_are_no_packets() -> None:
     census = Census(DEFAULT)
-    assert list(census.watch([Lull(5)])) == [Lull(5)]
+    assert list(census.watch([IdleTick(5)])) == [IdleTick(5)]
     assert census.span_ns is None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from kdissect.limits import DEFAULT
 from kdissect.pipeline import Dissection
-from kdissect.stats.connection_log import ConnectionLog, ConnectionRow
+from kdissect.stats.connection_log import ConnectionLog, ConnectionLogRow
 from tests.frames import heartbeat_answers, heartbeats
 from tests.made_exchanges import connection, exchange
 from tests.segments import Talk
@@ -18,12 +18,12 @@ def talk(**options: Any) -> Talk:
     return made
 
 
-def rows_of(*talks: Talk) -> list[ConnectionRow]:
+def rows_of(*talks: Talk) -> list[ConnectionLogRow]:
     """The rows, each as soon as it is finished."""
     log = ConnectionLog(DEFAULT)
     found = []
     packets = [packet for each in talks for packet in each.packets]
-    for each in Dissection(log.watch(packets), survey=log):
+    for each in Dissection(log.watch(packets), observer=log):
         log.exchange(each)
         found += log.finished()
     return found + log.finished() + log.close()
@@ -72,7 +72,7 @@ def test_what_came_again_and_what_came_too_early() -> None:
     made.packets[-2:] = reversed(made.packets[-2:])
     made.broker_sends(b"".join(heartbeat_answers(12, first=4)))
     log = ConnectionLog(DEFAULT)
-    run = Dissection(log.watch(made.packets), survey=log)
+    run = Dissection(log.watch(made.packets), observer=log)
     for each in run:
         log.exchange(each)
     (row,) = log.finished()
@@ -108,7 +108,7 @@ def test_a_row_waits_for_its_exchanges() -> None:
     log = ConnectionLog(DEFAULT)
     made = talk()
     made.finish()
-    exchanges = list(Dissection(made.packets, survey=log))
+    exchanges = list(Dissection(made.packets, observer=log))
     assert log.finished() == []
     log.exchange(exchanges[0])
     log.exchange(exchanges[1], is_wanted=False)
@@ -133,7 +133,7 @@ def test_what_exchanges_tell_of_their_client() -> None:
 
 def test_it_surveys_too() -> None:
     log = ConnectionLog(DEFAULT)
-    for each in Dissection(log.watch(talk().packets), survey=log):
+    for each in Dissection(log.watch(talk().packets), observer=log):
         log.exchange(each)
     assert log.kinds == {"answered": 3}
     assert log.protocols == {"Kafka": 1}

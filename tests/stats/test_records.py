@@ -11,7 +11,7 @@ from kdissect import dissect, open_capture
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
 from kdissect.stats.facts import Facts
-from kdissect.stats.record_counts import Inflation, Records
+from kdissect.stats.record_counts import Inflation, RecordCounts
 from samples.golden import captures, name_of
 from tests.made_exchanges import exchange
 from tests.record_batches import GZIP, Item, batch
@@ -20,8 +20,8 @@ from tests.record_batches import GZIP, Item, batch
 UNLIKE = {"tls", "midstream", "http-on-9092"}
 
 
-def records(path: Path) -> Records:
-    made = Records(DEFAULT, partitions_too=True)
+def records(path: Path) -> RecordCounts:
+    made = RecordCounts(DEFAULT, partitions_too=True)
     with open_capture(path) as packets:
         for each in dissect(packets):
             made.feed(Facts(each))
@@ -55,7 +55,7 @@ def produce(error: int, records: Any = None) -> Facts:
 
 
 def test_what_was_refused_is_an_error_and_not_written() -> None:
-    made = Records(DEFAULT)
+    made = RecordCounts(DEFAULT)
     made.feed(produce(10))
     topic = made.topics["orders"]
     assert topic.errors == {"MESSAGE_TOO_LARGE": 1}
@@ -63,7 +63,7 @@ def test_what_was_refused_is_an_error_and_not_written() -> None:
 
 
 def test_partitions_are_counted_only_when_asked_for() -> None:
-    made = Records(DEFAULT)
+    made = RecordCounts(DEFAULT)
     made.feed(produce(10))
     assert dict(made.partitions) == {}
 
@@ -72,7 +72,7 @@ def test_the_ratio_is_that_of_what_was_compressed() -> None:
     items = [Item(value=b"the same text " * 40)] * 5
     packed, plain = batch(items, codec=GZIP), batch(items)
     data = plain + packed
-    made = Records(DEFAULT)
+    made = RecordCounts(DEFAULT)
     made.feed(produce(0, RecordData(data, 0, len(data))))
     header = 61
     expected = (len(plain) - header) / (len(packed) - header)
@@ -82,7 +82,7 @@ def test_the_ratio_is_that_of_what_was_compressed() -> None:
 
 def test_nothing_compressed_has_no_ratio() -> None:
     data = batch([Item()])
-    made = Records(DEFAULT)
+    made = RecordCounts(DEFAULT)
     made.feed(produce(0, RecordData(data, 0, len(data))))
     assert made.topics["orders"].ratio is None
     assert made.topics["orders"].produced.records == 1

@@ -5,7 +5,7 @@ import pytest
 from kdissect.stats import rows
 from kdissect.stats.document import ClientRow, TopicRow
 from kdissect.stats.quantiles import Quantiles
-from kdissect.stats.record_counts import Carried, Volume
+from kdissect.stats.record_counts import RecordTotals, Volume
 from kdissect.stats.traffic import Client
 
 
@@ -39,7 +39,7 @@ def test_hidden_records_are_null() -> None:
     made = rows.volume(volume, 1.0)
     assert (made["produced_records"], made["produced_records_per_second"]) == (3, 3.0)
     assert (made["fetched_records"], made["fetched_records_per_second"]) == (None, None)
-    assert isinstance(volume.produced, Carried)
+    assert isinstance(volume.produced, RecordTotals)
 
 
 def test_fields_that_are_not_given_are_what_was_counted() -> None:

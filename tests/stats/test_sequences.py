@@ -5,7 +5,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.stats.sequences import Run, Runs, Sequence
+from kdissect.stats.sequences import Runs, Sequence, SequenceRun
 
 
 def sequence(*batches: tuple[int, int, int]) -> Sequence:
@@ -67,7 +67,7 @@ def test_errors_are_counted() -> None:
 def test_of_many_holes_the_smallest_stay_as_they_are() -> None:
     runs = Runs()
     for number in range(1000):
-        runs.add(Run(number * 10, number * 10 + 1, number, "c/1"))
+        runs.add(SequenceRun(number * 10, number * 10 + 1, number, "c/1"))
     assert len(runs.runs) <= 64
     assert (runs.holes, runs.missing, runs.seen) == (999, 9 * 999, 1000)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
 from kdissect.pipeline import Dissection
-from kdissect.stats.survey import Found, Survey
+from kdissect.stats.survey import AnomalyCount, Survey
 from tests.cli.running import talk
 from tests.made_exchanges import exchange
 from tests.segments import Talk
@@ -17,18 +17,18 @@ TLS_HELLO = bytes.fromhex("16030100 05 0100 0001 00")
 
 
 def surveyed(*talks: Talk, limits: Limits = DEFAULT) -> Survey:
-    survey = Survey(limits)
+    observer = Survey(limits)
     packets = sorted((packet for each in talks for packet in each.packets), key=lambda packet: packet.time_ns)
-    for each in Dissection(survey.watch(packets), survey=survey):
-        survey.exchange(each)
-    return survey
+    for each in Dissection(observer.watch(packets), observer=observer):
+        observer.exchange(each)
+    return observer
 
 
 def told(*exchanges: Exchange, limits: Limits = DEFAULT) -> Survey:
-    survey = Survey(limits)
+    observer = Survey(limits)
     for each in exchanges:
-        survey.exchange(each)
-    return survey
+        observer.exchange(each)
+    return observer
 
 
 def odd(*kinds: str, **how: object) -> Exchange:
@@ -43,11 +43,11 @@ def test_connections() -> None:
     one_sided = talk(client=("10.0.0.4", 40_000))
     one_sided.packets = [packet for packet in one_sided.packets if packet.data[29] == 4]
     six = talk(client=("fd00::1", 40_000), broker=("fd00::2", 9092))
-    survey = surveyed(talk(), middle, one_sided, six)
-    assert survey.protocols == {"Kafka": 4}
-    assert survey.ends == {"end": 4}
-    assert (survey.from_start, survey.one_sided, survey.ipv6) == (3, 1, 1)
-    assert survey.census.files["test.pcap"].packets == sum(
+    observer = surveyed(talk(), middle, one_sided, six)
+    assert observer.protocols == {"Kafka": 4}
+    assert observer.ends == {"end": 4}
+    assert (observer.from_start, observer.one_sided, observer.ipv6) == (3, 1, 1)
+    assert observer.census.files["test.pcap"].packets == sum(
         len(each.packets) for each in (talk(), middle, one_sided, six)
     )
 
@@ -56,8 +56,8 @@ def test_who_answers_where_it_is_not_kafka() -> None:
     opened = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
     again = Talk(client=("10.0.0.1", 50_001), broker=("10.0.0.2", 9093)).client_sends(TLS_HELLO)
     answer = Talk(client=("10.0.0.2", 9093), broker=("10.0.0.1", 50_002)).client_sends(TLS_HELLO)
-    survey = surveyed(opened, again, answer)
-    assert survey.unread == {("TLS", "10.0.0.2:9093"): 3}
+    observer = surveyed(opened, again, answer)
+    assert observer.unread == {("TLS", "10.0.0.2:9093"): 3}
 
 
 def test_ends_are_bounded() -> None:
@@ -65,15 +65,15 @@ def test_ends_are_bounded() -> None:
         Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", port)).handshake().client_sends(TLS_HELLO)
         for port in (1, 2, 1)
     ]
-    survey = Survey(Limits(surveyed_ends=1))
+    observer = Survey(Limits(surveyed_ends=1))
     for each in talks:
-        list(Dissection(each.packets, survey=survey))
-    assert survey.unread == {("TLS", "10.0.0.2:1"): 2}
-    assert survey.protocols == {"TLS": 3}
+        list(Dissection(each.packets, observer=observer))
+    assert observer.unread == {("TLS", "10.0.0.2:1"): 2}
+    assert observer.protocols == {"TLS": 3}
 
 
 def test_complete_exchanges_lack_nothing() -> None:
-    survey = told(
+    observer = told(
         exchange(request={}, response={}),
         exchange(request={}, kind="unacknowledged"),
         odd("left_over"),
@@ -82,15 +82,18 @@ def test_complete_exchanges_lack_nothing() -> None:
         exchange(request={}),
         exchange(response={}),
     )
-    assert survey.kinds == {"answered": 4, "unacknowledged": 1, "unanswered": 1, "orphan": 1}
-    assert survey.complete == 3
+    assert observer.kinds == {"answered": 4, "unacknowledged": 1, "unanswered": 1, "orphan": 1}
+    assert observer.complete == 3
 
 
 def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
-    survey = told(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
-    assert survey.anomalies == {"gap": Found(2, "c0ffee/7"), "left_over": Found(1, "c0ffee/7")}
+    observer = told(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
+    assert observer.anomalies == {
+        "gap": AnomalyCount(2, "c0ffee/7"),
+        "left_over": AnomalyCount(1, "c0ffee/7"),
+    }
 
 
 def test_unknown_versions() -> None:
-    survey = told(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
-    assert survey.unknown == {(3, 99): 2}
+    observer = told(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
+    assert observer.unknown == {(3, 99): 2}

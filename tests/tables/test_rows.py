@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kdissect.capture.source import Source
 from kdissect.limits import DEFAULT
 from kdissect.model import Interface, Packet
-from kdissect.query.record_filters import RecordFilter, Wanted
+from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.rows import TABLES, TableRows
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def maker(tables: Collection[str], *, every_connection: bool = True) -> TableRows:
-    records = Records(RecordFilter(Wanted()))
+    records = Records(RecordFilter(RecordCriteria()))
     return TableRows(tables, ConnectionLog(DEFAULT), records, DEFAULT, every_connection=every_connection)
 
 

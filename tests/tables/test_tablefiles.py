@@ -13,7 +13,7 @@ from kdissect.tables.columns import DATE, INT64, STRING, Column
 from kdissect.tables.form import Table
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import RECORDS, TABLES
-from kdissect.tables.table_files import NO_VALUE, JsonFormat, Listing, Written, own_files, remove_own
+from kdissect.tables.table_files import NO_VALUE, FinishedFile, JsonFormat, Listing, own_files, remove_own
 from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.exports import BIG, json_rows, table_files
 
@@ -102,9 +102,9 @@ def test_files_end_when_somebody_says_so(tmp_path: Path) -> None:
 
 
 def test_a_listing_keeps_the_latest_names() -> None:
-    listing = Listing(2, [Written(name, rows, 10) for name, rows in (("a", 1), ("b", None), ("c", 3))])
+    listing = Listing(2, [FinishedFile(name, rows, 10) for name, rows in (("a", 1), ("b", None), ("c", 3))])
     assert [file.path for file in listing] == ["b", "c"]
-    listing.add(Written("d", 4, 10))
+    listing.add(FinishedFile("d", 4, 10))
     assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))
 
 

@@ -4,18 +4,18 @@ import pytest
 
 from kdissect.phrases import columns_of
 from kdissect.stats.pulse import Now, Pulse
-from kdissect.text.dashboard import Around, Choices, draw
+from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.dashboard_panes import ALARM, FAINT, WARNING
 from tests.pulses import at, beat, busy, fed
 
 SMALL, LARGE = (80, 24), (200, 50)
-AROUND = Around("eth0", memory_bytes=61_000_000)
+AROUND = StatusBar("eth0", memory_bytes=61_000_000)
 
 
 def screen(
-    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, around: Around = AROUND
+    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, around: StatusBar = AROUND
 ) -> list[str]:
-    choices = Choices()
+    choices = UiState()
     for key in keys:
         choices.press(key)
     return [line.plain for line in draw(now or busy().now(), choices, around, *size)]
@@ -128,7 +128,7 @@ def test_packets_without_exchanges_are_told_first() -> None:
 def test_silence_is_told_first() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
-    lines = draw(pulse.now(), Choices(), AROUND, *SMALL)
+    lines = draw(pulse.now(), UiState(), AROUND, *SMALL)
     assert lines[1].plain.startswith("no packet for 10 s  - exchanges/s  0 fail")
     assert str(lines[1].spans[0].style) == ALARM
     heartbeat = next(line for line in lines if line.plain.startswith("Heartbeat"))
@@ -137,13 +137,13 @@ def test_silence_is_told_first() -> None:
 
 @pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, WARNING), (79, WARNING)])
 def test_what_groups_need_to_work_is_no_alarm(error: int, style: str) -> None:
-    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), Choices(), AROUND, *SMALL)
+    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), AROUND, *SMALL)
     failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
     assert failed.style == style
 
 
 def test_drops_are_an_alarm() -> None:
-    line = screen(around=Around("eth0", by_kernel=1000, by_us=2))[-2]
+    line = screen(around=StatusBar("eth0", by_kernel=1000, by_us=2))[-2]
     assert "1,002 DROPPED: 1,000 by the kernel, 2 by kdissect" in line
 
 

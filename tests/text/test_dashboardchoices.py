@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.text.dashboard import Choices
+from kdissect.text.dashboard import UiState
 from kdissect.text.dashboard_panes import NEWS, PANES
 
 
-def pressed(*keys: str) -> Choices:
-    choices = Choices()
+def pressed(*keys: str) -> UiState:
+    choices = UiState()
     for key in keys:
         choices.press(key)
     return choices
@@ -55,4 +55,4 @@ def test_pause_help_and_the_end() -> None:
 
 
 def test_other_keys_do_nothing() -> None:
-    assert pressed("x", "\x1b[99~", "é", "", "redraw") == Choices()
+    assert pressed("x", "\x1b[99~", "é", "", "redraw") == UiState()

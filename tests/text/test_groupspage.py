@@ -12,7 +12,7 @@ from kdissect.text.groups_page import cause, sections
 from tests.groups import commit, counted, heartbeat, join, leave, story, sync
 
 
-def told(limit: int | None = None, **limits: int) -> list[page.Section]:
+def told(limit: int | None = None, **limits: int) -> list[page.PageSection]:
     events = [
         join("reader-1", 0, 1, members=["reader-1"], asked="", until=3),
         sync("reader-1", 3, 1, {"t": [0, 1, 2, 3, 4], "u": [7, 9]}),

@@ -4,9 +4,9 @@ from io import StringIO
 
 import pytest
 
-from kdissect.text.page import Section, View, write
+from kdissect.text.page import PageSection, View, write
 
-TABLE = Section(
+TABLE = PageSection(
     "Topics",
     [View("TOPIC", str, gives=True), View("BYTES", str, right=True)],
     [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
@@ -15,7 +15,7 @@ TABLE = Section(
 )
 
 
-def page(*sections: Section, width: int | None = None, colour: bool = False) -> str:
+def page(*sections: PageSection, width: int | None = None, colour: bool = False) -> str:
     out = StringIO()
     write(out, sections, width=width, colour=colour)
     return out.getvalue()
@@ -41,7 +41,7 @@ def test_a_narrow_terminal_cuts_what_may_be_cut() -> None:
 
 
 def test_sections_stand_apart() -> None:
-    assert page(Section("A", notes=("x",)), Section("B")).splitlines() == ["A", "x", "", "B"]
+    assert page(PageSection("A", notes=("x",)), PageSection("B")).splitlines() == ["A", "x", "", "B"]
 
 
 def test_colour_only_when_wanted() -> None:
@@ -51,7 +51,7 @@ def test_colour_only_when_wanted() -> None:
 
 def test_what_a_terminal_would_obey_is_shown() -> None:
     evil = "evil\x1b[2J\n\u2028[bold]name"
-    section = Section(evil, [View(evil, str)], [[evil]], (evil,))
+    section = PageSection(evil, [View(evil, str)], [[evil]], (evil,))
     lines = page(section, width=80, colour=True).splitlines()
     assert len(lines) == 4  # title, note, heading, row
     assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kdissect.spark.decode import Decoded
-    from kdissect.spark.session import Place
+    from kdissect.spark.decode import DecodeResult
+    from kdissect.spark.session import SparkTarget
 
 
 SPLITS = ("auto", "single", "shards", "shuffle")
@@ -91,12 +91,12 @@ def decode(**options: Any) -> None:
     _tell(done, export.folder)
 
 
-def _paths(names: Sequence[str], place: Place) -> list[str]:
+def _paths(names: Sequence[str], place: SparkTarget) -> list[str]:
     """Names that workers understand: theirs is another working directory."""
     return [str(Path(name).absolute()) for name in names] if not place.is_embedded else list(names)
 
 
-def _tell(done: Decoded, folder: Path) -> None:
+def _tell(done: DecodeResult, folder: Path) -> None:
     if not done.rows:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return

@@ -13,7 +13,7 @@ from kdissect.phrases import json_writer
 from kdissect.spark.session import needs, trial
 from kdissect.tables.values import json_document
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
         raise click.exceptions.Exit(MISSING)
 
 
-def _section(found: Sequence[Need]) -> Section:
+def _section(found: Sequence[Need]) -> PageSection:
     views = (
         View("NEED", lambda need: need.name),
         View("FOUND", lambda need: need.found, gives=True, width=20),

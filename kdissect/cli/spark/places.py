@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kdissect.cli.options import together
-from kdissect.spark.session import Place
+from kdissect.spark.session import SparkTarget
 
 
 def _to_setting(text: str) -> tuple[str, str]:
@@ -64,7 +64,7 @@ place_options = together(
 """Where Spark runs."""
 
 
-def take(options: dict[str, Any]) -> tuple[Place, Path | None]:
+def take(options: dict[str, Any]) -> tuple[SparkTarget, Path | None]:
     """Take its own out of a command's options: where Spark runs, and its log.
 
     Raises:
@@ -75,5 +75,5 @@ def take(options: dict[str, Any]) -> tuple[Place, Path | None]:
         raise click.UsageError("--master and --remote are mutually exclusive")
     if master is None and remote is None:
         remote = os.environ.get("SPARK_REMOTE") or None
-    place = Place(master, remote, dict(options.pop("conf")))
+    place = SparkTarget(master, remote, dict(options.pop("conf")))
     return place, log

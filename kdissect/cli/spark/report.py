@@ -21,7 +21,7 @@ from kdissect.spark.session import demand, packages, session
 from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
-    from kdissect.spark.session import Place
+    from kdissect.spark.session import SparkTarget
 
 
 ALL = "all"
@@ -141,7 +141,7 @@ def report(folder: str, **options: Any) -> None:
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def address(folder: str, place: Place | None = None) -> str:
+def address(folder: str, place: SparkTarget | None = None) -> str:
     """The folder as Spark finds it, wherever it runs: a server has another working directory.
 
     Args:

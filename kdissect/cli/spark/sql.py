@@ -18,7 +18,7 @@ from kdissect.spark.tables import is_number, rows, views
 from kdissect.tables.lines import printable_cells
 from kdissect.tables.values import json_bytes
 from kdissect.text import page
-from kdissect.text.page import Section, View, table
+from kdissect.text.page import PageSection, View, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,7 +92,7 @@ def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
         page.write(out, [_section(frame, found, most)], width=width(out), colour=wants_colour(out, colour))
 
 
-def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> Section:
+def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> PageSection:
     def view(place: int, name: str) -> View:
         def cell(row: Sequence[Any]) -> str:
             return absent(None if row[place] is None else _text(row[place]))

@@ -28,14 +28,14 @@ _SHARE = 0.8
 
 
 @summed
-class Connected(Evidence):
+class ShortConnection(Evidence):
     """A connection: its first exchange, and what came after the greetings."""
 
     requests: int = total()
 
 
 @summed
-class Connections(Rule):
+class ConnectionChurn(Rule):
     """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory of the
     broker.
     """
@@ -48,7 +48,7 @@ class Connections(Rule):
         f"most {_REQUESTS} requests after the handshake; clients normally keep one or two to each broker."
     )
     advice = "Keep one producer, consumer or admin client for the lifetime of the process."
-    counts = Connected
+    counts = ShortConnection
 
     def feed(self, facts: Facts) -> None:
         """Count what a connection is used for. Tokens without a header do not tell whose it is."""
@@ -64,7 +64,7 @@ class Connections(Rule):
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of clients with many short connections."""
-        ends: dict[Any, list[Connected]] = {}
+        ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
             ends.setdefault(tuple(end), []).append(each)
         for (client, ip, broker), connected in ends.items():
@@ -339,7 +339,7 @@ class Greeting(Evidence):
 
 
 @summed
-class Unsupported(Rule):
+class UnsupportedVersions(Rule):
     """ApiVersions may be refused once a connection, and asked in version 0 then (KIP-511). All else is a
     loop: brokers answer with an error, or hang up on a version that they do not know.
     """
@@ -483,7 +483,7 @@ _MOST_LARGE, _MOST_POLLING = 30, 120
 
 
 @summed
-class Asked(Minutes):
+class MetadataRequests(Minutes):
     """Metadata requests of a client."""
 
     bytes: int = total()
@@ -505,7 +505,7 @@ class MetadataPolling(Rule):
     )
     advice = "Request only the topics that are needed, and leave metadata.max.age.ms at minutes."
     apis = frozenset({"Metadata"})
-    counts = Asked
+    counts = MetadataRequests
 
     def feed(self, facts: Facts) -> None:
         """Count requests, and bytes of answers."""

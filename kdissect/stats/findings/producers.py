@@ -126,7 +126,7 @@ _SHARE = 0.2
 
 
 @summed
-class Written(Evidence):
+class PartitionWrites(Evidence):
     """What was written to a partition."""
 
     bytes: int = total()
@@ -147,7 +147,7 @@ class HotPartitions(Rule):
         "Check which keys are frequent: a single frequent key can only be spread by extending or dropping it."
     )
     apis = frozenset({"Produce"}) | APIS
-    counts = Written
+    counts = PartitionWrites
 
     topics: Topics = merged()
 
@@ -168,7 +168,7 @@ class HotPartitions(Rule):
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of the hottest partition of each topic."""
-        topics: dict[str, dict[int, Written]] = {}
+        topics: dict[str, dict[int, PartitionWrites]] = {}
         for (topic, partition), each in self.kept.items():
             topics.setdefault(topic, {})[partition] = each
         for topic, partitions in topics.items():
@@ -203,7 +203,7 @@ class OversizedBatches(Evidence):
 
 
 @summed
-class Oversized(Rule):
+class RequestsTooLarge(Rule):
     """What a broker refuses for its size is refused for ever; what passes fills the memory of all who touch
     it.
     """

@@ -170,18 +170,18 @@ APIS = frozenset({"Metadata", "DescribeTopicPartitions"})
 
 
 @summed
-class Topic(Summed):
+class TopicShape(Summed):
     """The most partitions and replicas that were reported."""
 
     partitions: int = largest()
     replicas: int = largest()
 
 
-class Topics(Bounded[str, Topic]):
+class Topics(Bounded[str, TopicShape]):
     """By name, or id where there is no name."""
 
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits.summary_rows, Topic)
+        super().__init__(limits.summary_rows, TopicShape)
         self._limits = limits
 
     def __reduce__(self) -> tuple[object, ...]:

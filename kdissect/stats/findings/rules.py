@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.stats.findings.brokers import (
     ClientIds,
-    Connections,
+    ConnectionChurn,
     LeadersMoving,
     MetadataPolling,
     NotLeader,
     Sasl,
     Throttled,
-    Unsupported,
+    UnsupportedVersions,
 )
 from kdissect.stats.findings.consumers import (
     EmptyPolls,
@@ -27,7 +27,13 @@ from kdissect.stats.findings.consumers import (
     OutOfRange,
     RebalanceStorm,
 )
-from kdissect.stats.findings.producers import Acks, FencedProducers, HotPartitions, Oversized, TinyBatches
+from kdissect.stats.findings.producers import (
+    Acks,
+    FencedProducers,
+    HotPartitions,
+    RequestsTooLarge,
+    TinyBatches,
+)
 from kdissect.stats.sums import Summed, merged_by_name, summed
 
 if TYPE_CHECKING:
@@ -37,10 +43,10 @@ if TYPE_CHECKING:
     from kdissect.stats.findings.rule import Rule
 
 RULES: tuple[type[Rule], ...] = (
-    *(NotLeader, LeadersMoving, Unsupported, Sasl, Throttled),
-    *(Acks, TinyBatches, Oversized, HotPartitions, FencedProducers),
+    *(NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
+    *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
     *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
-    *(Connections, MetadataPolling),
+    *(ConnectionChurn, MetadataPolling),
 )
 """About brokers and logins, producers, consumers, and how clients behave in general."""
 

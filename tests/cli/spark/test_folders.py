@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.cli.spark.report import address
 from kdissect.errors import UsageError
-from kdissect.spark.session import Place
+from kdissect.spark.session import SparkTarget
 from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
@@ -22,23 +22,23 @@ def manifest(folder: Path, name: str, *, complete: bool) -> None:
 def test_a_folder_is_looked_for_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     manifest(tmp_path / "tables", "groups", complete=True)
-    assert address("tables", Place()) == str(tmp_path / "tables")
+    assert address("tables", SparkTarget()) == str(tmp_path / "tables")
     assert address("reports") == str(tmp_path / "reports")
     for url in ("hdfs://host/tables", "file:/tables"):
-        assert address(url, Place()) == url
+        assert address(url, SparkTarget()) == url
 
 
 def test_no_tables(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no tables in"):
-        address(str(tmp_path), Place("local[2]"))
-    assert address("/elsewhere", Place(remote="sc://host")) == "/elsewhere"
-    assert address("/elsewhere", Place("spark://host:7077")) == "/elsewhere"
+        address(str(tmp_path), SparkTarget("local[2]"))
+    assert address("/elsewhere", SparkTarget(remote="sc://host")) == "/elsewhere"
+    assert address("/elsewhere", SparkTarget("spark://host:7077")) == "/elsewhere"
 
 
 def test_what_is_not_complete_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest(tmp_path, "groups", complete=True)
     manifest(tmp_path, "exchanges", complete=False)
-    address(str(tmp_path), Place())
+    address(str(tmp_path), SparkTarget())
     assert capsys.readouterr().err == (
         "kdissect: warning: incomplete, because the run that wrote it was interrupted: exchanges\n"
     )

@@ -8,10 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from kdissect.cli.spark import places
-from kdissect.spark.session import Place
+from kdissect.spark.session import SparkTarget
 
 
-def taken(*arguments: str) -> tuple[Place, Path | None] | str:
+def taken(*arguments: str) -> tuple[SparkTarget, Path | None] | str:
     """What the options of a command become."""
     found: list[Any] = []
 
@@ -31,18 +31,18 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_it_runs() -> None:
-    assert taken() == (Place(), None)
-    assert taken("--master", "yarn", "--log", "x.log") == (Place("yarn"), Path("x.log"))
+    assert taken() == (SparkTarget(), None)
+    assert taken("--master", "yarn", "--log", "x.log") == (SparkTarget("yarn"), Path("x.log"))
     assert taken("--conf", "spark.a=b=c", "--conf", "spark.d=") == (
-        Place(conf={"spark.a": "b=c", "spark.d": ""}), None
+        SparkTarget(conf={"spark.a": "b=c", "spark.d": ""}), None
     )  # fmt: skip
-    assert taken("--remote", "sc://h") == (Place(remote="sc://h"), None)
+    assert taken("--remote", "sc://h") == (SparkTarget(remote="sc://h"), None)
 
 
 def test_a_server_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://host:1")
-    assert taken() == (Place(remote="sc://host:1"), None)
-    assert taken("--master", "local[2]") == (Place("local[2]"), None)
+    assert taken() == (SparkTarget(remote="sc://host:1"), None)
+    assert taken("--master", "local[2]") == (SparkTarget("local[2]"), None)
 
 
 @pytest.mark.parametrize(

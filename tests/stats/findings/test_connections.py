@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.stats.findings.brokers import Connections
+from kdissect.stats.findings.brokers import ConnectionChurn
 from tests.findings import found, metadata
 from tests.made_exchanges import connection
 from tests.producers import told
@@ -23,17 +23,17 @@ def talks(number: int, requests: int, every_s: float = 1.0, brokers: int = 1) ->
 
 
 def test_a_connection_for_each_request() -> None:
-    (row,) = found(Connections, talks(30, 1))
+    (row,) = found(ConnectionChurn, talks(30, 1))
     assert row.about == "client asker at 10.0.0.5, broker 10.0.1.0:9092"
     assert row.sentence.startswith("30 of 30 connections carry at most 3 requests")
     assert row.evidence[0] == "c0/27000"
 
 
 def test_connections_that_are_used_or_few_or_rare_or_go_to_many_brokers() -> None:
-    assert found(Connections, talks(30, 10)) == []
-    assert found(Connections, talks(5, 1)) == []
-    assert found(Connections, talks(30, 1, every_s=30)) == []
-    assert found(Connections, talks(30, 1, brokers=15)) == []
+    assert found(ConnectionChurn, talks(30, 10)) == []
+    assert found(ConnectionChurn, talks(5, 1)) == []
+    assert found(ConnectionChurn, talks(30, 1, every_s=30)) == []
+    assert found(ConnectionChurn, talks(30, 1, brokers=15)) == []
 
 
 def test_tokens_do_not_tell_whose_a_connection_is() -> None:
@@ -49,4 +49,4 @@ def test_tokens_do_not_tell_whose_a_connection_is() -> None:
         )
         for number in range(30)
     ]
-    assert found(Connections, tokens) == []
+    assert found(ConnectionChurn, tokens) == []

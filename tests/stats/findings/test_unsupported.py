@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.stats.findings.brokers import Unsupported
+from kdissect.stats.findings.brokers import UnsupportedVersions
 from tests.findings import found, metadata
 from tests.made_exchanges import connection
 from tests.producers import told
@@ -30,32 +30,35 @@ def old(number: int, *, answered: bool = False, on: str = "") -> Facts:
 
 
 def test_requests_that_are_refused() -> None:
-    (row,) = found(Unsupported, [join(number) for number in range(10)])
+    (row,) = found(UnsupportedVersions, [join(number) for number in range(10)])
     assert row.about == "client asker, JoinGroup v0, broker 10.0.0.1:9092"
     assert row.sentence == "10 requests were rejected"
-    assert found(Unsupported, [join(number) for number in range(3)]) == []
+    assert found(UnsupportedVersions, [join(number) for number in range(3)]) == []
 
 
 def test_a_broker_that_hangs_up_on_a_version_that_is_gone() -> None:
-    (row,) = found(Unsupported, [old(number) for number in range(10)])
+    (row,) = found(UnsupportedVersions, [old(number) for number in range(10)])
     assert row.about == "client payments, Produce v0, broker 10.0.0.1:9092"
     assert row.sentence == "10 connections end with such a request and no response"
 
 
 def test_a_capture_of_requests_alone() -> None:
-    assert found(Unsupported, [old(number, on=f"c{number % 6}") for number in range(60)]) == []
+    assert found(UnsupportedVersions, [old(number, on=f"c{number % 6}") for number in range(60)]) == []
 
 
 def test_a_broker_that_takes_it_and_was_away_for_a_while() -> None:
-    assert found(Unsupported, [old(number, answered=number == 20) for number in range(21)]) == []
+    assert found(UnsupportedVersions, [old(number, answered=number == 20) for number in range(21)]) == []
 
 
 def test_unanswered_requests_of_a_version_that_stays() -> None:
-    assert found(Unsupported, [told("Produce", 9, number, {"acks": 1}, None) for number in range(10)]) == []
+    assert (
+        found(UnsupportedVersions, [told("Produce", 9, number, {"acks": 1}, None) for number in range(10)])
+        == []
+    )
 
 
 def test_greetings_that_lead_nowhere() -> None:
-    (row,) = found(Unsupported, [greet(number) for number in range(8)])
+    (row,) = found(UnsupportedVersions, [greet(number) for number in range(8)])
     assert (row.about, row.count) == ("client asker", 8)
     assert row.sentence == "ApiVersions was rejected on 8 connections, and nothing followed"
 
@@ -63,4 +66,4 @@ def test_greetings_that_lead_nowhere() -> None:
 def test_a_greeting_that_is_refused_once_a_connection() -> None:
     talk = [greet(number) for number in range(8)]
     talk += [metadata(number + 0.1, connection=connection(f"c{number}")) for number in range(8)]
-    assert found(Unsupported, talk) == []
+    assert found(UnsupportedVersions, talk) == []

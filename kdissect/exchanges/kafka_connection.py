@@ -290,8 +290,8 @@ def _is_whole(frame: Frame | None) -> bool:
 # ------------------------------------------------------------------------------------------------------------
 # What all connections hold together -> which of them must let go.
 #
-# A bound for each connection is none for twenty thousand of them. So what they hold (``Dialogue.held``) is
-# summed up, and past ``Limits.held_bytes_in_all`` the one that was silent for longest lets go of its own.
+# A limit for each connection is none for twenty thousand of them. So what they hold is summed up
+# (``KafkaConnection.held``), and above ``Limits.held_bytes_in_all`` the one idle for longest drops its share.
 # The sum is brought up to date every ``_EVERY`` items: what comes in between is little.
 #
 # Holds a number for each connection that holds something.
@@ -301,7 +301,7 @@ def _is_whole(frame: Frame | None) -> bool:
 _EVERY = 64
 
 
-class Holdings:
+class MemoryBudget:
     """The sum of what dialogues hold.
 
     Attributes:
@@ -312,22 +312,22 @@ class Holdings:
 
     def __init__(self, limits: Limits) -> None:
         self._bound = limits.held_bytes_in_all
-        self._changed: dict[Dialogue, None] = {}
-        self._held_by: dict[Dialogue, int] = {}  # silent for longest first
+        self._changed: dict[KafkaConnection, None] = {}
+        self._held_by: dict[KafkaConnection, int] = {}  # silent for longest first
         self._due = _EVERY
         self.held = 0
 
-    def note(self, dialogue: Dialogue) -> bool:
+    def note(self, kafka: KafkaConnection) -> bool:
         """One was fed; whether it is time to ask for the ``excess``."""
-        self._changed[dialogue] = None
+        self._changed[kafka] = None
         self._due -= 1
         return not self._due
 
-    def excess(self) -> Iterator[Dialogue]:
+    def excess(self) -> Iterator[KafkaConnection]:
         """Those that must let go, one after another, until the rest is within the bound."""
         changed, self._changed, self._due = self._changed, {}, _EVERY
-        for dialogue in changed:
-            self._account(dialogue)
+        for kafka in changed:
+            self._account(kafka)
         for _ in range(len(self._held_by)):
             if self.held <= self._bound:
                 break
@@ -335,14 +335,14 @@ class Holdings:
             yield silent
             self._account(silent)
 
-    def forget(self, dialogue: Dialogue) -> None:
-        self._changed.pop(dialogue, None)
-        self.held -= self._held_by.pop(dialogue, 0)
+    def forget(self, kafka: KafkaConnection) -> None:
+        self._changed.pop(kafka, None)
+        self.held -= self._held_by.pop(kafka, 0)
 
-    def _account(self, dialogue: Dialogue) -> None:
-        self.forget(dialogue)
-        if held := dialogue.held:
-            self._held_by[dialogue] = held
+    def _account(self, kafka: KafkaConnection) -> None:
+        self.forget(kafka)
+        if held := kafka.held:
+            self._held_by[kafka] = held
             self.held += held
 
 
@@ -353,7 +353,7 @@ _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # an api key, with which a 
 _NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
 
 
-class Dialogue:
+class KafkaConnection:
     """What is known of one connection, and what it holds of it.
 
     Args:

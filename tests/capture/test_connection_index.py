@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture import trail as module
-from kdissect.capture.trail import Trail
+from kdissect.capture import index as module
+from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.errors import CaptureError
 from kdissect.limits import Limits
 from kdissect.model import Interface, Packet
@@ -22,12 +22,12 @@ def packets(count: int) -> list[Packet]:
     return [Packet(n, n * 1000, (ETH, LO)[n % 2], b"%d" % n, n + 9) for n in range(1, count + 1)]
 
 
-def walk(trail: Trail, connections: Sequence[int]) -> list[Packet]:
+def walk(index: ConnectionIndex, connections: Sequence[int]) -> list[Packet]:
     """Let a packet of each of these connections pass; 0 tells nothing."""
     passing = packets(len(connections))
-    for packet, connection in zip(trail.watch(passing), connections, strict=True):
+    for packet, connection in zip(index.watch(passing), connections, strict=True):
         if connection:
-            trail.note(connection)
+            index.note(connection)
         assert packet is passing[packet.number - 1]
     return passing
 
@@ -45,65 +45,65 @@ def numbers(found: Iterable[Packet]) -> list[int]:
 def test_picks_the_packets_of_wanted_connections(
     connections: list[int], wanted: frozenset[int], barred: frozenset[int], block: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch, Trail() as trail:
+    with pytest.MonkeyPatch.context() as patch, ConnectionIndex() as index:
         patch.setattr(module, "_BLOCK", block)
-        passed = walk(trail, connections)
+        passed = walk(index, connections)
         for connection in wanted:
-            trail.want(connection)
+            index.want(connection)
         for connection in barred:
-            trail.bar(connection)
+            index.bar(connection)
         meant = [n for n, connection in enumerate(connections, 1) if connection in wanted - barred]
-        assert numbers(trail.pick(passed)) == meant
-        assert (trail.picked, trail.left_out) == (len(wanted - barred), len(wanted & barred))
+        assert numbers(index.pick(passed)) == meant
+        assert (index.picked, index.left_out) == (len(wanted - barred), len(wanted & barred))
 
 
 def test_earlier_packets_of_a_datagram_follow_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 2)
     passing = packets(6)
-    with Trail() as trail:
-        for packet in trail.watch(passing):
+    with ConnectionIndex() as index:
+        for packet in index.watch(passing):
             if packet.number in (1, 5):
-                trail.note(1)
+                index.note(1)
             if packet.number == 6:
-                trail.note(2, [(passing[n - 1].interface, n) for n in (2, 4, 6)])
-        trail.want(2)
-        assert numbers(trail.pick(passing)) == [2, 4, 6]
+                index.note(2, [(passing[n - 1].interface, n) for n in (2, 4, 6)])
+        index.want(2)
+        assert numbers(index.pick(passing)) == [2, 4, 6]
 
 
 def test_packets_that_said_nothing_are_forgotten_in_the_end() -> None:
     passing = packets(66)
-    with Trail(limits=Limits(fragment_datagrams=1)) as trail:
-        for packet in trail.watch(passing):
+    with ConnectionIndex(limits=Limits(fragment_datagrams=1)) as index:
+        for packet in index.watch(passing):
             if packet.number == 66:
-                trail.note(1, [(passing[0].interface, 1), (passing[1].interface, 2)])
-        trail.want(1)
-        assert numbers(trail.pick(passing)) == [2, 66]
+                index.note(1, [(passing[0].interface, 1), (passing[1].interface, 2)])
+        index.want(1)
+        assert numbers(index.pick(passing)) == [2, 66]
 
 
 def test_a_reading_that_was_stopped_picks_what_had_passed() -> None:
-    with Trail() as trail:
-        for packet in trail.watch(packets(9)):
-            trail.note(1)
+    with ConnectionIndex() as index:
+        for packet in index.watch(packets(9)):
+            index.note(1)
             if packet.number == 3:
                 break
-        trail.want(1)
-        assert numbers(trail.pick(packets(9))) == [1, 2, 3]
+        index.want(1)
+        assert numbers(index.pick(packets(9))) == [1, 2, 3]
 
 
 def test_packets_are_kept_where_they_come_once() -> None:
-    with Trail(keeps_packets=True) as trail:
-        passed = walk(trail, [1, 2, 1])
-        trail.want(1)
-        kept = trail.kept()
+    with ConnectionIndex(keeps_packets=True) as index:
+        passed = walk(index, [1, 2, 1])
+        index.want(1)
+        kept = index.kept()
         assert kept is not None
-        found = [(p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in trail.pick(kept)]
+        found = [(p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in index.pick(kept)]
     meant = [(p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in (passed[0], passed[2])]
     assert found == meant
 
 
 def test_packets_that_can_be_read_again_are_not_kept() -> None:
-    with Trail() as trail:
-        assert trail.kept() is None
+    with ConnectionIndex() as index:
+        assert index.kept() is None
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "_BLOCK", 1)
-    with Trail() as trail:
-        monkeypatch.setattr(trail._file, "write", full)
+    with ConnectionIndex() as index:
+        monkeypatch.setattr(index._file, "write", full)
         with pytest.raises(CaptureError, match=r"temporary file in .*: No space left on device"):
-            walk(trail, [1, 1])
+            walk(index, [1, 1])

@@ -34,7 +34,7 @@ _WIDTH = array("I").itemsize
 _FRAGMENTS_OF_ONE = 64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
 
 
-class Trail:
+class ConnectionIndex:
     """Packets, the connections they belonged to, and which of those are wanted.
 
     Args:

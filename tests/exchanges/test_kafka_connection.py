@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kdissect.exchanges.dialogue import Dialogue
+from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import DEFAULT
 from kdissect.model import Data, Endpoint, Exchange, Gap, Withheld
@@ -44,15 +44,15 @@ class Connection(NamedTuple):
 
 def play(
     *steps: tuple[int, bytes | Data | Gap], initiator: int | None = CLIENT, broker_side: int | None = None
-) -> tuple[list[Exchange], Dialogue]:
-    dialogue = Dialogue(Connection(initiator), DEFAULT, broker_side)  # type: ignore[arg-type]
+) -> tuple[list[Exchange], KafkaConnection]:
+    kafka = KafkaConnection(Connection(initiator), DEFAULT, broker_side)  # type: ignore[arg-type]
     exchanges = []
     for number, (side, item) in enumerate(steps, 1):
-        exchanges += dialogue.feed(side, data(item, number, number) if isinstance(item, bytes) else item)
-    exchanges += dialogue.close(99)
+        exchanges += kafka.feed(side, data(item, number, number) if isinstance(item, bytes) else item)
+    exchanges += kafka.close(99)
     for exchange in exchanges:
         decode_exchange(exchange)
-    return exchanges, dialogue
+    return exchanges, kafka
 
 
 def kinds(exchanges: list[Exchange]) -> list[tuple[int | None, int | None, str]]:
@@ -69,15 +69,15 @@ ANSWERED = [(HEARTBEAT, 1, "answered"), (HEARTBEAT, 2, "answered"), (HEARTBEAT, 
 
 @pytest.mark.parametrize("initiator", [CLIENT, None])
 def test_either_end_may_be_seen_first(initiator: int | None) -> None:
-    exchanges, dialogue = play(*BEATS, initiator=initiator)
+    exchanges, kafka = play(*BEATS, initiator=initiator)
     assert kinds(exchanges) == ANSWERED
     assert anomalies(exchanges) == []
     assert (exchanges[0].connection.client.port, exchanges[0].connection.broker.port) == (40000, 19092)
     swapped = [(1 - side, payload) for side, payload in BEATS]
-    exchanges, dialogue = play(*swapped, initiator=None if initiator is None else 1 - initiator)
+    exchanges, kafka = play(*swapped, initiator=None if initiator is None else 1 - initiator)
     assert kinds(exchanges) == ANSWERED
     assert exchanges[0].connection.broker.port == 40000
-    assert dialogue.protocol == "Kafka"
+    assert kafka.protocol == "Kafka"
 
 
 def test_a_capture_that_begins_inside_a_request_and_inside_a_response() -> None:
@@ -105,11 +105,9 @@ def test_requests_alone() -> None:
 
 
 def test_what_is_not_kafka_is_refused_and_gives_nothing() -> None:
-    exchanges, dialogue = play(
-        (CLIENT, b"GET / HTTP/1.1\r\n\r\n"), (BROKER, b"HTTP/1.1 200 OK\r\n\r\n"), *BEATS
-    )
+    exchanges, kafka = play((CLIENT, b"GET / HTTP/1.1\r\n\r\n"), (BROKER, b"HTTP/1.1 200 OK\r\n\r\n"), *BEATS)
     assert exchanges == []
-    assert dialogue.protocol == "HTTP"
+    assert kafka.protocol == "HTTP"
     assert play((CLIENT, b"\x16\x03\x01\x00\xc8\x01" + bytes(195)))[1].protocol == "TLS"
     assert play((CLIENT, b"\x81binary"), (BROKER, b"more"))[1].protocol == "not Kafka"
 
@@ -131,8 +129,8 @@ def test_a_first_request_of_tomorrow_is_believed_by_its_answer(
 ) -> None:
     versions_99 = sized(b"\x00\x12\x00\x63\x00\x00\x00\x09\x00\x01c\x00future")
     steps = [(CLIENT, versions_99), *([(BROKER, sized(answer) + bytes(4))] if answer else [])]
-    exchanges, dialogue = play(*steps)
-    assert (dialogue.protocol == "Kafka") == recognized
+    exchanges, kafka = play(*steps)
+    assert (kafka.protocol == "Kafka") == recognized
     assert bool(exchanges) == recognized
     if answer and recognized:
         assert exchanges[0].kind == "answered"
@@ -338,40 +336,40 @@ def test_responses_alone_are_found_again_behind_a_gap(initiator: int | None) -> 
 
 
 def test_tls_on_a_forced_port_is_tls() -> None:
-    exchanges, dialogue = play((CLIENT, b"\x16\x03\x01\x00\xc8\x01" + bytes(195)), broker_side=BROKER)
-    assert (exchanges, dialogue.protocol) == ([], "TLS")
+    exchanges, kafka = play((CLIENT, b"\x16\x03\x01\x00\xc8\x01" + bytes(195)), broker_side=BROKER)
+    assert (exchanges, kafka.protocol) == ([], "TLS")
 
 
 def test_what_was_never_recognized_has_no_anomalies() -> None:
-    exchanges, dialogue = play((CLIENT, b"abc" * 100), (BROKER, b"def" * 100), initiator=None)
-    assert (exchanges, dialogue.unattached, dialogue.protocol) == ([], [], None)
+    exchanges, kafka = play((CLIENT, b"abc" * 100), (BROKER, b"def" * 100), initiator=None)
+    assert (exchanges, kafka.unattached, kafka.protocol) == ([], [], None)
 
 
 def test_letting_go_keeps_boundaries_and_gives_up_what_waits() -> None:
     requests, answers = heartbeats(2), heartbeat_answers(2)
-    dialogue = Dialogue(Connection(), DEFAULT)  # type: ignore[arg-type]
-    dialogue.feed(CLIENT, data(joined(requests)))
+    kafka = KafkaConnection(Connection(), DEFAULT)  # type: ignore[arg-type]
+    kafka.feed(CLIENT, data(joined(requests)))
     large = sized(answers[1][4:] + bytes(10_000))
-    assert dialogue.feed(BROKER, data(large[:9_000])) == []
-    assert dialogue.held > 9_000
-    given_up = dialogue.shed(50)
+    assert kafka.feed(BROKER, data(large[:9_000])) == []
+    assert kafka.held > 9_000
+    given_up = kafka.shed(50)
     assert kinds(given_up) == [(HEARTBEAT, 1, "unanswered"), (HEARTBEAT, 2, "unanswered")]
     assert anomalies(given_up) == ["given_up", "given_up"]
-    assert dialogue.held < 1_000
-    (orphan,) = dialogue.feed(BROKER, data(large[9_000:] + b"\0\0"))
+    assert kafka.held < 1_000
+    (orphan,) = kafka.feed(BROKER, data(large[9_000:] + b"\0\0"))
     assert orphan.response_frame is not None
     assert (orphan.correlation_id, orphan.response_frame.size) == (2, len(large) - 4)
     assert not orphan.response_frame.complete
 
 
 def test_a_search_that_lets_go_goes_on() -> None:
-    dialogue = Dialogue(Connection(None), DEFAULT)  # type: ignore[arg-type]
-    dialogue.feed(CLIENT, data(b"\xee" * 5_000))
-    assert dialogue.held > 5_000
-    assert dialogue.shed(1) == []
-    assert dialogue.held == 0
-    dialogue.feed(CLIENT, data(heartbeats(1)[0]))
-    (exchange,) = dialogue.close(2)
+    kafka = KafkaConnection(Connection(None), DEFAULT)  # type: ignore[arg-type]
+    kafka.feed(CLIENT, data(b"\xee" * 5_000))
+    assert kafka.held > 5_000
+    assert kafka.shed(1) == []
+    assert kafka.held == 0
+    kafka.feed(CLIENT, data(heartbeats(1)[0]))
+    (exchange,) = kafka.close(2)
     assert anomalies([exchange]) == ["resynchronised"]
 
 
@@ -395,11 +393,11 @@ def test_byte_by_byte() -> None:
 
 
 def test_nothing_is_held_after_the_end() -> None:
-    dialogue = Dialogue(Connection(), DEFAULT)  # type: ignore[arg-type]
-    dialogue.feed(CLIENT, data(heartbeats(1)[0] + b"\0\0"))
-    (exchange,) = dialogue.close(99)
+    kafka = KafkaConnection(Connection(), DEFAULT)  # type: ignore[arg-type]
+    kafka.feed(CLIENT, data(heartbeats(1)[0] + b"\0\0"))
+    (exchange,) = kafka.close(99)
     assert exchange.kind == "unanswered"
-    assert [anomaly.kind for anomaly in [*exchange.anomalies, *dialogue.unattached]] == ["partial_frame"]
+    assert [anomaly.kind for anomaly in [*exchange.anomalies, *kafka.unattached]] == ["partial_frame"]
 
 
 def cut_to(length: int, side: int, payload: bytes) -> list[tuple[int, bytes | Gap]]:
@@ -409,16 +407,16 @@ def cut_to(length: int, side: int, payload: bytes) -> list[tuple[int, bytes | Ga
 @pytest.mark.parametrize("length", [14, 20, 30])
 def test_a_first_request_cut_in_its_client_id_is_believed_by_its_answer(length: int) -> None:
     beat, answer = heartbeats(1)[0], heartbeat_answers(1)[0]
-    exchanges, dialogue = play(*cut_to(length, CLIENT, beat), (BROKER, answer))
+    exchanges, kafka = play(*cut_to(length, CLIENT, beat), (BROKER, answer))
     if length == 30:  # the client id is whole
         assert kinds(exchanges) == ANSWERED[:1]
     long = request(HEARTBEAT, 4, {"group_id": "group"}, client_id="a-client-whose-name-is-long")
-    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, answer))
+    exchanges, kafka = play(*cut_to(length, CLIENT, long), (BROKER, answer))
     assert kinds(exchanges) == ANSWERED[:1]
     assert exchanges[0].client_id is None
-    assert dialogue._counts["exchanges_incomplete"] == 1
-    exchanges, dialogue = play(*cut_to(length, CLIENT, long), (BROKER, heartbeat_answers(1, first=2)[0]))
-    assert (exchanges, dialogue.protocol) == ([], "not Kafka")
+    assert kafka._counts["exchanges_incomplete"] == 1
+    exchanges, kafka = play(*cut_to(length, CLIENT, long), (BROKER, heartbeat_answers(1, first=2)[0]))
+    assert (exchanges, kafka.protocol) == ([], "not Kafka")
     assert play(*cut_to(length, CLIENT, long))[0] == []
 
 
@@ -442,7 +440,7 @@ def test_a_request_of_which_the_size_was_captured_alone_costs_itself() -> None:
         (CLIENT, requests[2]),
         (BROKER, answers[2]),
     ]
-    exchanges, dialogue = play(*steps)
+    exchanges, kafka = play(*steps)
     assert [exchange.kind for exchange in exchanges] == ["answered", "orphan", "answered"]
     assert anomalies(exchanges) == ["gap", "gap"]
-    assert dialogue._counts["exchanges_lost"] == 1
+    assert kafka._counts["exchanges_lost"] == 1

@@ -27,7 +27,7 @@ _PATIENCE_S = 0.25  # how long a signal that came between two messages may wait
 _GONE_S = 5.0
 
 
-class Ear:
+class Inbox:
     """The parent's messages, taken from the pipe by a thread of its own, so that the parent never waits."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -51,7 +51,7 @@ class Ear:
             os._exit(1)  # the parent is gone
 
 
-class Crew:
+class WorkerPool:
     """The workers.
 
     Args:
@@ -59,7 +59,7 @@ class Crew:
         job: what each does: is given its index, sends messages, gets some.
     """
 
-    def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Ear], None]) -> None:
+    def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Inbox], None]) -> None:
         sys.stdout.flush()  # or each worker would write again what is in its buffer
         context = get_context("fork")
         self._pipes: list[Connection] = []
@@ -140,7 +140,7 @@ class Crew:
 
 def _work(
     index: int,
-    job: Callable[[int, Callable[[Any], object], Ear], None],
+    job: Callable[[int, Callable[[Any], object], Inbox], None],
     pipe: Connection,
     others: Sequence[Connection],
 ) -> None:
@@ -149,7 +149,7 @@ def _work(
     for other in others:  # the parent's: while one is open here, its worker would not see the parent go
         other.close()
     try:
-        job(index, pipe.send, Ear(pipe))
+        job(index, pipe.send, Inbox(pipe))
     except BrokenPipeError:
         pass  # the parent is gone
     except KdissectError as error:
