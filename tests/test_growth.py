@@ -110,13 +110,12 @@ COUNTS = {
     "responses_only": 1000, "gaps": 800, "topics": 400,
 }  # fmt: skip
 SAYS = {
-    "left_open": "connections given up before their end",
-    "unanswered": "requests given up while waiting",
-    "pipelined": "requests given up while waiting",
-    "bottomless": "what a connection held was let go",
-    "one_bottomless": "bytes of Kafka connections passed over",
-    "much_garbage": "connections given up before their end",
-    "requests_only": "requests given up while waiting",
+    "left_open": "connections evicted before their end",
+    "unanswered": "outstanding requests dropped because of a limit",
+    "pipelined": "outstanding requests dropped because of a limit",
+    "bottomless": "data held for a connection was dropped",
+    "much_garbage": "connections evicted before their end",
+    "requests_only": "outstanding requests dropped because of a limit",
     "gaps": "exchanges lost",
 }
 

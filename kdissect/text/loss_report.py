@@ -30,8 +30,6 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
     if cut:
         lines.append(f"a snaplen cut {many(cut, 'byte')} of Kafka connections")
-    if skipped and not gaps:
-        lines.append(f"{many(skipped, 'byte')} of Kafka connections skipped outside whole messages")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)
     cost = facts(
         many(lost, "exchange") + " lost" if lost else None,

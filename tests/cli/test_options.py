@@ -8,8 +8,7 @@ import pytest
 
 from kdissect.cli.options import (
     CRITERIA,
-    ExchangeId,
-    all_ports,
+    take_options,
     to_exchange_id,
     to_kafka_ports,
     to_ports,
@@ -68,15 +67,23 @@ def test_no_rule(text: str, reason: str) -> None:
 
 
 def test_exchange_ids() -> None:
-    assert to_exchange_id("c0ffee/12") == ExchangeId("c0ffee", 12)
+    assert to_exchange_id("c0ffee/12") == ("c0ffee", 12)
     for text in ("c0ffee", "c0ffee/", "/12", "c0ffee/x", ""):
         with pytest.raises(click.BadParameter, match=f'invalid exchange "{text}": use '):
             to_exchange_id(text)
 
 
 def test_repeated_options_add_up() -> None:
-    assert all_ports(()) == frozenset()
-    assert all_ports([frozenset({1}), frozenset({2, 3})]) == {1, 2, 3}
+    options = {
+        "ports": (),
+        "decode_as": (frozenset({1}), frozenset({2, 3})),
+        "show_secrets": False,
+        "json": True,
+    }
+    taken = take_options(options)
+    assert taken.ports == frozenset()
+    assert taken.kafka_ports == {1, 2, 3}
+    assert options == {"json": True}
 
 
 def test_every_criterion_is_an_option() -> None:
