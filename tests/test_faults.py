@@ -100,7 +100,7 @@ def test_an_export_loses_one_capture(
     (line,) = [line for line in done.err.splitlines() if REPORT in line]
     assert f"{files[1]}: unexpected ValueError at test_faults.py:" in line
     assert SECRET not in done.err
-    assert "the export is not complete; the same command makes it again" in done.err
+    assert "the export is incomplete; run the same command again to complete it" in done.err
     assert rows(found) == rows(tmp_path / "good")
     manifest = json.loads((found / "exchanges" / "_kdissect" / "manifest.json").read_text())
     assert (manifest["complete"], any(REPORT in each for each in manifest["warnings"])) == (False, True)

@@ -205,7 +205,7 @@ def test_a_mode_needs_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         (["live", "-i", "lo"], "-w FILE or --export DIR"),
     ):
         done = run(capsys, *command, "--mode", "640")
-        assert (done.status, done.err.split(" (")[0]) == (2, f"kdissect: --mode goes with {goes_with}")
+        assert (done.status, done.err.split(" (")[0]) == (2, f"kdissect: --mode needs {goes_with}")
     for wrong in ("0", "400", "755", "1644", "6400", "rw", ""):
         done = run(capsys, "read", CAPTURE, "-w", str(tmp_path / "x"), "--mode", wrong)
         assert (done.status, f'invalid mode "{wrong}": ' in done.err) == (2, True)

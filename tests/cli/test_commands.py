@@ -47,4 +47,4 @@ def test_help_where_nothing_was_asked_for(group: Commands) -> None:
 def test_a_command_that_is_none(group: Commands) -> None:
     done = CliRunner().invoke(group, ["three"])
     assert done.exit_code == USAGE
-    assert 'no command "three"; there are one, two' in done.stderr
+    assert 'unknown command "three"; known: one, two' in done.stderr

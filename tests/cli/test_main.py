@@ -52,7 +52,7 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
     done = run(capsys, "reed")
     assert (done.status, done.out) == (USAGE, "")
     there_are = ", ".join(COMMANDS)
-    assert done.err == f'kdissect: no command "reed"; there are {there_are} (see kdissect --help)\n'
+    assert done.err == f'kdissect: unknown command "reed"; known: {there_are} (see kdissect --help)\n'
 
 
 def test_a_file_in_the_place_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def said_of_a_pipe(*options: str) -> str:
 def test_a_page_at_the_end(options: list[str]) -> None:
     said = said_of_a_pipe(*options)
     assert "kdissect: 7 packets, 0 dropped" in said
-    assert said.startswith("Capture\n7 packets of -; connections: 1 Kafka\n4 exchanges, ")
+    assert said.startswith("Capture\n7 packets of -; connections: 1 Kafka\n4 exchanges (")
     assert re.search(r"^API +COUNT +P50 +P99 +ERRORS\s*$", said, re.MULTILINE)
     assert re.search(r"^Heartbeat +3 +1\.00ms +1\.00ms +-\s*$", said, re.MULTILINE)
     assert re.search(r"^Metadata +1 +1\.00ms +1\.00ms +1\s*$", said, re.MULTILINE)

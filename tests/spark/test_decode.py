@@ -83,7 +83,7 @@ def test_parquet_by_shuffle_and_by_one_task(spark: SparkSession, tmp_path: Path)
     assert len(files) == shuffled.files
     again = decode(spark, names, parquet(tmp_path / "one"))
     assert (again.rows, again.files) == ({}, 0)
-    with pytest.raises(OutputError, match="made of other captures or by other options"):
+    with pytest.raises(OutputError, match="made from other captures or with other options"):
         decode(spark, names[1:], parquet(tmp_path / "one"))
 
 
@@ -104,8 +104,8 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
 
 def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
-    options: dict[str, Any] = {"form": "jsonl", "partition_by": (), "tables": TABLES}
-    done = decode(spark, names, tmp_path / "many", split="shuffle", tasks=2, **options)
+    export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
+    done = decode(spark, names, export, split="shuffle", tasks=2)
     one = alone(names, tmp_path / "one", tables=TABLES)
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)

@@ -97,7 +97,7 @@ def test_what_spark_says(text: str, told: str) -> None:
             "install",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "--conf spark.driver.memory=4g"),
-        ("[JAVA_GATEWAY_EXITED] Java gateway process exited.", "kdissect spark doctor looks for the reason"),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited.", "run kdissect spark doctor"),
         (
             "org.apache.spark.SparkException: Could not parse Master URL: 'nix'",
             "a master is local[*], spark://",

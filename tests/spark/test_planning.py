@@ -96,7 +96,7 @@ def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_pa
 
 
 def test_what_cannot_be_is_said(ring: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no path; write"):
+    with pytest.raises(UsageError, match="no path given; use"):
         plan(parse({}), ["api"])
     with pytest.raises(CaptureError, match="no such file"):
         plan(parse({"path": str(tmp_path / "none.pcap")}), ["api"])
@@ -104,7 +104,7 @@ def test_what_cannot_be_is_said(ring: list[str], tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
         plan(parse({"path": str(tmp_path / "text.pcap")}), ["api"])
     for table in ("connections", "topic_ids"):
-        with pytest.raises(UsageError, match=f"{table} are of all files together"):
+        with pytest.raises(UsageError, match=f"{table} covers all files together"):
             plan(parse({"path": ring[0], "split": "files", "table": table}), ["connection"])
 
 

@@ -71,7 +71,7 @@ def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> No
 
 
 @pytest.mark.parametrize(("folder", "names", "said"), [
-    ("nowhere", None, "no tables in .*nowhere; kdissect export"),
+    ("nowhere", None, "no tables in .*nowhere; create them with kdissect export"),
     ("parquet", ["exchange"], 'unknown table "exchange"; did you mean "exchanges"'),
     ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
 ])  # fmt: skip

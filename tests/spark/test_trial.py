@@ -23,7 +23,7 @@ def test_what_workers_are(spark: SparkSession) -> None:
     (worker,) = workers
     assert worker.remedy is None
     assert sys.executable in worker.found
-    assert worker.found.endswith(f"kdissect of {Path(kdissect.__path__[0])}, {known} apis")
+    assert worker.found.endswith(f"kdissect of {Path(kdissect.__path__[0])}, {known} APIs")
 
 
 def test_what_fails_is_a_need_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,8 @@ def test_a_window_begins_at_a_multiple_of_its_length(spark: SparkSession) -> Non
 
 
 @pytest.mark.parametrize(("by", "window", "said"), [
-    (["cleint"], None, 'no rows by "cleint"; did you mean "client"'),
-    ([], "10", "is no duration"),
+    (["cleint"], None, 'cannot group by "cleint"; did you mean "client"'),
+    ([], "10", 'invalid duration "10"'),
     ([], "10ns", "is too short"),
 ])  # fmt: skip
 def test_what_cannot_be_is_said(spark: SparkSession, by: list[str], window: str | None, said: str) -> None:
