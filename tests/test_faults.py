@@ -15,7 +15,7 @@ from kdissect.errors import DEBUG
 from kdissect.tables import others
 from kdissect.tables.rows import TableRows
 from tests.captures import counters, pcapng
-from tests.cli.running import run, talk, write
+from tests.cli.commands import run, talk, write
 from tests.exports import json_rows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.files import create, make_folder, replacing
-from tests.cli.running import run, spawn
+from tests.cli.commands import run, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from kdissect.text.dashboard import StatusBar, UiState, draw
 from kdissect.text.dashboard_panes import PANES
 from kdissect.text.metrics import Metrics
 from tests.captures import enhanced, interface, section
-from tests.cli.running import Screen, run
+from tests.cli.commands import Screen, run
 from tests.frames import (
     FETCH,
     SASL_AUTHENTICATE,

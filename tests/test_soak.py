@@ -16,7 +16,7 @@ import pytest
 
 from kdissect.cli.terminal import INTERRUPTED
 from samples.golden import ROOT
-from tests.cli.living import live
+from tests.cli.live_process import live
 from tests.loopback import Pair, makes_interfaces
 from tests.soak import Rounds, children, drain, resident_kib
 

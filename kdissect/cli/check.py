@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option, input_options
-from kdissect.cli.running import Query, running
+from kdissect.cli.run import Query, running
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
-    from kdissect.cli.running import Run
+    from kdissect.cli.run import Run
     from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
 

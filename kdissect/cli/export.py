@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.inputs import captures
-from kdissect.cli.listening import DeferInterrupt
+from kdissect.cli.export_options import export_options, filling, take_export, tell
+from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Query, running
-from kdissect.cli.sharing import SharedRun, jobs_option, processes, sharing
-from kdissect.cli.tables import export_options, filling, take_export, tell
+from kdissect.cli.parallel_run import SharedRun, jobs_option, processes, sharing
+from kdissect.cli.run import Query, running
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.query.records import records_of
@@ -26,7 +26,7 @@ from kdissect.tables.table_files import locked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.cli.running import Run
+    from kdissect.cli.run import Run
     from kdissect.options import ExportOptions
     from kdissect.query.records import Records
     from kdissect.tables.manifest import Job

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.recording import NEVER
-from kdissect.cli.listening import (
+from kdissect.cli.export_options import LIVE_ROTATED_NS, filling, table_options, take_export, tell
+from kdissect.cli.live_run import (
     DeferInterrupt,
     LiveOptions,
     keep_options,
@@ -19,12 +20,11 @@ from kdissect.cli.listening import (
     listening,
     source_options,
 )
-from kdissect.cli.looks import ExchangeOutput, look_options
+from kdissect.cli.monitor import Watch, watch_options, watching
 from kdissect.cli.options import filter_options, live_options, mode_option, to_local, together
-from kdissect.cli.running import Query
-from kdissect.cli.tables import LIVE_ROTATED_NS, filling, table_options, take_export, tell
+from kdissect.cli.output_options import ExchangeOutput, look_options
+from kdissect.cli.run import Query
 from kdissect.cli.terminal import wants_colour, warn, width
-from kdissect.cli.watching import Watch, watch_options, watching
 from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
@@ -36,7 +36,7 @@ from kdissect.text.table import ExchangeTally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kdissect.cli.listening import LiveRun
+    from kdissect.cli.live_run import LiveRun
     from kdissect.limits import Limits
     from kdissect.model import Exchange
     from kdissect.options import ExportOptions

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from kdissect.cli.looks import ExchangeOutput, look_options
 from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
-from kdissect.cli.running import Query, Selection, running
-from kdissect.cli.sharing import jobs_option, processes
+from kdissect.cli.output_options import ExchangeOutput, look_options
+from kdissect.cli.parallel_run import jobs_option, processes
+from kdissect.cli.run import Query, Selection, running
 from kdissect.files import PRIVATE
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read(
     query = Query.take(options)
     look = ExchangeOutput.take(options, {"-w": target is not None})
     if target is not None:
-        from kdissect.cli.writing import write
+        from kdissect.cli.pcapng_output import write
 
         write(query, target, mode or PRIVATE, count)
         return
@@ -101,7 +101,7 @@ def read(
 
 def _share(query: Query, look: ExchangeOutput, jobs: int, count: int | None, *, check_crcs: bool) -> None:
     """The same by several processes."""
-    from kdissect.cli.sharing import sharing
+    from kdissect.cli.parallel_run import sharing
     from kdissect.parallel.worker import Page, Text
 
     with sharing(query, bar=lambda out: not out.isatty()) as run:

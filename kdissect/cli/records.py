@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from kdissect.cli.listening import LiveOptions, interface_options, listening, take_wanted
-from kdissect.cli.looks import clock, json_option, needs_no_other, refuse_two, times_option
+from kdissect.cli.live_run import LiveOptions, interface_options, listening, take_wanted
 from kdissect.cli.options import (
     colour_option,
     csv_option,
@@ -19,8 +18,9 @@ from kdissect.cli.options import (
     mode_option,
     to_local,
 )
-from kdissect.cli.running import Query, Selection, running
-from kdissect.cli.sharing import jobs_option, processes
+from kdissect.cli.output_options import clock, json_option, needs_no_other, refuse_two, times_option
+from kdissect.cli.parallel_run import jobs_option, processes
+from kdissect.cli.run import Query, Selection, running
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.files import PRIVATE
 from kdissect.limits import live
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol, TextIO
 
-    from kdissect.cli.sharing import SharedRun
+    from kdissect.cli.parallel_run import SharedRun
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.model import Exchange
     from kdissect.query.record_filters import RecordFilter
@@ -196,7 +196,7 @@ def _share(
     query: Query, look: RecordOutput, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
 ) -> SharedRun:
     """Several processes show them; ``found`` is told what they found."""
-    from kdissect.cli.sharing import sharing
+    from kdissect.cli.parallel_run import sharing
     from kdissect.parallel.worker import Page, Text
 
     with sharing(query, bar=lambda out: not out.isatty()) as run:

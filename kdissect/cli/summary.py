@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option, filter_options, input_options
-from kdissect.cli.running import Query, Run, Selection, running
-from kdissect.cli.sharing import jobs_option, processes
+from kdissect.cli.parallel_run import jobs_option, processes
+from kdissect.cli.run import Query, Run, Selection, running
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
@@ -158,7 +158,7 @@ def _counting(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
             run.show(run.selected(), summarizer.feed)
             yield run
         return
-    from kdissect.cli.sharing import sharing
+    from kdissect.cli.parallel_run import sharing
     from kdissect.parallel.worker import Sums
 
     with sharing(query, bar=lambda _: True) as shared:

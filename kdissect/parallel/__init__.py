@@ -33,5 +33,5 @@ without their parent, and the parent reports which worker is gone.
     assembling.py   the messages, and the parent: rows of all workers -> their order
     worker_pool.py  processes and pipes
 
-cli/sharing.py decides when to use them.
+cli/parallel_run.py decides when to use them.
 """

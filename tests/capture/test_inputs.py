@@ -8,7 +8,7 @@ import pytest
 from kdissect.capture.inputs import captures, local
 from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
-from tests.cli.running import capture_bytes, talk
+from tests.cli.commands import capture_bytes, talk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import pytest
 
 from kdissect.capture.reader import Readable
 from kdissect.errors import CaptureError
-from tests.cli.running import talk
+from tests.cli.commands import talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.kafka import apis
-from tests.cli.running import run
+from tests.cli.commands import run
 
 
 def test_all_apis(capsys: pytest.CaptureFixture[str]) -> None:

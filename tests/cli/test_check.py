@@ -12,7 +12,7 @@ from docs.generate import schema
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.stats.quality import VERDICTS, Check
 from tests.captures import counters, gzipped, interface, pcap, section
-from tests.cli.running import capture_bytes, run, spawn, talk, write
+from tests.cli.commands import capture_bytes, run, spawn, talk, write
 from tests.segments import Talk
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -15,7 +15,7 @@ from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES
 from tests.captures import counters, interface, section
-from tests.cli.running import Run, capture_bytes, long_capture, run, spawn, talk, write
+from tests.cli.commands import Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.exports import json_rows, parquet_rows, part
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pytest
 
 from kdissect.capture.live import Listed
 from kdissect.capture.reader import open_capture
-from kdissect.cli import listening
+from kdissect.cli import live_run
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import pcapng
-from tests.cli.living import COUNTED, Live, live, on_loopback
-from tests.cli.running import capture_bytes, run, spawn, talk
+from tests.cli.commands import capture_bytes, run, spawn, talk
+from tests.cli.live_process import COUNTED, Live, live, on_loopback
 from tests.frames import PRODUCE, heartbeat_answers, heartbeats, request
 from tests.loopback import WAIT_S, Client, Pair, broker, listens, makes_interfaces
 from tests.record_batches import Item, batch
@@ -211,7 +211,7 @@ def test_interfaces_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interfaces_have_printable_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(listening, "listed", lambda: [Listed("e\x1b[2J", is_up=True, addresses=())])
+    monkeypatch.setattr(live_run, "listed", lambda: [Listed("e\x1b[2J", is_up=True, addresses=())])
     assert run(capsys, "live", "-D").lines[0] == r"e\x1b[2J  up"
 
 

@@ -11,7 +11,7 @@ from kdissect import __version__
 from kdissect.cli.main import COMMANDS, kdissect, main
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.errors import CaptureError
-from tests.cli.running import run, spawn
+from tests.cli.commands import run, spawn
 
 if TYPE_CHECKING:
     from pathlib import Path

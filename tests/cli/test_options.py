@@ -15,7 +15,7 @@ from kdissect.cli.options import (
 )
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.query import filters
-from tests.cli.running import run, talk, write
+from tests.cli.commands import run, talk, write
 
 if TYPE_CHECKING:
     from pathlib import Path

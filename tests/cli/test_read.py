@@ -12,7 +12,7 @@ import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import gzipped
-from tests.cli.running import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
+from tests.cli.commands import ORDERS, Run, capture_bytes, long_capture, run, spawn, talk, write
 from tests.frames import FETCH, SASL_AUTHENTICATE, request, response
 from tests.record_batches import Item, batch
 from tests.segments import Talk

@@ -15,7 +15,7 @@ import pytest
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.tables.columns import RECORD
 from samples.golden import captures, name_of
-from tests.cli.running import Run, capture_bytes, run, spawn, write
+from tests.cli.commands import Run, capture_bytes, run, spawn, write
 from tests.frames import FETCH, request, response
 from tests.record_batches import CONTROL, GZIP, Item, batch
 from tests.segments import Talk

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.running import capture_bytes, run, talk
+from tests.cli.commands import capture_bytes, run, talk
 
 if TYPE_CHECKING:
     from pathlib import Path

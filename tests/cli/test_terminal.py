@@ -11,7 +11,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli import terminal
 from kdissect.cli.main import main
-from tests.cli.running import talk, write
+from tests.cli.commands import talk, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.cli.top import Said, Top, memory_bytes
-from tests.cli.running import run
+from tests.cli.commands import run
 from tests.loopback import Client, broker, listens
 from tests.terminal import Terminal
 

@@ -12,7 +12,7 @@ import pytest
 import kdissect
 from kdissect.errors import OutputError
 from kdissect.spark.session import write
-from tests.cli.running import run
+from tests.cli.commands import run
 from tests.spark.installed import without
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"

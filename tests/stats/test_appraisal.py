@@ -9,7 +9,7 @@ from kdissect.pipeline import Dissection
 from kdissect.stats.appraisal import appraise
 from kdissect.stats.survey import Survey
 from tests.captures import counters, enhanced, interface, pcap, section
-from tests.cli.running import capture_bytes, talk
+from tests.cli.commands import capture_bytes, talk
 from tests.segments import ACK, MILLISECOND, RST, START_NS, SYN, Talk
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""tests/cli/test_writing.py looks for every credential that the program knows in what is written."""
+"""tests/cli/test_pcapng_output.py looks for every credential that the program knows in what is written."""
 
 from __future__ import annotations
 

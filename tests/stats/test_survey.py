@@ -6,7 +6,7 @@ from kdissect.limits import DEFAULT, Limits
 from kdissect.model import Anomaly
 from kdissect.pipeline import Dissection
 from kdissect.stats.survey import AnomalyCount, Survey
-from tests.cli.running import talk
+from tests.cli.commands import talk
 from tests.made_exchanges import exchange
 from tests.segments import Talk
 

@@ -20,7 +20,7 @@ from kdissect.tables.others import (
     captures,
 )
 from kdissect.tables.values import timestamp
-from tests.cli.running import talk, write
+from tests.cli.commands import talk, write
 from tests.made_exchanges import START_NS, connection, exchange
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.inputs import STDIN, captures
+from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.running import Query, close
-from kdissect.cli.spark import places
-from kdissect.cli.tables import export_options, take_export
+from kdissect.cli.run import Query, close
+from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import warn
 from kdissect.options import PARQUET
 from kdissect.phrases import facts, many, size
@@ -60,13 +60,13 @@ packages it depends on must be installed there.
     "segments are shuffled by connection; auto: single up to 256 MB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
 )
-@places.place_options
+@target_options.place_options
 def decode(**options: Any) -> None:
     """Decode captures to typed tables, on all cores or a cluster.
 
     FILE can be a folder (all captures in it and its subfolders) or a quoted pattern.
     """
-    place, log = places.take(options)
+    place, log = target_options.take(options)
     split, overwrite = options.pop("split"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
     export = take_export(options)

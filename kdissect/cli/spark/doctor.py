@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option
-from kdissect.cli.spark import places
+from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.phrases import json_writer
 from kdissect.spark.session import needs, trial
@@ -35,14 +35,14 @@ Examples:
 @click.option("--start", is_flag=True, help="Also start Spark, and report the versions of its workers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @colour_option
-@places.place_options
+@target_options.place_options
 def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
     """Check this machine for what Spark needs.
 
     Java, Python packages, a writable folder, ports; with --master or --remote also whether a server is
     listening there. Exit status: 1 if something is missing.
     """
-    place, log = places.take(options)
+    place, log = target_options.take(options)
     found = list(needs(place))
     is_fit = all(need.remedy is None for need in found)
     if start and is_fit:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option
-from kdissect.cli.spark import places
+from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, wants_colour, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import json_writer, listed
@@ -97,14 +97,14 @@ def _to_jobs(text: str) -> tuple[str, ...]:
 @click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one folder per job.")
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
 @colour_option
-@places.place_options
+@target_options.place_options
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR was written by kdissect export or kdissect spark decode. The numbers match kdissect summary, for more
     captures than one machine can read.
     """
-    place, log = places.take(options)
+    place, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]
     if target is not None and as_json:
         raise click.UsageError("--json and -o are mutually exclusive")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import CSV_TEXTS, colour_option
-from kdissect.cli.spark import places
+from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.phrases import absent, json_writer, many
@@ -50,7 +50,7 @@ Examples:
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
 @colour_option
-@places.place_options
+@target_options.place_options
 def sql(
     folder: str, statement: str, form: str | None, limit: int | None, colour: str, **options: Any
 ) -> None:
@@ -59,7 +59,7 @@ def sql(
     DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
     Columns: docs/columns.md, or kdissect spark schema TABLE.
     """
-    place, log = places.take(options)
+    place, log = target_options.take(options)
     where = address(folder, place)
     with output() as out, session(place, log) as spark:
         views(spark, where)

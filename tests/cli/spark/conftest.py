@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.main import main
-from tests.cli.running import talk, write
+from tests.cli.commands import talk, write
 from tests.spark.conftest import (
     pytest_collection_modifyitems,
     pytest_make_collect_report,

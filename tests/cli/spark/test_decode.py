@@ -8,7 +8,7 @@ import pytest
 from kdissect.cli.spark.decode import SPLITS
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.tables.rows import TABLES
-from tests.cli.running import Run, run, talk, write
+from tests.cli.commands import Run, run, talk, write
 from tests.exports import json_rows, parquet_rows
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_options_that_are_none(decode: Decoding, tmp_path: Path, options: list[s
 
 
 def test_stdin(decode: Decoding, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("kdissect.cli.running.check_stdin", lambda: None)
+    monkeypatch.setattr("kdissect.cli.run.check_stdin", lambda: None)
     done = decode("-", "-o", tmp_path)
     assert done.status == USAGE
     assert "workers cannot read stdin; use kdissect export - -o DIR" in done.err

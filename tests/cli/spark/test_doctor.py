@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.cli.spark.doctor import MISSING
 from kdissect.cli.terminal import OK
-from tests.cli.running import run
+from tests.cli.commands import run
 
 if TYPE_CHECKING:
     from pathlib import Path

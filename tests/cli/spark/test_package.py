@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 from kdissect.cli.terminal import OK, USAGE
-from tests.cli.running import run
+from tests.cli.commands import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.terminal import OK, USAGE
-from tests.cli.running import Run, run
+from tests.cli.commands import Run, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from kdissect.cli.terminal import OK, USAGE
 from kdissect.tables import spark_schema
 from kdissect.tables.rows import TABLES
-from tests.cli.running import run
+from tests.cli.commands import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pytest
 
 from kdissect.cli.main import main
 from kdissect.cli.terminal import OK, USAGE
-from tests.cli.running import Run, Screen, run
+from tests.cli.commands import Run, Screen, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kdissect.cli.options import Command
-    from kdissect.cli.running import Run
+    from kdissect.cli.run import Run
     from kdissect.query.records import Records
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import Export

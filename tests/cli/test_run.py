@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from kdissect.cli.running import Query, Run, running
-from tests.cli.running import capture_bytes, talk
+from kdissect.cli.run import Query, Run, running
+from tests.cli.commands import capture_bytes, talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ import click
 
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
-from kdissect.cli.running import Run, Selection, faults_named
+from kdissect.cli.run import Run, Selection, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
 from kdissect.exchanges.learned import LearnedFacts
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
-    from kdissect.cli.running import Query
+    from kdissect.cli.run import Query
     from kdissect.parallel.worker import Page, Text, Work
     from kdissect.stats.connection_log import ConnectionLog
     from kdissect.tables.export import ExportJob, PartResult

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.cli.listening import to_buffer_bytes, to_condition
+from kdissect.cli.live_run import to_buffer_bytes, to_condition
 from kdissect.cli.terminal import USAGE
-from tests.cli.running import run
+from tests.cli.commands import run
 
 
 def test_a_buffer_is_in_kib_as_tcpdump_has_it_or_says_its_unit() -> None:

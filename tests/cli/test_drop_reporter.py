@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.source import InterfaceStatistics
-from kdissect.cli.listening import DropReporter
+from kdissect.cli.live_run import DropReporter
 from kdissect.model import IdleTick
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from kdissect.errors import CaptureError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kdissect.cli.listening import LiveRun
+    from kdissect.cli.live_run import LiveRun
     from kdissect.cli.top import Top
     from kdissect.limits import Limits
     from kdissect.model import Exchange

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from kdissect.cli.listening import DeferInterrupt
+from kdissect.cli.live_run import DeferInterrupt
 
 
 def test_ctrl_c_waits_for_the_function() -> None:

@@ -20,7 +20,7 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.running import running
+from kdissect.cli.run import running
 from kdissect.cli.terminal import progress, warn
 from kdissect.files import replacing
 from kdissect.phrases import many
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from kdissect.cli.running import Query, Run
+    from kdissect.cli.run import Query, Run
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection

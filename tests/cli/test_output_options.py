@@ -5,7 +5,7 @@ import io
 import click
 import pytest
 
-from kdissect.cli.looks import ExchangeOutput
+from kdissect.cli.output_options import ExchangeOutput
 from kdissect.tables.lines import JsonLines
 from kdissect.text.table import ExchangeTable, ExchangeTally
 

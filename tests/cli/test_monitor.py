@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from tests.cli.running import capture_bytes, run, spawn, talk
+from tests.cli.commands import capture_bytes, run, spawn, talk
 from tests.loopback import WAIT_S, Client, broker, listens
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Protocol, TextIO
 
-    from kdissect.cli.running import Query
+    from kdissect.cli.run import Query
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column
     from kdissect.tables.record_bodies import Opener

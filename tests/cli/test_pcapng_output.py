@@ -17,7 +17,7 @@ import pytest
 from kdissect.capture.reader import open_capture
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from tests.captures import enhanced, gzipped, interface, pcap, section
-from tests.cli.running import capture_bytes, run, spawn, talk, write
+from tests.cli.commands import capture_bytes, run, spawn, talk, write
 from tests.frames import METADATA, SASL_AUTHENTICATE, request, response, sized
 from tests.segments import START_NS, UDP, Talk, ipv4, link
 from tests.test_secrets import SECRETS, exchanges_with_secrets

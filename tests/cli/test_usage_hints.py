@@ -7,7 +7,7 @@ import pytest
 from kdissect.cli.main import ELSEWHERE
 from kdissect.cli.read import read
 from kdissect.cli.terminal import USAGE
-from tests.cli.running import run
+from tests.cli.commands import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -100,7 +100,7 @@ def test_several_files_are_one_capture_for_each_worker(paths: list[Path], jobs: 
 
 
 def test_what_must_know_of_all_is_left_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.cli.sharing.SharedRun.gather", None)
+    monkeypatch.setattr("kdissect.cli.parallel_run.SharedRun.gather", None)
     for command in (
         "read -q",
         "read -t d",

@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from tests.cli.running import spawn
+from tests.cli.commands import spawn
 from tests.loopback import WAIT_S
 
 if TYPE_CHECKING:

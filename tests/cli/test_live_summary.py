@@ -11,8 +11,8 @@ import pytest
 
 from kdissect.cli.live import is_wanted
 from kdissect.cli.terminal import OK
-from tests.cli.living import live
-from tests.cli.running import capture_bytes, talk
+from tests.cli.commands import capture_bytes, talk
+from tests.cli.live_process import live
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,7 +33,7 @@ from kdissect.capture.live import (
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
 from kdissect.cli.options import to_local, together
-from kdissect.cli.running import Run, faults_named
+from kdissect.cli.run import Run, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from kdissect.capture.source import InterfaceStatistics
-    from kdissect.cli.running import Query
+    from kdissect.cli.run import Query
     from kdissect.model import Packet
     from kdissect.stats.survey import Survey
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import click
 import pytest
 
+from kdissect.cli.export_options import LIVE_ROTATED_NS, take_export, to_rotation
 from kdissect.cli.options import take_options
-from kdissect.cli.tables import LIVE_ROTATED_NS, take_export, to_rotation
 from kdissect.options import ROTATED_BYTES
 from kdissect.tables import manifest
 

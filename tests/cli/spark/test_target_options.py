@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kdissect.cli.spark import places
+from kdissect.cli.spark import target_options
 from kdissect.spark.session import SparkTarget
 
 
@@ -16,9 +16,9 @@ def taken(*arguments: str) -> tuple[SparkTarget, Path | None] | str:
     found: list[Any] = []
 
     @click.command()
-    @places.place_options
+    @target_options.place_options
     def command(**options: Any) -> None:
-        found.append(places.take(options))
+        found.append(target_options.take(options))
         assert options == {}
 
     done = CliRunner().invoke(command, arguments)

@@ -8,13 +8,13 @@ from urllib.request import urlopen
 import click
 import pytest
 
-from kdissect.cli.watching import serving, to_address
+from kdissect.cli.monitor import serving, to_address
 from kdissect.limits import DEFAULT
 from kdissect.text.metrics import Metrics
 from tests.pulses import busy
 
 if TYPE_CHECKING:
-    from kdissect.cli.watching import Address
+    from kdissect.cli.monitor import Address
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.running import show
+from kdissect.cli.run import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

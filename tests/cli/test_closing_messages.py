@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.running import MOST_NOTICES, close
+from kdissect.cli.run import MOST_NOTICES, close
 
 
 class Told:

@@ -13,8 +13,8 @@ from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
 from kdissect.tables.manifest import FOLDER, MANIFEST
 from kdissect.tables.rows import TABLES
 from tests.captures import pcapng
-from tests.cli.living import live, on_loopback
-from tests.cli.running import capture_bytes, long_capture, run, talk
+from tests.cli.commands import capture_bytes, long_capture, run, talk
+from tests.cli.live_process import live, on_loopback
 from tests.exports import json_rows, parquet_rows
 from tests.frames import PRODUCE, heartbeat_answers, heartbeats, request, response
 from tests.loopback import WAIT_S, Client, broker, listens
@@ -24,7 +24,7 @@ from tests.segments import Talk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cli.living import Live
+    from tests.cli.live_process import Live
 
 SECOND_NS = 1_000_000_000
 TERMINATED = 128 + signal.SIGTERM

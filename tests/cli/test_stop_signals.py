@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.listening import StopSignals
+from kdissect.cli.live_run import StopSignals
 
 
 class Ongoing:
