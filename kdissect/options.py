@@ -1,7 +1,7 @@
 """The settings of a run as values: what to dissect, and how tables of it are written.
 
-Commands (cli/options.py, cli/export_options.py) and the data source of Spark (spark/options.py) make them. They
-are pickled for workers.
+Commands (cli/options.py, cli/export_options.py) and the data source of Spark (spark/options.py) make them.
+They are pickled for workers.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client import generate_latest
 
 from kdissect import dissect, open_capture
-from kdissect.cli.live import Recap
+from kdissect.cli.live import LiveSummary
 from kdissect.cli.main import main
 from kdissect.cli.terminal import USAGE
 from kdissect.kafka import apis, schema
@@ -316,7 +316,7 @@ def test_the_dashboard_and_the_metrics_speak_neither(facts: list[Facts]) -> None
 def test_nor_does_what_live_says_at_the_end(
     capture: Path, facts: list[Facts], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recap = Recap(DEFAULT)
+    recap = LiveSummary(DEFAULT)
     for each in facts:
         recap.feed(each.exchange)
     with open_capture(str(capture)) as packets:

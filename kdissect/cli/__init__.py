@@ -1,3 +1,3 @@
-"""The commands, one a file: parse options, build the pipeline, pick a sink, nothing else."""
+"""The commands, one per file: parse options, build the pipeline, choose a sink, nothing else."""
 
 from __future__ import annotations

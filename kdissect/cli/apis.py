@@ -1,4 +1,4 @@
-"""``kdissect apis``: what the codec knows, as tables and as the protocol guide prints it."""
+"""``kdissect apis``: known APIs and versions as tables, and layouts as Kafka's protocol guide prints them."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def _version(api: Api, text: str) -> int:
 # Tables
 
 
-def _all_lines(most: int | None) -> Iterator[str]:
+def _all_lines(max_width: int | None) -> Iterator[str]:
     rows = [("KEY", "NAME", "VERSIONS", "FLEXIBLE", "SINCE", "REMOVED", "FORMERLY")]
     for api in known.all_apis():
         flexible = "" if api.flexible is None else f"{api.flexible}+"
         former = ", ".join(api.former_names)
         since = api.introduced[api.versions.first]
         rows.append((str(api.key), api.name, str(api.versions), flexible, since, _removed(api), former))
-    return _table(rows, most)
+    return _table(rows, max_width)
 
 
-def _api_lines(api: Api, most: int | None) -> Iterator[str]:
+def _api_lines(api: Api, max_width: int | None) -> Iterator[str]:
     former = f", formerly {', '.join(api.former_names)}" if api.former_names else ""
     yield f"{api.name} (API key {api.key}){former}; served by {', '.join(api.listeners)}\n\n"
     rows = [("VERSION", "INTRODUCED", "REMOVED", "NOTES")]
     rows += (_version_row(api, version) for version in _versions(api))
-    yield from _table(rows, most)
+    yield from _table(rows, max_width)
 
 
 def _version_row(api: Api, version: int) -> tuple[str, str, str, str]:
@@ -110,7 +110,7 @@ def _notes(api: Api, version: int) -> str:
 
 
 def _removed(api: Api) -> str:
-    """``0-3 in 4.0.0``: versions by the release that dropped them for good."""
+    """``0-3 in 4.0.0``: versions by the release that removed them for good."""
     gone: dict[str, list[int]] = {}
     for version, release in api.removed.items():
         if version not in api.restored:
@@ -126,13 +126,13 @@ def _versions(api: Api) -> range:
     return range(api.versions.first, api.versions.last + 1)
 
 
-def _table(rows: Sequence[tuple[str, ...]], most: int | None) -> Iterator[str]:
-    """Lines in columns, for a terminal cut to its width."""
+def _table(rows: Sequence[tuple[str, ...]], max_width: int | None) -> Iterator[str]:
+    """Lines in columns, cut to ``max_width`` if it is set."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         line = "  ".join(cells).rstrip()
-        yield (line if most is None else cut(line, most)) + "\n"
+        yield (line if max_width is None else cut(line, max_width)) + "\n"
 
 
 # One version
@@ -192,20 +192,20 @@ def _version_json(api: Api, version: int) -> dict[str, Any]:
 
 
 def _json(api: Api, version: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"api_key": api.key, "name": api.name, **_version_json(api, version)}
+    document: dict[str, Any] = {"api_key": api.key, "name": api.name, **_version_json(api, version)}
     for message in _messages(api):
-        found[message.kind] = _fields_json(layout(message, version).fields, version)
-    return found
+        document[message.kind] = _fields_json(layout(message, version).fields, version)
+    return document
 
 
 def _fields_json(fields: Iterable[Field], version: int) -> list[dict[str, Any]]:
-    """Fields in wire order, tagged ones behind the others."""
+    """Fields in wire order, tagged ones after the others."""
     positional, tagged = split(fields, version)
     return [_field_json(field, version) for field in (*positional, *tagged)]
 
 
 def _field_json(field: Field, version: int) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "name": field.name,
         "type": field.type,
         "array": field.array,
@@ -215,5 +215,5 @@ def _field_json(field: Field, version: int) -> dict[str, Any]:
         "comment": field.comment or None,
     }
     if field.fields:
-        told["fields"] = _fields_json(field.fields, version)
-    return told
+        entry["fields"] = _fields_json(field.fields, version)
+    return entry

@@ -1,4 +1,4 @@
-"""``kdissect check``: what kind of capture this is, and how good."""
+"""``kdissect check``: a capture -> what it contains and how complete it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.options import colour_option, input_options
-from kdissect.cli.run import Query, running
+from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.stats.quality import GOOD
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kdissect.stats.quality import Check
     from kdissect.stats.survey import Survey
 
-FOUND = 1  # exit status: what --fail asks for
+NOT_GOOD = 1  # exit status with --fail
 
 EXAMPLES = """\b
 Examples:
@@ -56,13 +56,13 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
 
     query = Query.take(options)
     observer = Survey(query.limits)
-    with running(query, bar=lambda _: True, observer=observer) as run:
+    with open_run(query, bar=lambda _: True, observer=observer) as run:
         run.show(run.selected(), observer.exchange)
         document = _appraised(run, observer)
         _write(run, document, limit, colour, as_json=as_json)
     run.end("exchange")
     if fail and document.verdict != GOOD:
-        raise click.exceptions.Exit(FOUND)
+        raise click.exceptions.Exit(NOT_GOOD)
 
 
 def _appraised(run: Run, observer: Survey) -> Check:

@@ -1,4 +1,4 @@
-"""``kdissect export``: captures as typed tables, for Spark and whatever else reads JSON lines or Parquet."""
+"""``kdissect export``: captures -> typed tables, for whatever reads JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.inputs import captures
-from kdissect.cli.export_options import export_options, filling, take_export, tell
+from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
 from kdissect.cli.live_run import DeferInterrupt
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.parallel_run import SharedRun, jobs_option, processes, sharing
-from kdissect.cli.run import Query, running
+from kdissect.cli.parallel_run import ParallelRun, jobs_option, open_parallel_run, processes
+from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import FAILED, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.query.records import records_of
@@ -71,101 +71,107 @@ def export(jobs: int | None, **options: Any) -> None:
     query = replace(query, paths=captures(query.paths, but=tables.folder))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
-    jobs = processes(query, jobs, ever=tables.rotate_ns is None)
-    lost: list[str] = []
+    jobs = processes(query, jobs, allowed=tables.rotate_ns is None)
+    failures: list[str] = []
     while True:
         try:
-            done = _write(query, tables, job, jobs, lost, overwrite=overwrite)
+            result = _write(query, tables, job, jobs, failures, overwrite=overwrite)
             break
         except UnexpectedError as error:
-            if len(query.paths) == 1 or is_pipe:  # which is read once
+            if len(query.paths) == 1 or is_pipe:  # a pipe can be read only once
                 raise
-            fault = _alone(query, tables, error)
+            fault = _find_failing_capture(query, tables, error)
             if fault.capture is None:
                 raise
-            lost.append(str(fault))
+            failures.append(str(fault))
             warn(f"{fault}; the other captures are exported without it")
             query = replace(query, paths=tuple(path for path in query.paths if path != fault.capture))
-    if done is None:
+    if result is None:
         warn(f"{tables.folder} already has this export; use --overwrite to redo it")
         return
-    run, made, records = done
-    run.tell(run.shown)
-    tell(made, records, tables.folder)
-    if run.interrupted or run.failed or lost:
+    run, writer, records = result
+    run.report(run.shown)
+    report_export(writer, records, tables.folder)
+    if run.interrupted or run.failed or failures:
         warn(
             "the export is incomplete; "
             f"{'use --overwrite' if is_pipe else 'run the same command again'} to complete it"
         )
     run.end("exchange")
-    if lost:
+    if failures:
         raise click.exceptions.Exit(FAILED)
 
 
 def _write(
     query: Query,
     tables: ExportOptions,
-    described: Job,
+    description: Job,
     jobs: int,
-    lost: Sequence[str] = (),
+    failures: Sequence[str] = (),
     *,
     overwrite: bool = False,
 ) -> tuple[Run, Export, Records] | None:
-    """Write the tables of all captures that are asked for, and say so beside them; None: they are there.
+    """Write the tables of all captures of a query, with their manifests. None: they are already there.
 
     Args:
-        query: what is read.
-        tables: what is written.
-        described: the export, as its manifests describe it.
-        jobs: processes that write.
-        lost: what was wrong with captures of the job that are not asked for any more.
-        overwrite: remove another export.
+        query: what to read.
+        tables: what to write.
+        description: the export as its manifests describe it.
+        jobs: number of processes.
+        failures: errors of captures that are in the description but not in the query.
+        overwrite: remove an existing export.
 
     Raises:
-        KdissectError: it could not be done.
+        KdissectError: a capture cannot be read or the tables cannot be written.
     """
     log = ConnectionLog(query.limits)
     records = records_of(query.options)
-    opened = (
-        running(query, bar=lambda _: True, observer=log) if jobs == 1 else sharing(query, bar=lambda _: True)
+    run_context = (
+        open_run(query, bar=lambda _: True, observer=log)
+        if jobs == 1
+        else open_parallel_run(query, bar=lambda _: True)
     )
-    with opened as run, locked(tables.folder, tables.mode):
-        wanted = manifest.missing(tables.folder, tables_of(tables), described, overwrite=overwrite)
-        if not wanted:
+    with run_context as run, locked(tables.folder, tables.mode):
+        missing_tables = manifest.missing(tables.folder, tables_of(tables), description, overwrite=overwrite)
+        if not missing_tables:
             return None
-        job = ExportJob(query.options, replace(tables, tables=tuple(wanted)), query.paths, run.first_ns)
-        made = Export(job, job.files(in_parts=jobs > 1), described, log, records)
-        whole = DeferInterrupt()
-        with filling(made, run, log, lost):
-            if isinstance(run, SharedRun):
+        job = ExportJob(
+            query.options, replace(tables, tables=tuple(missing_tables)), query.paths, run.first_ns
+        )
+        writer = Export(job, job.files(in_parts=jobs > 1), description, log, records)
+        defer = DeferInterrupt()
+        with finish_or_abandon(writer, run, log, failures):
+            if isinstance(run, ParallelRun):
                 results = run.export(jobs, job, log)
-                made.adopt(results)
+                writer.adopt(results)
                 for each in results:
                     records.add(each.records)
             else:
-                with whole.listening():
-                    run.show(run.selected(whole(made.pass_over)), whole(made.feed))
-    return run, made, records
+                with defer.installed():
+                    run.show(run.selected(defer(writer.pass_over)), defer(writer.feed))
+    return run, writer, records
 
 
-def _alone(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:
-    """Find the capture that fails alone, to export the others without it: the one that was being read is
-    tried first, but it may be another one whose rows were written only then.
+def _find_failing_capture(query: Query, tables: ExportOptions, error: UnexpectedError) -> UnexpectedError:
+    """Find the capture whose export fails on its own, so that the others can be exported without it. The one
+    that was being read is tried first. It may be another one, because rows are written later.
 
     Returns:
-        What was wrong with it; ``error`` where each can be exported alone.
+        The error of that capture; ``error`` if each capture can be exported on its own.
     """
     for path in sorted(query.paths, key=lambda path: path != error.capture):
-        there = tables.folder if tables.folder.is_dir() else None
-        with TemporaryDirectory(prefix=".trial-", dir=there) as folder:
-            one = replace(query, paths=(path,), no_progress=True)
-            trial = replace(tables, folder=Path(folder))
+        parent = tables.folder if tables.folder.is_dir() else None
+        with TemporaryDirectory(prefix=".trial-", dir=parent) as folder:
+            single_query = replace(query, paths=(path,), no_progress=True)
+            single_tables = replace(tables, folder=Path(folder))
             try:
-                done = _write(one, trial, manifest.job_of([path], query.options, trial), 1)
+                result = _write(
+                    single_query, single_tables, manifest.job_of([path], query.options, single_tables), 1
+                )
             except UnexpectedError as fault:
                 return fault
-            except KdissectError:  # it is damaged, which the others can do with
+            except KdissectError:  # a damaged capture does not stop an export
                 continue
-            if done is not None and done[0].interrupted:
+            if result is not None and result[0].interrupted:
                 raise click.Abort
     return error

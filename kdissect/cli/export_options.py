@@ -1,4 +1,4 @@
-"""Options that say how tables are written -> files, and what is said of them. Holds nothing."""
+"""Options that say how tables are written -> ``ExportOptions``; and how an export ends and is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import mode_option, to_local, together
+from kdissect.cli.options import combine, mode_option, to_local
 from kdissect.cli.terminal import warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from kdissect.tables.export import Export
 
 PARTITIONS = ("date", "api")
-LEAST_ROTATED_BYTES = 1000
+MIN_ROTATED_BYTES = 1000
 LIVE_ROTATED_NS = 300 * SECOND_NS
 
 
 def to_rotation(text: str) -> tuple[str, int]:
-    """``256MB`` or ``5min`` -> whether it is ``bytes`` or ``duration_ns``, and how many.
+    """``256MB`` -> ``("bytes", 256_000_000)``, ``5min`` -> ``("duration_ns", 300_000_000_000)``.
 
     Raises:
-        click.BadParameter: it is neither, or too little for a file.
+        click.BadParameter: the string is not a size or time, is ambiguous, or is too small.
     """
-    said = f'"{text}" is too small; use 256MB, 1GiB, 30s, 5min'
+    too_small = f'"{text}" is too small; use 256MB, 1GiB, 30s, 5min'
     unit = re.sub(r"[\d.\s]", "", text)
     if unit == "m":
         raise click.BadParameter(f'"{text}" could be a size or a time; use {text}in or {text[:-1]}MB')
@@ -53,14 +53,14 @@ def to_rotation(text: str) -> tuple[str, int]:
         length_ns = None
     if length_ns is not None:
         if length_ns < SECOND_NS:
-            raise click.BadParameter(said)
+            raise click.BadParameter(too_small)
         return "duration_ns", length_ns
     try:
         count = parse_size(text)
     except UsageError:
         raise click.BadParameter(f'"{text}" is not a size or a time; use 256MB, 1GiB, 30s, 5min') from None
-    if count < LEAST_ROTATED_BYTES:
-        raise click.BadParameter(said)
+    if count < MIN_ROTATED_BYTES:
+        raise click.BadParameter(too_small)
     return "bytes", count
 
 
@@ -79,10 +79,10 @@ def _to_tables(text: str) -> tuple[str, ...]:
 
 
 def _to_partitions(text: str) -> tuple[str, ...]:
-    """What folders are named after.
+    """Names of partition columns.
 
     Raises:
-        click.BadParameter: nothing can be by that.
+        click.BadParameter: there is no such partitioning.
     """
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if not set(names) <= set(PARTITIONS) or len(set(names)) < len(names):
@@ -91,21 +91,21 @@ def _to_partitions(text: str) -> tuple[str, ...]:
 
 
 def table_options(
-    before: str = "", rotated: str = "256MB", form: str = JSONL
+    prefix: str = "", rotated: str = "256MB", form: str = JSONL
 ) -> Callable[[Command], Command]:
     """How tables are written.
 
     Args:
-        before: begins what is said of each, where a command has other options too.
-        rotated: when another file is begun unless it is said.
-        form: the format unless it is said.
+        prefix: start of the help of each option.
+        rotated: the default of ``--rotate``, for the help.
+        form: the default format.
     """
 
     def option(name: str, *names: str, text: str, **settings: Any) -> Callable[[Command], Command]:
-        said = before + (text[0].lower() + text[1:] if before and text[1].islower() else text)
-        return click.option(name, *names, help=said, **settings)
+        help_text = prefix + (text[0].lower() + text[1:] if prefix and text[1].islower() else text)
+        return click.option(name, *names, help=help_text, **settings)
 
-    return together(
+    return combine(
         option(
             "--format",
             "form",
@@ -148,9 +148,9 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
     """Where tables are written, and how.
 
     Args:
-        form: the format unless it is said.
+        form: the default format.
     """
-    return together(
+    return combine(
         click.option(
             "-o",
             "folder",
@@ -177,11 +177,11 @@ def export_options(form: str = JSONL) -> Callable[[Command], Command]:
 
 
 def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> ExportOptions:
-    """Take what ``export_options`` say out of a command's options, and leave the rest.
+    """Remove ``export_options`` from a command's options and return their values.
 
     Args:
         options: of the command.
-        rotated_ns: after how long another file is begun unless it is said.
+        rotated_ns: the default time after which a new file is started; None: no time.
     """
     rotation = {"duration_ns": rotated_ns, "bytes": ROTATED_BYTES, **dict(options.pop("rotate"))}
     tables = options.pop("tables") or ()
@@ -201,20 +201,21 @@ def take_export(options: dict[str, Any], rotated_ns: int | None = None) -> Expor
 
 
 @contextmanager
-def filling(made: Export, run: Run, log: ConnectionLog, lost: Sequence[str] = ()) -> Iterator[None]:
-    """Rows are written meanwhile; then all files are finished, or if something is wrong those that are not
-    are removed.
+def finish_or_abandon(
+    writer: Export, run: Run, log: ConnectionLog, failures: Sequence[str] = ()
+) -> Iterator[None]:
+    """Finish all files of an export after the block, or remove unfinished ones after an exception.
 
     Args:
-        made: writes them.
-        run: what is read.
-        log: of its connections.
-        lost: what was wrong with captures that are left out, so that the export is not complete.
+        writer: writes the files.
+        run: the run whose rows are written.
+        log: its connections.
+        failures: errors of captures that were left out, which make the export incomplete.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         yield
-        warnings = [*lost, *run.capture.warnings, *([run.fault] if run.fault is not None else [])]
+        warnings = [*failures, *run.capture.warnings, *([run.fault] if run.fault is not None else [])]
         span = log.census.span_ns
         clock = {
             "started": started,
@@ -222,17 +223,17 @@ def filling(made: Export, run: Run, log: ConnectionLog, lost: Sequence[str] = ()
             "last_packet": None if span is None else timestamp(span[1]),
         }
         end = {"clock": clock, "packets": run.dissection.counts["packets"], "warnings": warnings}
-        complete = not (run.interrupted or run.failed or lost)
-        made.close(run.capture.sources, warnings, complete=complete, end=end)
+        complete = not (run.interrupted or run.failed or failures)
+        writer.close(run.capture.sources, warnings, complete=complete, end=end)
     except BaseException:
-        made.abandon()
+        writer.abandon()
         raise
 
 
-def tell(made: Export, records: Records, folder: Path) -> None:
-    """Say on stderr what was written."""
+def report_export(writer: Export, records: Records, folder: Path) -> None:
+    """Report on stderr what was written."""
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
         warn(f"anomalies in record batches: {kinds}")
-    rows = facts(*(f"{name} {count:,}" for name, count in made.rows.items()))
-    warn(f"{many(made.files, 'file')} ({size(made.bytes)}) written to {folder}; rows: {rows}")
+    rows = facts(*(f"{name} {count:,}" for name, count in writer.rows.items()))
+    warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {folder}; rows: {rows}")

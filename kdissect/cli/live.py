@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.capture.recording import NEVER
-from kdissect.cli.export_options import LIVE_ROTATED_NS, filling, table_options, take_export, tell
+from kdissect.cli.export_options import (
+    LIVE_ROTATED_NS,
+    finish_or_abandon,
+    report_export,
+    table_options,
+    take_export,
+)
 from kdissect.cli.live_run import (
     DeferInterrupt,
     LiveOptions,
     keep_options,
     list_interfaces,
-    listening,
+    open_live_run,
     source_options,
 )
-from kdissect.cli.monitor import Watch, watch_options, watching
-from kdissect.cli.options import filter_options, live_options, mode_option, to_local, together
-from kdissect.cli.output_options import ExchangeOutput, look_options
+from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
+from kdissect.cli.options import combine, filter_options, live_options, mode_option, to_local
+from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.phrases import many
@@ -46,11 +52,9 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchanges that came live -> a short page on stderr when it is over: what there was, how fast, and what an
-# expert would point at. Holds what a summary holds, which is bounded.
+# Live exchanges -> a short summary page on stderr at the end, with findings. Its memory is bounded.
 #
-# It costs a quarter of what dissecting an exchange costs. So it is there for somebody who sits before a
-# terminal, and elsewhere when asked for.
+# It costs a quarter of what dissecting an exchange costs. So it is the default only on a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -58,14 +62,14 @@ ROWS = 8  # of each table
 FINDINGS = "findings"
 
 
-def is_wanted(asked: bool | None, *, quiet: bool) -> bool:
-    """Whether there shall be one, by what ``--summary`` says if anything."""
-    if asked is not None:
-        return asked
+def shows_summary(choice: bool | None, *, quiet: bool) -> bool:
+    """Whether to print a summary. ``choice``: the value of ``--summary``; None: not set."""
+    if choice is not None:
+        return choice
     return not quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
-class Recap:
+class LiveSummary:
     """Counts exchanges."""
 
     def __init__(self, limits: Limits) -> None:
@@ -78,10 +82,10 @@ class Recap:
         """Write the page."""
         from kdissect.text import page
 
-        if sys.stderr is None:  # closed by whoever started us
+        if sys.stderr is None:  # closed by the parent process
             return
         sections = self._sections(names, dissection.counts, dissection.skipped)
-        with suppress(OSError):  # the terminal is gone
+        with suppress(OSError):  # the terminal was closed
             page.write(sys.stderr, sections, width=width(sys.stderr), colour=wants_colour(sys.stderr, colour))
 
     def _sections(
@@ -107,13 +111,13 @@ class Recap:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``live --export DIR``: what comes live -> typed tables whose files appear while more is captured.
+# ``live --export DIR``: live traffic -> typed tables, whose files appear while the capture goes on.
 #
-# A restart into the same folder adds files to those of the runs before. Holds what an export holds.
+# A restart with the same folder adds files to those of earlier runs.
 # ------------------------------------------------------------------------------------------------------------
 
 
-export_options = together(
+export_options = combine(
     click.option(
         "--export",
         "export",
@@ -126,9 +130,9 @@ export_options = together(
     ),
     table_options("With --export: ", "256MB and 5min"),
 )
-"""What to write tables of, and how."""
+"""Where and how to write tables of live traffic."""
 
-_NEEDS_FOLDER = {
+_TABLE_OPTIONS = {
     "form": "--format",
     "compression": "--compress",
     "tables": "--tables",
@@ -136,24 +140,24 @@ _NEEDS_FOLDER = {
     "rotate": "--rotate",
     "partition_by": "--partition-by",
 }
-_SHOWING = ("lines", "tree", "show_bytes", "as_json", "as_csv", "quiet")
+_DISPLAY_OPTIONS = ("lines", "tree", "show_bytes", "as_json", "as_csv", "quiet")
 
 
 def take_tables(options: dict[str, Any]) -> ExportOptions | None:
-    """Take what ``export_options`` were given out of a command's options. With tables, ``--records`` is about
-    these, unless exchanges are shown too.
+    """Remove ``export_options`` from a command's options and return their values. With --export, --records
+    adds a table; it applies to stdout only if exchanges are shown too.
 
     Raises:
-        UsageError: an option goes with --export, which was not given.
+        UsageError: an option needs --export, which is not set.
     """
     folder = options.pop("export")
     if folder is None:
-        for name, flag in _NEEDS_FOLDER.items():
+        for name, flag in _TABLE_OPTIONS.items():
             if options.pop(name):
                 raise click.UsageError(f"{flag} needs --export DIR")
         return None
-    with_records, is_shown = options["with_records"], any(options[name] for name in _SHOWING)
-    own = {name: options.pop(name) for name in _NEEDS_FOLDER}
+    with_records, is_shown = options["with_records"], any(options[name] for name in _DISPLAY_OPTIONS)
+    own = {name: options.pop(name) for name in _TABLE_OPTIONS}
     mode = options["mode"]
     tables = take_export(
         own | {"folder": folder, "with_records": with_records, "mode": mode}, LIVE_ROTATED_NS
@@ -164,46 +168,46 @@ def take_tables(options: dict[str, Any]) -> ExportOptions | None:
 
 
 @contextmanager
-def exporting(
+def open_live_export(
     tables: ExportOptions | None, query: Query, captures: Sequence[str]
 ) -> Iterator[LiveExport | None]:
-    """Have a folder for oneself, and see what is in it; None: nothing is to be exported.
+    """Lock the folder of an export and read what earlier runs wrote to it. None: no export.
 
     Raises:
-        OutputError: it is somebody else's, or more cannot be added to what it has.
+        OutputError: another process uses the folder, or files cannot be added to what it has.
     """
     if tables is None:
         yield None
         return
     export = LiveExport(tables, query, captures)
     with locked(tables.folder, tables.mode):
-        export.look()
+        export.resume()
         yield export
 
 
 class LiveExport:
-    """Tables of what comes live.
+    """Tables of live traffic.
 
     Attributes:
-        log: surveys the run.
-        whole: lets a second Ctrl-C wait until rows that belong together are written together.
+        log: observes the connections of the run.
+        defer: makes a second Ctrl-C wait until rows that belong together are written.
     """
 
     def __init__(self, tables: ExportOptions, query: Query, captures: Sequence[str]) -> None:
         self.log = ConnectionLog(query.limits)
-        self.whole = DeferInterrupt()
+        self.defer = DeferInterrupt()
         self._records = records_of(query.options)
         self._job = ExportJob(query.options, replace(tables, tables=tables_of(tables)))
         self._files = self._job.files()
-        self._described = manifest.job_of(captures, query.options, tables, is_live=True)
+        self._description = manifest.job_of(captures, query.options, tables, is_live=True)
         self._earlier: Earlier | None = None
-        self._made: Export | None = None
+        self._writer: Export | None = None
 
-    def look(self) -> None:
-        """See what runs before have left, go on behind it, and say so.
+    def resume(self) -> None:
+        """Read what earlier runs wrote, continue after it, and report it on stderr.
 
         Raises:
-            OutputError: more cannot be added to it.
+            OutputError: files cannot be added to it.
         """
         folder = self._job.export.folder
         self._earlier = manifest.going_on(folder, self._files, self._job.format, self._job.options.limits)
@@ -215,25 +219,25 @@ class LiveExport:
 
     @contextmanager
     def writing(self, run: LiveRun) -> Iterator[Export]:
-        """Rows are written meanwhile, and files appear; at the end the rest of them.
+        """Return the writer of the rows of a run; its last files are finished after the block.
 
         Raises:
-            OutputError: something cannot be written.
+            OutputError: a file cannot be written.
         """
         assert self._earlier is not None
-        made = self._made = Export(
-            self._job, self._files, self._described, self.log, self._records, self._earlier.runs
+        writer = self._writer = Export(
+            self._job, self._files, self._description, self.log, self._records, self._earlier.runs
         )
-        run.losses.also.append(self.whole(made.tick))
-        run.ongoing.left = self.whole(made.leave)
-        with filling(made, run, self.log):
-            yield made
-            run.close()  # which counts what was dropped last
+        run.drop_reporter.time_observers.append(self.defer(writer.tick))
+        run.ongoing.left = self.defer(writer.leave)
+        with finish_or_abandon(writer, run, self.log):
+            yield writer
+            run.close()  # counts the last dropped packets
 
-    def tell(self) -> None:
-        """Say on stderr what was written."""
-        assert self._made is not None
-        tell(self._made, self._records, self._job.export.folder)
+    def report(self) -> None:
+        """Report on stderr what was written."""
+        assert self._writer is not None
+        report_export(self._writer, self._records, self._job.export.folder)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -285,8 +289,8 @@ whether the run ended normally.
     default=None,
     help="Print a summary to stderr at the end. [default: on a terminal, without -q]",
 )
-@watch_options
-@look_options
+@monitor_options
+@output_options
 def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -> None:
     """Show exchanges as they happen on an interface.
 
@@ -302,51 +306,53 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         raise click.UsageError("--mode needs -w FILE or --export DIR")
     is_shown = options.pop("lines") or tables is None
     query = Query.live(options)
-    given = LiveOptions.take(options)
-    watch = Watch.take(options)
-    look = ExchangeOutput.take(options, {"--top": watch.top})
-    told = StringIO()
-    tally = ExchangeTally(told)
-    story = Recap(query.limits) if is_wanted(summary, quiet=look.quiet) else None
+    source = LiveOptions.take(options)
+    monitor_choice = MonitorOptions.take(options)
+    output = ExchangeOutput.take(options, {"--top": monitor_choice.top})
+    tally_text = StringIO()
+    tally = ExchangeTally(tally_text)
+    live_summary = LiveSummary(query.limits) if shows_summary(summary, quiet=output.quiet) else None
     with (
-        exporting(tables, query, given.names) as export,
-        watching(watch, query.limits, given.names, look.colour) as pulse,
-        listening(query, given, *((export.log, export.whole) if export is not None else ())) as run,
-        ExitStack() as written,
+        open_live_export(tables, query, source.names) as export,
+        open_monitor(monitor_choice, query.limits, source.names, output.colour) as monitor,
+        open_live_run(query, source, *((export.log, export.defer) if export is not None else ())) as run,
+        ExitStack() as stack,
     ):
-        times = look.clock(run.out, run.first_ns)
+        times = output.time_formatter(run.out, run.first_ns)
         feeds: list[Callable[[Exchange], object]] = [tally.feed]
-        passed: list[Callable[[Exchange], object]] = [lambda exchange: times.pass_over(exchange.time_ns)]
-        if pulse is not None:
-            pulse.begin(run)
-            feeds.append(pulse.feed)
-        if is_shown and not watch.top:
-            sink = look.sink(run.out, times, query, flush=True)
+        unmatched_feeds: list[Callable[[Exchange], object]] = [
+            lambda exchange: times.pass_over(exchange.time_ns)
+        ]
+        if monitor is not None:
+            monitor.begin(run)
+            feeds.append(monitor.feed)
+        if is_shown and not monitor_choice.top:
+            sink = output.sink(run.out, times, query, flush=True)
             feeds.append(sink.feed)
-            written.callback(sink.close)
-        if story is not None:
-            feeds.append(story.feed)
+            stack.callback(sink.close)
+        if live_summary is not None:
+            feeds.append(live_summary.feed)
         if export is not None:
-            made = written.enter_context(export.writing(run))
-            feeds.append(export.whole(made.feed))
-            passed.append(export.whole(made.pass_over))
-        run.show(run.selected(all_of(passed)), all_of(feeds), count, flush=True)
-        if pulse is not None:
-            pulse.end(stays=run.complete and given.stop == NEVER)
-    if story is not None:
-        story.write(given.names, run.dissection, look.colour)
-    if run.shown and not look.quiet:
+            writer = stack.enter_context(export.writing(run))
+            feeds.append(export.defer(writer.feed))
+            unmatched_feeds.append(export.defer(writer.pass_over))
+        run.show(run.selected(fan_out(unmatched_feeds)), fan_out(feeds), count, flush=True)
+        if monitor is not None:
+            monitor.end(keep_open=run.complete and source.stop == NEVER)
+    if live_summary is not None:
+        live_summary.write(source.names, run.dissection, output.colour)
+    if run.shown and not output.quiet:
         tally.close()
-        warn(*told.getvalue().rstrip().split("\n"))
+        warn(*tally_text.getvalue().rstrip().split("\n"))
     if export is not None:
-        export.tell()
-    run.tell(run.shown)
-    if pulse is None or not pulse.has_left:
+        export.report()
+    run.report(run.shown)
+    if monitor is None or not monitor.was_quit:
         run.end("exchange")
 
 
-def all_of(feeds: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], None]:
-    """One function for all, called in this order."""
+def fan_out(feeds: Sequence[Callable[[Exchange], object]]) -> Callable[[Exchange], None]:
+    """Return a function that calls all of these, in order."""
 
     def feed(exchange: Exchange) -> None:
         for each in feeds:

@@ -1,11 +1,9 @@
-"""Options that say what to listen to -> a run over packets as they come; and what is said of it at the end.
+"""Options that say what to capture and when to stop -> a run over live packets, and a report on stderr.
 
-    given = LiveOptions.take(options)
-    with listening(query, given) as run:
-        run.show(...)
-    run.tell(...)
-
-Holds nothing but what it runs.
+options = LiveOptions.take(...)
+with open_live_run(query, options) as run:
+run.show(...)
+run.report(...)
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from kdissect.capture.live import (
 )
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Enough, Recording
-from kdissect.cli.options import to_local, together
+from kdissect.cli.options import combine, to_local
 from kdissect.cli.run import Run, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
@@ -54,15 +52,15 @@ if TYPE_CHECKING:
     from kdissect.stats.survey import Survey
 
 
-SIGNALLED = 128  # an exit status: this, and the number of the signal that ended the command
+SIGNALLED = 128  # the exit status after a signal is this plus its number
 _STDIN = "-"
 
 
 def to_buffer_bytes(text: str) -> int:
-    """``4096`` is KiB, as tcpdump has it; ``64MiB`` is what it says.
+    """A size; a bare number is in KiB, as in tcpdump.
 
     Raises:
-        click.BadParameter: it is neither.
+        click.BadParameter: the string is not a size.
     """
     try:
         return int(text) * KIB if text.isdecimal() else parse_size(text)
@@ -72,10 +70,10 @@ def to_buffer_bytes(text: str) -> int:
 
 def to_condition(text: str) -> tuple[str, int]:
     """``filesize:1000``, ``duration:60``, ``files:5`` or ``packets:1000`` -> a field of ``Enough``, and its
-    value. As dumpcap has it, bare numbers are kB and seconds.
+    value. Bare numbers are kB and seconds, as in dumpcap.
 
     Raises:
-        click.BadParameter: it is none of these.
+        click.BadParameter: the string has another form.
     """
     name, _, value = text.partition(":")
     try:
@@ -92,7 +90,7 @@ def to_condition(text: str) -> tuple[str, int]:
     )
 
 
-interface_options = together(
+interface_options = combine(
     click.option(
         "-i",
         "interfaces",
@@ -122,9 +120,9 @@ interface_options = together(
         help="Do not use promiscuous mode: capture only packets to or from this machine.",
     ),
 )
-"""Which interfaces to listen to, and how."""
+"""Which interfaces to capture on, and how."""
 
-source_options = together(
+source_options = combine(
     click.argument("pipe", required=False, metavar="[-]"),
     interface_options,
     click.option(
@@ -135,9 +133,9 @@ source_options = together(
     ),
     click.option("-D", "lists", is_flag=True, help="List interfaces and exit."),
 )
-"""What to listen to."""
+"""What to capture."""
 
-keep_options = together(
+keep_options = combine(
     click.option(
         "-w",
         "target",
@@ -163,14 +161,14 @@ keep_options = together(
         help="Stop after duration:60s, packets:1000, or with -w filesize:100MB, files:10.",
     ),
 )
-"""What to keep of the packets, and when to stop."""
+"""Where to write the packets, and when to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """What ``source_options`` and ``keep_options`` were given, as values."""
+    """The values of ``source_options`` and ``keep_options``."""
 
-    wanted: CaptureSettings | None
+    settings: CaptureSettings | None
     follow: str | None = None
     target: Path | None = None
     mode: int = PRIVATE
@@ -179,10 +177,10 @@ class LiveOptions:
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> LiveOptions:
-        """Take its own out of a command's options, and leave those of the command.
+        """Remove these options from a command's options and return their values.
 
         Raises:
-            UsageError: nothing to listen to was named, or two things; or an option goes with another one.
+            UsageError: there is no source or more than one, or an option needs another one.
         """
         pipe, follow = options.pop("pipe", None), options.pop("follow", None)
         if pipe not in (None, _STDIN):
@@ -199,7 +197,7 @@ class LiveOptions:
             raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive")
         if pipe is not None:
             check_stdin()
-        wanted = take_wanted(options)
+        settings = take_capture_settings(options)
         target, mode = options.pop("target", None), options.pop("mode", None)
         ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
@@ -208,32 +206,32 @@ class LiveOptions:
             raise click.UsageError("-b needs filesize: or duration: to know when to start a new file")
         if ring.packets is not None:
             raise click.UsageError("-b does not take packets:; use -a packets: to stop")
-        return cls(wanted, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)
+        return cls(settings, follow, None if target is None else Path(target), mode or PRIVATE, ring, stop)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what is listened to."""
-        return self.wanted.names if self.wanted is not None else (self.follow or _STDIN,)
+        """Names of the interfaces or of the input."""
+        return self.settings.names if self.settings is not None else (self.follow or _STDIN,)
 
     def open(self, query: Query) -> Ongoing:
-        """Begin to listen.
+        """Start the capture.
 
         Raises:
-            CaptureError: there is nothing to listen to.
+            CaptureError: it cannot be started.
         """
-        if self.wanted is not None:
-            return Ongoing([Listening(self.wanted, query.limits, warn)])
+        if self.settings is not None:
+            return Ongoing([Listening(self.settings, query.limits, warn)])
         if self.follow is not None:
             files = Following(self.follow, query.limits)
             return Ongoing(files, files.stop)
         return Ongoing([Piped(_STDIN, query.limits, sys.stdin.fileno())])
 
 
-def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
-    """Take what ``interface_options`` were given out of a command's options; None: no interface.
+def take_capture_settings(options: dict[str, Any]) -> CaptureSettings | None:
+    """Remove ``interface_options`` from a command's options and return their values; None: no interface.
 
     Raises:
-        UsageError: an option goes with an interface, and there is none.
+        UsageError: an option needs an interface, and there is none.
     """
     interfaces = options.pop("interfaces")
     settings = {
@@ -243,13 +241,13 @@ def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
         "--no-promiscuous": options.pop("no_promiscuous") or None,
     }
     if interfaces:
-        bpf, snaplen, buffer_bytes, is_modest = settings.values()
+        bpf, snaplen, buffer_bytes, no_promiscuous = settings.values()
         return CaptureSettings(
             tuple(dict.fromkeys(interfaces)) if ANY not in interfaces else (ANY,),
             DEFAULT_FILTER if bpf is None else bpf,
             snaplen or DEFAULT_SNAPLEN,
             buffer_bytes or DEFAULT_BUFFER_BYTES,
-            not is_modest,
+            not no_promiscuous,
         )
     for name, value in settings.items():
         if value is not None:
@@ -259,87 +257,95 @@ def take_wanted(options: dict[str, Any]) -> CaptureSettings | None:
 
 def list_interfaces() -> None:
     """Write the interfaces of this machine to stdout."""
-    found = [each._replace(name=printable(each.name)) for each in listed()]
-    width = max((len(each.name) for each in found), default=0)
-    for each in found:
+    interfaces = [each._replace(name=printable(each.name)) for each in listed()]
+    width = max((len(each.name) for each in interfaces), default=0)
+    for each in interfaces:
         state = "up  " if each.is_up else "down"
         click.echo(f"{each.name:{width}}  {state}  {', '.join(each.addresses)}".rstrip())
     click.echo(f"{ANY:{width}}  all of them")
 
 
 class LiveRun(Run):
-    """A run over packets as they come.
+    """A run over live packets.
 
     Attributes:
-        ongoing: where they come from.
-        losses: counts those that were dropped, and calls whoever wants to know of the time.
+        ongoing: their source.
+        stop_signals: stop the capture.
+        drop_reporter: counts dropped packets.
+        recording: writes packets to files (``-w``), and counts them.
     """
 
     def __init__(
         self,
         query: Query,
-        given: LiveOptions,
+        options: LiveOptions,
         ongoing: Ongoing,
-        ending: StopSignals,
+        stop_signals: StopSignals,
         out: TextIO,
         observer: Survey | None,
     ) -> None:
         self.ongoing = ongoing
-        self.ending = ending
-        self.losses = DropReporter(ongoing)
+        self.stop_signals = stop_signals
+        self.drop_reporter = DropReporter(ongoing)
         self.recording = Recording(
-            given.target, given.ring, given.stop, f"kdissect {__version__}", given.mode
+            options.target, options.ring, options.stop, f"kdissect {__version__}", options.mode
         )
-        self._has_counters = given.wanted is not None
-        packets = self.recording.watch(self.losses.watch(ongoing))
+        self._has_counters = options.settings is not None
+        packets = self.recording.watch(self.drop_reporter.watch(ongoing))
         self._is_closed = False
         super().__init__(query, ongoing, packets, out, ExitStack(), observer=observer)
 
     def close(self) -> None:
-        """Finish what is written, and count what was dropped; the second time there is nothing left to do."""
+        """Finish the recording and count dropped packets. Does nothing when called again."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._has_counters:
             self.ongoing.finish()
-        self.losses.look()
+        self.drop_reporter.poll()
         self.recording.close(self.capture.statistics, time.time_ns())
 
-    def tell(self, exchanges: int) -> None:
-        """Say on stderr what was not looked at, and why; then how many packets there were."""
-        super().tell(exchanges)
-        dropped = f"{self.losses.by_kernel:,} dropped by the kernel, {self.losses.by_us:,} by kdissect"
-        found = self.dissection.counts["exchanges"]
+    def report(self, exchanges: int) -> None:
+        """Report on stderr what was skipped and why, then the number of packets."""
+        super().report(exchanges)
+        drops = self.drop_reporter
+        dropped = f"{drops.by_kernel:,} dropped by the kernel, {drops.by_us:,} by kdissect"
+        exchanges_found = self.dissection.counts["exchanges"]
         shown = (
-            f"{many(found, 'exchange')}, {exchanges:,} shown"
-            if exchanges != found
-            else many(found, "exchange")
+            f"{many(exchanges_found, 'exchange')}, {exchanges:,} shown"
+            if exchanges != exchanges_found
+            else many(exchanges_found, "exchange")
         )
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 
-    def end(self, noun: str) -> None:  # noqa: ARG002  (tell has told)
-        """End the command as the signal wants it, if there was one, and say so if not all could be read.
+    def end(self, noun: str) -> None:  # noqa: ARG002  (``report`` has the counts)
+        """End the command with the exit status of a signal or a failed run, if it is one.
 
         Raises:
             Exit: with a status other than 0.
         """
-        if self.ending.signal is not None:
-            raise click.exceptions.Exit(SIGNALLED + self.ending.signal)
+        if self.stop_signals.signal is not None:
+            raise click.exceptions.Exit(SIGNALLED + self.stop_signals.signal)
         if self.failed:
             raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager
-def listening(
-    query: Query, given: LiveOptions, observer: Survey | None = None, whole: DeferInterrupt | None = None
+def open_live_run(
+    query: Query, options: LiveOptions, observer: Survey | None = None, defer: DeferInterrupt | None = None
 ) -> Iterator[LiveRun]:
-    """Start to capture and wait for the first packet. ``observer`` sees each connection at its end; what
-    ``whole`` defers is not interrupted by a second Ctrl-C.
+    """Start the capture and wait for the first packet.
+
+    Args:
+        query: what to select.
+        options: what to capture.
+        observer: sees each connection at its end.
+        defer: functions wrapped by it are not interrupted by a second Ctrl-C.
     """
-    with given.open(query) as ongoing, output() as out:
-        ending = StopSignals(ongoing) if whole is None else StopSignals(ongoing, whole.press)
-        with ending.waited_for(given.stop.duration_ns):
-            run = LiveRun(query, given, ongoing, ending, out, observer)
+    with options.open(query) as ongoing, output() as out:
+        stop_signals = StopSignals(ongoing) if defer is None else StopSignals(ongoing, defer.press)
+        with stop_signals.installed(options.stop.duration_ns):
+            run = LiveRun(query, options, ongoing, stop_signals, out, observer)
             try:
                 with faults_named(query, run.readable):
                     yield run
@@ -348,33 +354,35 @@ def listening(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Ctrl-C, SIGTERM, a time that is over -> the end of what is ongoing. Holds which signal it was.
+# Ctrl-C, SIGTERM or a duration -> the end of a capture.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class StopSignals:
-    """Ctrl-C and SIGTERM -> the end of a capture, so that what was captured is shown and counted. The second
-    time it ends at once.
+    """Ctrl-C and SIGTERM stop a capture, so that what was captured is still shown and counted. The second
+    signal ends the command immediately.
 
     Args:
-        ongoing: what is captured.
-        again: ends it the second time; by KeyboardInterrupt unless something else is said.
+        ongoing: the capture.
+        on_repeat: handles the second signal; raises KeyboardInterrupt by default.
 
     Attributes:
-        signal: which it was; None: none yet.
+        signal: the first signal; None: none yet.
     """
 
     def __init__(
-        self, ongoing: Ongoing, again: Callable[[int, FrameType | None], object] = signal.default_int_handler
+        self,
+        ongoing: Ongoing,
+        on_repeat: Callable[[int, FrameType | None], object] = signal.default_int_handler,
     ) -> None:
         self.signal: int | None = None
         self._ongoing = ongoing
-        self._again = again
+        self._on_repeat = on_repeat
 
     @contextmanager
-    def waited_for(self, duration_ns: int | None) -> Iterator[None]:
-        """Be ready for them, and end after some time where that is given."""
-        before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+    def installed(self, duration_ns: int | None) -> Iterator[None]:
+        """Handle the signals inside the block, and stop the capture after ``duration_ns`` if set."""
+        before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: self._ongoing.stop())
         if duration_ns is not None:
             signal.setitimer(signal.ITIMER_REAL, duration_ns / 1_000_000_000)
@@ -385,58 +393,57 @@ class StopSignals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            self._again(number, frame)
+            self._on_repeat(number, frame)
             return
         self.signal = number
         self._ongoing.stop()
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What was counted of interfaces -> lines on stderr: how many packets were dropped, and by whom. Holds both
-# counts.
+# Statistics of interfaces -> lines on stderr: how many packets the kernel and kdissect dropped.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_SAY_EVERY_S = 5.0
-_LOOK_EVERY = 256  # packets
+_REPORT_EVERY_S = 5.0
+_POLL_EVERY = 256  # packets
 
 
 class DropReporter:
-    """Tells of dropped packets soon after they were, but not all the time.
+    """Reports dropped packets soon, but not more often than every few seconds.
 
     Attributes:
-        by_kernel, by_us: dropped so far.
-        also: told of packet time whenever there is a look at it: while packets come, and twenty times a
-            second while none do.
+        by_kernel, by_us: packets dropped so far.
+        time_observers: called with the packet time at every poll: every 256 packets, and 20 times a second
+            while there are none.
     """
 
     def __init__(self, ongoing: Ongoing) -> None:
         self.by_kernel = self.by_us = 0
         self._ongoing = ongoing
-        self._said = (0, 0)
-        self._say_at = 0.0
-        self.also: list[Callable[[int], object]] = []
+        self._reported = (0, 0)
+        self._next_report_s = 0.0
+        self.time_observers: list[Callable[[int], object]] = []
 
     def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
-        """Let packets pass, and look at what was counted from time to time."""
+        """Yield the packets unchanged, and poll the statistics."""
         for number, packet in enumerate(packets):
-            if not number % _LOOK_EVERY or isinstance(packet, IdleTick):
-                self.look()
-                for tell in self.also:
-                    tell(packet.time_ns)
+            if not number % _POLL_EVERY or isinstance(packet, IdleTick):
+                self.poll()
+                for observe in self.time_observers:
+                    observe(packet.time_ns)
             yield packet
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
-        """Count, and say what is new if it is time to."""
+    def poll(self) -> None:
+        """Update the counts, and report new drops unless the last report is too recent."""
         self._count(self._ongoing.statistics.values())
         now = self.by_kernel, self.by_us
-        if now == self._said or time.monotonic() < self._say_at:
+        if now == self._reported or time.monotonic() < self._next_report_s:
             return
-        kernel, us = (count - before for count, before in zip(now, self._said, strict=True))
-        self._said, self._say_at = now, time.monotonic() + _SAY_EVERY_S
+        kernel, us = (count - before for count, before in zip(now, self._reported, strict=True))
+        self._reported, self._next_report_s = now, time.monotonic() + _REPORT_EVERY_S
         if kernel:
             warn(f"{many(kernel, 'packet')} dropped by the kernel; use a larger buffer (-B SIZE)")
         if us:
@@ -455,8 +462,7 @@ class DropReporter:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Ctrl-C at any time -> between two rows, so that what belongs together is written together. Holds whether
-# it was pressed.
+# Ctrl-C during a row -> KeyboardInterrupt after it, so that files that belong together agree.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -464,19 +470,19 @@ Row = TypeVar("Row")
 
 
 class DeferInterrupt:
-    """Wraps functions that are not to be interrupted.
+    """Wraps functions that must not be interrupted.
 
-    While one of them works Ctrl-C waits; while the capture is read, which may take for ever on a quiet
-    interface, it does not.
+    Ctrl-C waits while one of them runs. It does not wait while the capture is read, which can take forever on
+    a quiet interface.
     """
 
     def __init__(self) -> None:
         self._is_busy = self._was_pressed = False
 
     def __call__(self, feed: Callable[[Row], object]) -> Callable[[Row], None]:
-        """The same function, done before it is interrupted."""
+        """Wrap a function: Ctrl-C while it runs raises KeyboardInterrupt after it."""
 
-        def fed(row: Row) -> None:
+        def deferred(row: Row) -> None:
             self._is_busy = True
             try:
                 feed(row)
@@ -485,17 +491,17 @@ class DeferInterrupt:
             if self._was_pressed:
                 raise KeyboardInterrupt
 
-        return fed
+        return deferred
 
-    def listening(self) -> AbstractContextManager[None]:
-        """Take Ctrl-C over meanwhile."""
+    def installed(self) -> AbstractContextManager[None]:
+        """Handle Ctrl-C inside the block."""
         return ctrl_c(self.press)
 
     def press(self, _number: int, _frame: FrameType | None) -> None:
-        """Ctrl-C was pressed.
+        """Handle Ctrl-C.
 
         Raises:
-            KeyboardInterrupt: nothing is being done that has to be whole.
+            KeyboardInterrupt: none of the functions is running.
         """
         if not self._is_busy:
             raise KeyboardInterrupt

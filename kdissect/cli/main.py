@@ -1,4 +1,4 @@
-"""``kdissect``: which commands there are, and how each of them ends."""
+"""``kdissect``: a command line -> the command it names, and errors of any command -> an exit status."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Names of commands -> the commands, each in a module of its name, imported when it is called.
+# Names of commands -> commands. Each is in a module of the same name, which is imported when it is called.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def _debug(_context: click.Context, _option: click.Parameter, is_set: bool) -> None:
     if is_set:
-        os.environ[DEBUG] = "1"  # which processes that are started have too
+        os.environ[DEBUG] = "1"  # inherited by child processes
 
 
 _DEBUG = click.Option(
@@ -40,22 +40,22 @@ class Commands(click.Group):
     """A group of commands.
 
     Args:
-        module: whose modules they are.
-        told: what each does, in the order of the help text.
+        module: the package with their modules.
+        summaries: what each command does, by name, in the order of the help text.
     """
 
-    def __init__(self, *arguments: Any, module: str, told: Mapping[str, str], **options: Any) -> None:
+    def __init__(self, *arguments: Any, module: str, summaries: Mapping[str, str], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._module = module
-        self._told = told
+        self._summaries = summaries
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's signature)
-        """All names, in their order."""
-        return list(self._told)
+        """Return all names, in the order of the help text."""
+        return list(self._summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import one command."""
-        if cmd_name not in self._told:
+        if cmd_name not in self._summaries:
             return None
         command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
         if not isinstance(command, click.Group) and _DEBUG not in command.params:
@@ -65,10 +65,10 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self._told.items()))
+            formatter.write_dl(list(self._summaries.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; without any there is help, on stderr, since nothing was asked for."""
+        """Parse the arguments. Without any, print the help to stderr and exit with a usage error."""
         if not args:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
@@ -78,20 +78,19 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was called."""
-        if args[0] not in self._told:
-            ctx.fail(f'unknown command "{args[0]}"; known: {", ".join(self._told)}')
+        if args[0] not in self._summaries:
+            ctx.fail(f'unknown command "{args[0]}"; known: {", ".join(self._summaries)}')
         return super().resolve_command(ctx, args)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A command line that is not understood -> one line that says so, and what fingers used to tshark and
-# tcpdump should type here. Holds a table of their options.
+# A usage error -> one line, with a hint for options that people know from tshark and tcpdump.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _LIVE = "kdissect live -i IFACE"
 
-ELSEWHERE = {
+OPTION_HINTS = {
     "-a": f"read is for captures; for live traffic: {_LIVE}",
     "-A": "-x shows the bytes of each field",
     "-C": "-w writes one file; split it with editcap",
@@ -113,18 +112,18 @@ ELSEWHERE = {
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",
 }
-"""What stands in for options that tshark or tcpdump have and ``read`` does not."""
+"""What to use instead of options that tshark or tcpdump have and ``read`` does not."""
 
 
-def told(error: click.UsageError) -> str:
-    """The mistake in one line, a hint behind it."""
+def format_error(error: click.UsageError) -> str:
+    """Format a usage error as one line that ends with a hint."""
     path = error.ctx.command_path if error.ctx is not None else "kdissect"
     if not isinstance(error, click.NoSuchOption):
         return f"{error.format_message().rstrip('.')} (see {path} --help)"
     message = f"no such option {error.option_name}"
     if error.ctx is not None and error.ctx.parent is None:
         return f"{message}; options go after the command: kdissect read {error.option_name} ..."
-    if (hint := ELSEWHERE.get(error.option_name)) is not None:
+    if (hint := OPTION_HINTS.get(error.option_name)) is not None:
         return f"{message}; {hint}"
     if error.possibilities:
         return f"{message}; did you mean {' or '.join(error.possibilities)}?"
@@ -157,7 +156,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Kdissect(Commands):
-    """The commands; a file where one of them belongs gets a hint."""
+    """The top-level commands. A file in place of a command gets a hint."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -168,7 +167,7 @@ class Kdissect(Commands):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=Kdissect, module=__package__, told=COMMANDS, context_settings=SETTINGS, epilog=EXAMPLES)
+@click.group(cls=Kdissect, module=__package__, summaries=COMMANDS, context_settings=SETTINGS, epilog=EXAMPLES)
 @click.version_option(__version__, message="kdissect %(version)s", help="Show the version.")
 def kdissect() -> None:
     """Show what actually happened between Kafka clients and brokers, from captured packets.
@@ -180,14 +179,14 @@ def kdissect() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status; whatever goes wrong is one line on stderr."""
+    """Run a command and return the exit status. Any error is one line on stderr."""
     try:
         with output():
             status: Any = kdissect.main(arguments, prog_name="kdissect", standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        warn(*told(error).split("\n"))
+        warn(*format_error(error).split("\n"))
         return USAGE
     except click.ClickException as error:
         warn(*error.format_message().split("\n"))
@@ -195,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnexpectedError as error:
         warn(str(error))
         return FAILED
-    except (CaptureError, OutputError) as error:  # names files, and what they are called is anybody's choice
+    except (CaptureError, OutputError) as error:  # one line: a file name may contain line breaks
         warn(str(error))
         return USAGE
     except KdissectError as error:
@@ -203,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  # of this too a person gets one line
+    except Exception as error:  # noqa: BLE001  # a bug is reported in one line too
         warn(str(UnexpectedError.of(error)))
         return FAILED
     return status if isinstance(status, int) else OK

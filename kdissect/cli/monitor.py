@@ -1,12 +1,12 @@
-"""Options that want to know what happens now -> the dashboard, the metrics, and the pulse that both read.
+"""``live --top`` and ``--prometheus``: live exchanges -> the dashboard and the metrics, via ``Pulse``.
 
-    wanted = Watch.take(options)
-    with watching(wanted, ...) as pulse, listening(...) as run:
-        pulse.begin(run)
-        run.show(..., pulse.feed)
-        pulse.end()
+    choice = MonitorOptions.take(options)
+    with open_monitor(choice, ...) as monitor, open_live_run(...) as run:
+        monitor.begin(run)
+        run.show(..., monitor.feed)
+        monitor.end()
 
-Exchanges are counted by the thread that dissects, and read by those that draw and serve, one at a time.
+The dissecting thread updates the counts. The threads that draw and serve read them, under a lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import together
+from kdissect.cli.options import combine
 from kdissect.cli.terminal import OK, wants_colour, warn
 from kdissect.errors import CaptureError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Metrics -> a page over HTTP for Prometheus, served by a thread until the command ends. Holds a socket.
+# Metrics -> an HTTP endpoint for Prometheus, served by a thread until the command ends.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -45,10 +45,10 @@ Address = tuple[str, int]
 
 
 def to_address(text: str) -> Address:
-    """``:9464``, ``9464``, ``0.0.0.0:9464``, ``[::1]:9464`` -> host and port; without a host, loopback.
+    """``:9464``, ``9464``, ``0.0.0.0:9464`` or ``[::1]:9464`` -> host and port; without a host, loopback.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: the string has another form.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -58,11 +58,11 @@ def to_address(text: str) -> Address:
 
 
 @contextmanager
-def serving(metrics: Metrics, address: Address) -> Iterator[int]:
-    """Serve them; which port it is, told on stderr too.
+def serve_metrics(metrics: Metrics, address: Address) -> Iterator[int]:
+    """Serve metrics; returns the port, and reports it on stderr.
 
     Raises:
-        click.ClickException: nothing can be served there.
+        click.ClickException: the address cannot be used.
     """
     from prometheus_client import start_http_server
 
@@ -71,8 +71,8 @@ def serving(metrics: Metrics, address: Address) -> Iterator[int]:
     try:
         server, thread = start_http_server(port, host, metrics.registry)
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {said}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise click.ClickException(f"--prometheus: cannot serve on {shown}:{port}: {reason}") from None
     port = server.server_port
     warn(f"serving metrics on http://{shown}:{port}/metrics")
     try:
@@ -86,7 +86,7 @@ def serving(metrics: Metrics, address: Address) -> Iterator[int]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-watch_options = together(
+monitor_options = combine(
     click.option(
         "--top",
         is_flag=True,
@@ -102,36 +102,32 @@ watch_options = together(
         "only.",
     ),
 )
-"""Whether somebody wants to know what happens now."""
+"""How to monitor live traffic."""
 
 
-class Watch(NamedTuple):
-    """What the options say."""
+class MonitorOptions(NamedTuple):
+    """The values of ``monitor_options``."""
 
     top: bool
     address: Address | None
 
     @classmethod
-    def take(cls, options: dict[str, Any]) -> Watch:
-        """Take its own out of a command's options, and leave those of the command.
+    def take(cls, options: dict[str, Any]) -> MonitorOptions:
+        """Remove these options from a command's options and return their values.
 
         Raises:
-            ClickException: there is no terminal to draw on.
+            ClickException: --top without a terminal.
         """
-        watch = cls(options.pop("top"), options.pop("address"))
-        if watch.top:
+        own = cls(options.pop("top"), options.pop("address"))
+        if own.top:
             from kdissect.cli.top import check_terminal
 
             check_terminal()
-        return watch
+        return own
 
 
-class Watching:
-    """What is watched.
-
-    Attributes:
-        has_left: whether somebody ended the dashboard.
-    """
+class Monitor:
+    """Counts live exchanges for the dashboard and the metrics."""
 
     def __init__(self, limits: Limits) -> None:
         from kdissect.stats.facts import Facts
@@ -141,85 +137,89 @@ class Watching:
         self.metrics: Metrics | None = None
         self._facts = Facts
         self._pulse = Pulse(limits)
-        self._reading = Lock()
+        self._lock = Lock()
         self._run: LiveRun | None = None
 
     @property
-    def has_left(self) -> bool:
-        """Whether somebody ended the dashboard."""
+    def was_quit(self) -> bool:
+        """Whether the user quit the dashboard."""
         return self.top is not None and self.top.is_over
 
     def begin(self, run: LiveRun) -> None:
-        """Packets come."""
+        """Attach a run that has started."""
         self._run = run
-        run.losses.also.append(self._tick)
+        run.drop_reporter.time_observers.append(self._tick)
 
     def feed(self, exchange: Exchange) -> None:
         """Count an exchange."""
         facts = self._facts(exchange)
-        with self._reading:
+        with self._lock:
             self._pulse.feed(facts)
         if self.metrics is not None:
             self.metrics.feed(facts)
 
-    def end(self, *, stays: bool) -> None:
-        """No more packets come; a dashboard ``stays`` until somebody ends it."""
+    def end(self, *, keep_open: bool) -> None:
+        """Take the final counts. ``keep_open``: show the dashboard until the user quits."""
         run = self._run
         assert run is not None
-        with self._reading:
+        with self._lock:
             self._pulse.tick(self._pulse.now_ns or run.first_ns or 0, run.dissection.counts["packets"])
-        if stays and self.top is not None:
-            self.top.linger(lambda: run.ending.signal is None)
+        if keep_open and self.top is not None:
+            self.top.linger(lambda: run.stop_signals.signal is None)
 
     def now(self) -> Now:
-        """What happens."""
-        with self._reading:
+        """Return the current rates and counts."""
+        with self._lock:
             return self._pulse.now()
 
     def drops(self) -> tuple[int, int]:
-        """Packets dropped by the kernel, and by us."""
-        return (0, 0) if self._run is None else (self._run.losses.by_kernel, self._run.losses.by_us)
+        """Return the packets dropped by the kernel and by kdissect."""
+        if self._run is None:
+            return 0, 0
+        return self._run.drop_reporter.by_kernel, self._run.drop_reporter.by_us
 
     def _tick(self, time_ns: int) -> None:
         assert self._run is not None
-        with self._reading:
+        with self._lock:
             self._pulse.tick(time_ns, self._run.dissection.counts["packets"])
 
 
 @contextmanager
-def watching(watch: Watch, limits: Limits, names: Sequence[str], colour: str) -> Iterator[Watching | None]:
-    """Begin to draw and to serve; None where nobody wants to know.
+def open_monitor(
+    options: MonitorOptions, limits: Limits, names: Sequence[str], colour: str
+) -> Iterator[Monitor | None]:
+    """Start the dashboard and the metrics endpoint. None: neither was requested.
 
     Args:
-        watch: who does.
-        limits: bounds of tables and labels.
-        names: of what is listened to.
+        options: which of them.
+        limits: of tables and labels.
+        names: of the interfaces or of the input, for the dashboard.
         colour: ``auto``, ``always`` or ``never``.
 
     Raises:
         ClickException: metrics cannot be served.
     """
-    if not watch.top and watch.address is None:
+    if not options.top and options.address is None:
         yield None
         return
     with ExitStack() as stack:
-        made = Watching(limits)
-        if watch.address is not None:
-            from kdissect.text.metrics import Metrics  # and with it prometheus_client, which few have
+        monitor = Monitor(limits)
+        if options.address is not None:
+            from kdissect.text.metrics import Metrics  # imports prometheus_client, which is optional
 
-            made.metrics = Metrics(limits, made.now, made.drops)
-            stack.enter_context(serving(made.metrics, watch.address))
-        if watch.top:
-            from kdissect.cli.top import Top  # and with it rich
+            monitor.metrics = Metrics(limits, monitor.now, monitor.drops)
+            stack.enter_context(serve_metrics(monitor.metrics, options.address))
+        if options.top:
+            from kdissect.cli.top import Top  # imports rich
             from kdissect.stats.quantiles import library
 
-            library()  # or the first busy second waits for it
+            library()  # import it now, not when the first exchange needs it
             out = sys.stdout
-            top = Top(made.now, made.drops, ", ".join(names), out, colour=wants_colour(out, colour))
-            made.top = stack.enter_context(top)
+            top = Top(monitor.now, monitor.drops, ", ".join(names), out, colour=wants_colour(out, colour))
+            monitor.top = stack.enter_context(top)
         try:
-            yield made
+            yield monitor
         except CaptureError:
-            if made.has_left:  # before anything came
+            if monitor.was_quit:  # before the first packet
                 raise click.exceptions.Exit(OK) from None
             raise

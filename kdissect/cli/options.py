@@ -1,4 +1,4 @@
-"""Options that several commands share: declared once, read into values here."""
+"""Options that several commands share -> their values."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``--limits``: texts -> the bounds of a run, and the table of all bounds for people. Holds nothing.
+# ``--limits``: NAME=VALUE strings -> the limits of a run, and the table of all limits for people.
 # ------------------------------------------------------------------------------------------------------------
 
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 SHOW = "help"
-"""What ``--limits`` without a value stands for."""
+"""The value of ``--limits`` without one: show all limits."""
 
 _WIDTH = 100
 
@@ -40,14 +40,14 @@ reported. --limits NAME=VALUE sets one: a count, a size (64KB, 16MiB), a time (2
 """
 
 
-def limits_option(usual: Limits = DEFAULT) -> Callable[[Command], Command]:
-    """Give a command ``--limits``; it gets the value as ``limits``: the usual ones, but for what was set."""
+def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
+    """Add ``--limits`` to a command, whose parameter ``limits`` is ``defaults`` with the values set."""
 
     def read(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> Limits:
         if SHOW in texts:
-            click.echo(table(usual), nl=False)
+            click.echo(table(defaults), nl=False)
             context.exit()
-        return to_limits(texts, usual)
+        return to_limits(texts, defaults)
 
     return click.option(
         "--limits",
@@ -60,32 +60,32 @@ def limits_option(usual: Limits = DEFAULT) -> Callable[[Command], Command]:
     )
 
 
-def to_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
+def to_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     """See ``parse_limits``.
 
     Raises:
-        click.BadParameter: there is no such bound, or the value is none.
+        click.BadParameter: a name is not that of a limit, or a value is invalid.
     """
     try:
-        return parse_limits(texts, usual)
+        return parse_limits(texts, defaults)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
 
 
 def table(limits: Limits = DEFAULT) -> str:
-    """Every bound with its value and its reason, by stage."""
-    from textwrap import fill  # needed here alone
+    """Every limit with its value and its reason, by stage."""
+    from textwrap import fill  # needed only here
 
-    names = {bound: name_of(bound) for bound in fields(Limits)}
+    names = {limit: name_of(limit) for limit in fields(Limits)}
     width = max(map(len, names.values()))
     lines, stage = [TABLE_HEAD], None
-    for bound, name in names.items():
-        if bound.metadata["stage"] != stage:
-            stage = bound.metadata["stage"]
+    for limit, name in names.items():
+        if limit.metadata["stage"] != stage:
+            stage = limit.metadata["stage"]
             lines.append(f"{stage}:\n")
-        beginning = f"  {name:{width}}  {value_text(bound, limits):>9}  "
+        beginning = f"  {name:{width}}  {value_text(limit, limits):>9}  "
         reason = fill(
-            bound.metadata["reason"], _WIDTH, initial_indent=beginning, subsequent_indent=" " * len(beginning)
+            limit.metadata["reason"], _WIDTH, initial_indent=beginning, subsequent_indent=" " * len(beginning)
         )
         lines.append(reason + "\n")
     return "".join(lines)
@@ -94,29 +94,29 @@ def table(limits: Limits = DEFAULT) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-# What turns an option's text into its value. Functions, because click's class of types is generic in some
-# releases and not in others.
+# Converters from an option's string to its value. They are functions because click.ParamType is generic in
+# some releases of click and not in others.
 
 
 def to_ports(text: str) -> frozenset[int]:
     """See ``parse_ports``.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: the string is not a port, range or list.
     """
-    return _told(parse_ports, text)
+    return _parse_parameter(parse_ports, text)
 
 
 def to_kafka_ports(text: str) -> frozenset[int]:
     """See ``parse_port_rule``.
 
     Raises:
-        click.BadParameter: it is no such rule.
+        click.BadParameter: the string is not such a rule.
     """
-    return _told(parse_port_rule, text)
+    return _parse_parameter(parse_port_rule, text)
 
 
-def _told(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
+def _parse_parameter(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
     try:
         return parse(text)
     except UsageError as error:
@@ -124,10 +124,10 @@ def _told(parse: Callable[[str], frozenset[int]], text: str) -> frozenset[int]:
 
 
 def to_local(_: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    """The callback of an option that names what is written: a path as it is, of a ``file:`` URL its path.
+    """Callback of an option that names an output: returns a path unchanged, and the path of a ``file:`` URL.
 
     Raises:
-        click.BadParameter: it is any other URL.
+        click.BadParameter: the string is any other URL.
     """
     try:
         return None if text is None else local(text)
@@ -139,7 +139,7 @@ def to_exchange_id(text: str) -> tuple[str, int]:
     """``CONNECTION/NUMBER`` -> the key that all tables join on.
 
     Raises:
-        click.BadParameter: it is not.
+        click.BadParameter: the string has another form.
     """
     connection, _, number = text.rpartition("/")
     if not connection or not number.isdecimal():
@@ -148,7 +148,7 @@ def to_exchange_id(text: str) -> tuple[str, int]:
 
 
 def take_options(options: dict[str, Any]) -> Options:
-    """Take what the options below say out of a command's options, and leave the rest."""
+    """Remove the options below from a command's options and return their values."""
     return Options(
         limits=options.pop("limits", DEFAULT),
         ports=frozenset().union(*options.pop("ports")),
@@ -160,16 +160,16 @@ def take_options(options: dict[str, Any]) -> Options:
     )
 
 
-def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, in this order."""
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Combine several options into one decorator, in this order."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
 def _criterion(name: str, metavar: str, text: str) -> Callable[[Command], Command]:
     return click.option(f"--{name}", multiple=True, metavar=metavar, help=text)
 
 
-_file_options = together(
+_file_options = combine(
     click.argument("files", nargs=-1, metavar="FILE..."),
     click.option(
         "-r",
@@ -179,7 +179,7 @@ _file_options = together(
         help="Input file (same as FILE).",
     ),
 )
-_traffic_options = together(
+_traffic_options = combine(
     click.option(
         "-d",
         "decode_as",
@@ -199,18 +199,18 @@ _traffic_options = together(
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )
 
-input_options = together(
+input_options = combine(
     _file_options,
     _traffic_options,
     limits_option(),
     click.option("--no-progress", is_flag=True, help="No progress bar on stderr."),
 )
-"""Where packets come from and which of them are Kafka."""
+"""Which captures to read and which connections to decode as Kafka."""
 
-live_options = together(_traffic_options, limits_option(LIVE))
-"""The same, where packets come live: without where from."""
+live_options = combine(_traffic_options, limits_option(LIVE))
+"""The same for live traffic, without input files."""
 
-filter_options = together(
+filter_options = combine(
     _criterion("api", "API", "Fetch, find-coordinator, FIND_COORDINATOR, 10 ..."),
     _criterion("topic", "TOPIC", "Topic name, id or pattern: 'orders-*'."),
     _criterion("partition", "PARTITION", "3, or orders:3."),
@@ -241,10 +241,10 @@ filter_options = together(
 
 
 def to_mode(text: str) -> int:
-    """Permissions of a file, as chmod has them in octal.
+    """Octal permissions, as for chmod -> the mode of a file.
 
     Raises:
-        click.BadParameter: it is none that its owner can read and write.
+        click.BadParameter: the mode is invalid, executable, or does not let the owner read and write.
     """
     mode = int(text, 8) if re.fullmatch("0?[0-7]{3}", text) else 0
     if mode & ~0o066 != PRIVATE:
@@ -259,11 +259,11 @@ mode_option = click.option(
     help="Permissions of the files written, regardless of the umask; new folders get the matching "
     "execute bits. Files may contain payload and credentials. [default: 600]",
 )
-"""Who else may read files of what was captured; None: nobody."""
+"""Who may read the files that are written. None: only the owner."""
 
 
 def exchange_option(text: str) -> Callable[[Command], Command]:
-    """Exchanges asked for by name; a command says by ``text`` what it does with them."""
+    """``--exchange``: exchanges by ID. ``text`` is the help of the command that uses it."""
     return click.option(
         "--exchange",
         "exchanges",
@@ -283,7 +283,7 @@ colour_option = click.option(
     show_default=True,
     help="auto: on a terminal, unless NO_COLOR is set.",
 )
-"""Whether what a person reads is coloured."""
+"""Whether text output is colored."""
 
 CSV_TEXTS = (
     "On a terminal, control and bidirectional formatting characters are escaped; files and pipes get them "
@@ -296,4 +296,4 @@ CRITERIA = (
     *("api", "topic", "partition", "client", "group", "error", "kind"),
     *("slower_than", "bigger_than", "since", "until", "connection"),
 )
-"""The filter options by name, as ``query.filters.build`` has them; ``where`` is apart."""
+"""The filter options by the names of the parameters of ``query.filters.build``, except ``where``."""

@@ -1,4 +1,4 @@
-"""How exchanges are shown: options of the commands that show them -> a sink. Holds nothing."""
+"""Options that say how exchanges are shown -> a sink for exchanges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import colour_option, csv_option, together
+from kdissect.cli.options import colour_option, combine, csv_option
 from kdissect.cli.terminal import wants_colour, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from kdissect.tables.record_bodies import Opener
 
     class ExchangeSink(Protocol):
-        """Where exchanges end."""
+        """Writes exchanges to stdout."""
 
         def feed(self, exchange: Exchange) -> None:
-            """Show one."""
+            """Write one."""
 
         def close(self) -> None:
-            """Show what is left."""
+            """Write what is buffered."""
 
 
 _TIMES = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
@@ -44,7 +44,7 @@ times_option = click.option(
     help=f"Time format. {_TIMES}.",
 )
 
-look_options = together(
+output_options = combine(
     click.option(
         "-V",
         "tree",
@@ -70,29 +70,33 @@ look_options = together(
 """How exchanges are shown."""
 
 
-def refuse_two(ways: Mapping[str, bool]) -> None:
-    """Refuse mutually exclusive ways to show rows: by option, whether it was chosen."""
+def check_exclusive(ways: Mapping[str, bool]) -> None:
+    """Raise a usage error if several mutually exclusive options were chosen.
+
+    Args:
+        ways: whether each was chosen, by option.
+    """
     chosen = [name for name, is_chosen in ways.items() if is_chosen]
     if len(chosen) > 1:
         raise click.UsageError(f"{' and '.join(chosen)} are mutually exclusive")
 
 
-def clock(out: TextIO, name: str | None, first_ns: int | None, *, is_tree: bool) -> Times:
-    """The time format of this name; None: what fits. A line on a terminal has no date, on a narrow one no
-    fraction beyond milliseconds.
+def time_formatter(out: TextIO, name: str | None, first_ns: int | None, *, is_tree: bool) -> Times:
+    """Return the time format of this name. None: no date in lines on a terminal, and only milliseconds on a
+    narrow one.
     """
     columns_of_terminal = None if is_tree else width(out)
     usual = "ud" if columns_of_terminal is None else "u"
     return Times(name or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
 
 
-def needs_no_other(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:
-    """Whether a row can be written without those before it, so that several processes can share them."""
+def are_rows_independent(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:
+    """Whether each row can be written without the previous ones, so that several processes can write them."""
     return out is not None and times not in ("d", "dd") and not (is_table and out.isatty())
 
 
 class ExchangeOutput(NamedTuple):
-    """How exchanges are shown, as the options say it."""
+    """The values of ``output_options``."""
 
     tree: bool
     show_bytes: bool
@@ -106,31 +110,31 @@ class ExchangeOutput(NamedTuple):
 
     @classmethod
     def take(cls, options: dict[str, Any], others: dict[str, bool] | None = None) -> ExchangeOutput:
-        """Take its own out of a command's options, and leave those of the command.
+        """Remove ``output_options`` from a command's options and return their values.
 
         Args:
             options: of the command.
-            others: ways of the command's own that exclude these, by option, and whether they were chosen.
+            others: other options of the command that exclude these: whether each was chosen, by option.
 
         Raises:
-            UsageError: two ways were chosen, or --records without one that shows them.
+            UsageError: two exclusive options were chosen, or --records without one that shows records.
         """
-        look = cls(**{name: options.pop(name) for name in cls._fields})
-        look._check(others or {})
-        return look
+        output = cls(**{name: options.pop(name) for name in cls._fields})
+        output._check(others or {})
+        return output
 
-    def clock(self, out: TextIO, first_ns: int | None) -> Times:
-        """What writes times."""
-        return clock(out, self.times, first_ns, is_tree=self.tree or self.show_bytes)
+    def time_formatter(self, out: TextIO, first_ns: int | None) -> Times:
+        """Return the time format."""
+        return time_formatter(out, self.times, first_ns, is_tree=self.tree or self.show_bytes)
 
-    def can_be_shared(self, out: TextIO | None) -> bool:
-        """Whether several processes can show them: none needs to know what another one shows."""
+    def can_run_in_parallel(self, out: TextIO | None) -> bool:
+        """Whether several processes can format the exchanges independently."""
         is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
-        return not self.quiet and needs_no_other(out, self.times, is_table=is_table)
+        return not self.quiet and are_rows_independent(out, self.times, is_table=is_table)
 
     def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> ExchangeSink:
-        """What shows them; ``flush`` each at once. Lines begin at once: what shows other things is imported
-        when it is chosen.
+        """Return the sink. ``flush``: after each exchange. Other sinks than the table are imported only when
+        chosen, to start fast.
         """
         if self.quiet:
             from kdissect.text.table import ExchangeTally
@@ -164,7 +168,7 @@ class ExchangeOutput(NamedTuple):
     def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes
         ways = {"-V or -x": detail, "--json": self.as_json, "--csv": self.as_csv, "-q": self.quiet}
-        refuse_two(ways | others)
+        check_exclusive(ways | others)
         if self.with_records and not (detail or self.as_json or self.as_csv):
             raise click.UsageError(
                 "--records needs -V, -x, --json or --csv; for one line per record: kdissect records"
@@ -172,7 +176,7 @@ class ExchangeOutput(NamedTuple):
 
 
 def _opener(query: Query) -> Opener:
-    from kdissect.tables.record_bodies import Opener  # and with it every codec, which other ways do not need
+    from kdissect.tables.record_bodies import Opener  # imports every codec
 
     return Opener(query.options.show_secrets, query.limits)
 

@@ -1,11 +1,10 @@
-"""A capture that is worth it -> its rows, made by several processes. Holds what parallel/ does.
+"""A capture -> its rows, computed by several worker processes; and how many workers a capture is worth.
 
-    with sharing(query, bar=...) as run:
-        run.gather(jobs, maker, take, count)
-    run.tell(run.shown)
+    with open_parallel_run(query, bar=...) as run:
+        run.gather(jobs, make_work, consume, count)
+    run.report(run.shown)
 
-Between the first two lines the captures are opened once, to see that they can be read; each worker opens them
-for itself.
+The parent opens the captures first, to check that they can be read. Each worker opens them again.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ if TYPE_CHECKING:
 
 
 class _Interrupt:
-    """Ctrl-C -> known, and told at a moment when it does no harm; a second one ends it all."""
+    """Defers Ctrl-C until ``raise_pending``. A second Ctrl-C interrupts immediately."""
 
     def __init__(self) -> None:
         self._was_pressed = False
 
-    def awaited(self) -> AbstractContextManager[None]:
-        """Take it over meanwhile."""
+    def installed(self) -> AbstractContextManager[None]:
+        """Handle Ctrl-C inside the block."""
         return ctrl_c(self._press)
 
-    def look(self) -> None:
-        """Raise it now."""
+    def raise_pending(self) -> None:
+        """Raise a deferred KeyboardInterrupt."""
         if self._was_pressed:
             self._was_pressed = False
             raise KeyboardInterrupt
@@ -70,22 +69,22 @@ class _Interrupt:
         self._was_pressed = True
 
 
-class Gathered:
-    """What became of the capture's packets, added up: see ``pipeline.Dissection``."""
+class MergedCounts:
+    """The counts of all workers, merged; see ``pipeline.Dissection``."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
-        self.most_notices = 0
+        self.max_notices = 0
 
     @property
     def notices(self) -> list[str]:
-        """Sentences about connections."""
-        return [text for _, text in sorted(self.noticed)[: self.most_notices]]
+        """Messages about connections, in the order of the capture."""
+        return [text for _, text in sorted(self.noticed)[: self.max_notices]]
 
     def add(self, end: WorkerEnd) -> None:
-        """What one more worker counted; what all of them count counts once."""
+        """Merge the counts of a worker. What every worker counts, such as packets, counts once."""
         packets = min(end.counts["packets"], self.counts["packets"] or end.counts["packets"])
         self.counts.update(end.counts)
         self.counts["packets"] = packets
@@ -94,25 +93,25 @@ class Gathered:
             self.skipped.update(end.skipped)
 
 
-class SharedRun(Run):
+class ParallelRun(Run):
     """A capture that several processes dissect.
 
     Attributes:
-        out, capture, first_ns, shown, interrupted, complete: as of any run.
-        dissection: counts, once all is shown.
-        made: what the sinks of the workers knew at the end.
+        out, capture, first_ns, shown, interrupted, complete: as in ``Run``.
+        dissection: the merged counts, once all rows are shown.
+        results: what the sink of each worker returned at the end.
     """
 
     def __init__(
         self, query: Query, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
     ) -> None:
         super().__init__(query, capture, capture.packet_blocks(), out, bar)
-        self.dissection: Any = Gathered()
-        self.dissection.most_notices = query.limits.notices
+        self.dissection: Any = MergedCounts()
+        self.dissection.max_notices = query.limits.notices
         self.capture: Any = self
         self.warnings: list[str] = []
         self.sources = capture.sources
-        self.made: list[Any] = []
+        self.results: list[Any] = []
         self.bytes_total = capture.bytes_total
         self.bytes_read = 0
         self._shows_bar = shows_bar
@@ -121,91 +120,91 @@ class SharedRun(Run):
 
     @property
     def fault(self) -> str | None:
-        """What was wrong at the place that it could not be read beyond."""
+        """Why the capture could not be read to its end; None: it could."""
         return self._fault
 
     @property
     def failed(self) -> bool:
-        """Whether a bug of ours kept a worker from reading all of it."""
+        """Whether a bug in kdissect kept a worker from reading part of the input."""
         return any(source.failed for source in self.sources)
 
     def gather(
         self,
         jobs: int,
-        maker: Callable[[int], Work],
-        take: Callable[[list[Any]], object],
-        most: int | None = None,
+        make_work: Callable[[int], Work],
+        consume: Callable[[list[Any]], object],
+        max_rows: int | None = None,
     ) -> None:
-        """Have rows made, and take them.
+        """Compute rows in workers and consume them in order.
 
         Args:
-            jobs: how many processes make them.
-            maker: makes in a worker, given its index, what makes them.
-            take: takes what was made of the next rows; of those that were asked for, in order.
-            most: after how many rows to stop, None: never.
+            jobs: number of workers.
+            make_work: returns what a worker computes, from its index. Called in the worker.
+            consume: gets the next selected rows as computed by a worker.
+            max_rows: when to stop; None: at the end.
         """
         assembly = Assembly(jobs, self._query.limits)
 
         def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
-            work(self._query, Shard(index, jobs), maker(index), send, inbox)
+            work(self._query, Shard(index, jobs), make_work(index), send, inbox)
 
         self._run(
             jobs,
             job,
-            lambda pool: self._put_together(pool, assembly),
-            lambda rows: self._take(rows, take, most),
+            lambda pool: self._assemble(pool, assembly),
+            lambda rows: self._consume(rows, consume, max_rows),
         )
 
     def export(self, jobs: int, job: ExportJob, log: ConnectionLog) -> list[PartResult]:
-        """Have the tables of an export written.
+        """Write the tables of an export in workers.
 
         Args:
-            jobs: how many processes write them.
-            job: what they write.
-            log: surveys the connections of each; it is told what packets there were.
+            jobs: number of workers.
+            job: what to write.
+            log: observes the connections of each worker, and gets the packet census of the capture.
         """
 
         def write(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
             write_shard(self._query, job, Shard(index, jobs), send, inbox, log)
 
         self.bytes_total = self.bytes_total and 2 * self.bytes_total
-        self._run(jobs, write, lambda pool: self._facts_exchanged(pool, jobs), self._wait)
-        results = []
-        for result, census in self.made:
-            results.append(result)
+        self._run(jobs, write, lambda pool: self._exchange_facts(pool, jobs), self._run_to_end)
+        parts = []
+        for result, census in self.results:
+            parts.append(result)
             self.shown += result.selected
             log.census = census or log.census
-        return sorted(results, key=attrgetter("part"))
+        return sorted(parts, key=attrgetter("part"))
 
     def _run(
         self,
         jobs: int,
         job: Callable[[int, Callable[[Any], object], Inbox], None],
         rows: Callable[[WorkerPool], Iterator[Any]],
-        take: Callable[[Iterator[Any]], object],
+        consume: Callable[[Iterator[Any]], object],
     ) -> None:
-        """Have workers do a job, and take the rows that come of their messages."""
-        with WorkerPool(jobs, job) as pool, self._interrupt.awaited():
+        """Run a job in each worker and consume the rows that result from their messages."""
+        with WorkerPool(jobs, job) as pool, self._interrupt.installed():
             self._rows = rows(pool)
             try:
-                with progress(self, wanted=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
-                    take(cast("Iterator[Any]", watched))
+                with progress(self, enabled=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
+                    consume(cast("Iterator[Any]", watched))
             except KeyboardInterrupt:
                 self.interrupted = True
             if not self.complete:
                 pool.stop()
-                for _, message in pool.messages(WorkerEnd, self._interrupt.look):
-                    self._note(message)
+                for _, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
+                    self._handle_end(message)
 
-    def write(self, jobs: int, page: Page, sink: Any, work: Text, most: int | None) -> None:
-        """Have the text of a sink's rows made, and write it.
+    def write(self, jobs: int, page: Page, sink: Any, work: Text, max_rows: int | None) -> None:
+        """Format rows in workers and write the text.
 
         Args:
-            jobs: how many processes make it.
-            page: what the sink writes to, in each of them.
-            sink: has written its heading already, if it has any.
+            jobs: number of workers.
+            page: the buffer that the sink writes to, in each worker.
+            sink: formats rows; it has already written its heading, if any.
             work: feeds the sink.
-            most: after how many rows to stop, None: never.
+            max_rows: when to stop; None: at the end.
         """
         from kdissect.text.tree import Tree
 
@@ -213,95 +212,97 @@ class SharedRun(Run):
         write = self.out.buffer.write
         write(page.take())
         skip = 0
-        if isinstance(sink, Tree):  # the empty line before the very first is the parent's to leave out
+        if isinstance(sink, Tree):  # the parent removes the empty line before the first tree
             sink.is_first, skip = False, 1
-        self.gather(jobs, lambda _: work, Texts(write, skip).take, most)
+        self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
 
     def packet_blocks(self) -> Iterator[Any]:
-        """What a progress bar watches."""
+        """Return the rows, as the iterable that a progress bar wraps."""
         return self._rows
 
-    def _take(self, rows: Iterator[list[Any]], take: Callable[[list[Any]], object], most: int | None) -> None:
-        for made in rows:
-            asked_for = list(filter(None, made))
-            count = sum([row[0] for row in asked_for])
-            if most is not None and self.shown + count >= most:
-                take(_first(asked_for, most - self.shown))
-                self.shown = most
+    def _consume(
+        self, rows: Iterator[list[Any]], consume: Callable[[list[Any]], object], max_rows: int | None
+    ) -> None:
+        for batch in rows:
+            selected = list(filter(None, batch))
+            count = sum([row[0] for row in selected])
+            if max_rows is not None and self.shown + count >= max_rows:
+                consume(_first(selected, max_rows - self.shown))
+                self.shown = max_rows
                 return
             self.shown += count
-            take(asked_for)
+            consume(selected)
         self.complete = True
 
-    def _wait(self, steps: Iterator[Any]) -> None:
+    def _run_to_end(self, steps: Iterator[Any]) -> None:
         for _ in steps:
             pass
         self.complete = True
 
-    def _facts_exchanged(self, pool: WorkerPool, jobs: int) -> Iterator[None]:
-        """Merge what workers say, and give it to all of them; a step for each time that they have read on."""
-        facts, silent = LearnedFacts(self._query.limits), jobs
-        for _, message in pool.messages(WorkerEnd, self._interrupt.look):
+    def _exchange_facts(self, pool: WorkerPool, jobs: int) -> Iterator[None]:
+        """Merge the learned facts of all workers and send them to each; yield at every report of progress."""
+        facts, pending = LearnedFacts(self._query.limits), jobs
+        for _, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
             if isinstance(message, LearnedFacts):
                 facts.merge(message)
-                silent -= 1
-                for index in range(0 if silent else jobs):
+                pending -= 1
+                for index in range(0 if pending else jobs):
                     pool.send(index, facts)
             elif isinstance(message, Progress):
                 self.bytes_read = max(self.bytes_read, message.bytes_read)
                 yield
             else:
-                self._note(message)
+                self._handle_end(message)
 
-    def _put_together(self, pool: WorkerPool, assembly: Assembly) -> Iterator[list[Any]]:
-        for index, message in pool.messages(WorkerEnd, self._interrupt.look):
+    def _assemble(self, pool: WorkerPool, assembly: Assembly) -> Iterator[list[Any]]:
+        for index, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
             if isinstance(message, WorkerBatch):
                 self.bytes_read = max(self.bytes_read, message.bytes_read)
-                made = assembly.batch(index, message)
+                rows = assembly.batch(index, message)
             elif isinstance(message, LateRows):
-                made = assembly.late(index, message)
+                rows = assembly.late(index, message)
             else:
-                self._note(message)
+                self._handle_end(message)
                 continue
-            for worker, told in assembly.told():
-                pool.send(worker, told)
-            if made:
-                yield made
+            for worker, reply in assembly.told():
+                pool.send(worker, reply)
+            if rows:
+                yield rows
 
-    def _note(self, message: Any) -> None:
+    def _handle_end(self, message: Any) -> None:
         if not isinstance(message, WorkerEnd):
             return
         self.dissection.add(message)
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
-        self.made.append(message.made)
+        self.results.append(message.made)
         for seen, more in zip(self._query.filter.passed_over, message.passed_over, strict=True):
             seen |= more
 
 
-def _first(made: Sequence[tuple[int, Any]], most: int) -> list[tuple[int, Any]]:
-    """The first rows, so many; each piece is one."""
-    out: list[tuple[int, Any]] = []
-    for count, data in made:
-        if count >= most and not isinstance(data, bytes):
-            return [*out, (most, data[:most])]
-        out.append((count, data))
-        most -= count
-        if not most:
+def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, Any]]:
+    """Return the first ``max_rows`` rows; bytes are a single row."""
+    first: list[tuple[int, Any]] = []
+    for count, data in rows:
+        if count >= max_rows and not isinstance(data, bytes):
+            return [*first, (max_rows, data[:max_rows])]
+        first.append((count, data))
+        max_rows -= count
+        if not max_rows:
             break
-    return out
+    return first
 
 
-def work(query: Query, shard: Shard, made: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
-    """What a worker does."""
+def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
+    """Compute the rows of a shard: the main function of a worker."""
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
-        worker = Worker(made, query.limits, send, inbox.receive, inbox.heard, lambda: capture.bytes_read)
+        worker = Worker(task, query.limits, send, inbox.receive, inbox.heard, lambda: capture.bytes_read)
         dissection = Dissection(worker.watch(readable), query.options, shard=shard)
         with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
-        send(_end(query, capture, readable, dissection, made.end()))
+        send(_end(query, capture, readable, dissection, task.end()))
 
 
 def write_shard(
@@ -312,8 +313,8 @@ def write_shard(
     inbox: Inbox,
     log: ConnectionLog,
 ) -> None:
-    """What a worker does that writes tables."""
-    from kdissect.tables.export import write_part  # and with it every codec
+    """Write the tables of a shard: the main function of a worker of ``export``."""
+    from kdissect.tables.export import write_part  # imports every codec
 
     facts, reader, options = LearnedFacts(query.limits), ShardReader(send, inbox), query.options
     with open_capture(*query.paths, limits=query.limits) as capture:
@@ -335,7 +336,9 @@ def write_shard(
         send(_end(query, capture, readable, dissection, (result, census)))
 
 
-def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissection, made: Any) -> WorkerEnd:
+def _end(
+    query: Query, capture: Capture, readable: Readable, dissection: Dissection, result: Any
+) -> WorkerEnd:
     return WorkerEnd(
         dissection.counts,
         dissection.skipped,
@@ -344,14 +347,14 @@ def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissect
         capture.sources,
         readable.fault,
         query.filter.passed_over,
-        made,
+        result,
     )
 
 
 @contextmanager
-def sharing(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRun]:
-    """Open what was asked for, to see that it can be read; ``bar`` decides from stdout whether a progress bar
-    can stand on stderr.
+def open_parallel_run(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterator[ParallelRun]:
+    """Open the captures of a query, to check that they can be read. ``bar`` decides from stdout whether
+    stderr may show a progress bar.
     """
     with (
         open_capture(*query.paths, limits=query.limits) as capture,
@@ -359,32 +362,32 @@ def sharing(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterator[SharedRu
         ExitStack() as stack,
         faults_named(query),
     ):
-        yield SharedRun(query, capture, out, stack, shows_bar=not query.no_progress and bar(out))
+        yield ParallelRun(query, capture, out, stack, shows_bar=not query.no_progress and bar(out))
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``-j N`` and the size of what is read -> how many processes read it. Holds nothing.
+# ``-j N`` and the size of the captures -> the number of processes.
 # ------------------------------------------------------------------------------------------------------------
 
 
 WORTH_PACKETS = 100_000
-"""That one process reads in a second or more; below, starting others costs more than it saves."""
+"""One process needs at least a second for these. For fewer, starting workers costs more than it saves."""
 
 SMALL_BYTES = 600
-"""Mean size of packets up to which there is more to be said of each than to be read: measured, two processes
-take 0.65 of the time of one at 90 bytes a packet, and more than one at 1,400 (docs/performance.md).
+"""Mean packet size up to which dissecting costs more than reading. Measured: two processes take 0.65 of the
+time of one at 90 bytes per packet, and longer than one at 1,400 (docs/performance.md).
 """
 
-_LOOKED_AT = 8_000  # packets: more than the handshakes with which a thousand clients begin
-_LEAST_BYTES = 54  # of a packet with a TCP header
+_SAMPLED_PACKETS = 8_000  # more than the handshakes of a thousand clients
+_MIN_PACKET_BYTES = 54  # of a packet with a TCP header
 
-_MOST = 16
-"""Workers by default: each steps over all packets, and one parent puts together what they make."""
+_MAX_WORKERS = 16
+"""Workers by default. More do not help: each reads all packets, and one parent merges all rows."""
 
 
-def jobs_option(why_not: str, same: str = "The output is the same.") -> Callable[[Any], Any]:
-    """The option; ``why_not`` says where a command stays at one process, ``same`` what is the same with any
-    number of them.
+def jobs_option(single_process: str, guarantee: str = "The output is the same.") -> Callable[[Any], Any]:
+    """``-j``. Its help says when a command uses a ``single_process``, and what is the same with several
+    (``guarantee``).
     """
     return click.option(
         "-j",
@@ -392,39 +395,39 @@ def jobs_option(why_not: str, same: str = "The output is the same.") -> Callable
         "jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help=f"Worker processes; each takes a share of the connections. {same} "
-        f"[default: all cores for small files with {WORTH_PACKETS:,} packets or more] {why_not}",
+        help=f"Worker processes; each takes a share of the connections. {guarantee} "
+        f"[default: all cores for small files with {WORTH_PACKETS:,} packets or more] {single_process}",
     )
 
 
-def processes(query: Query, jobs: int | None, *, by_default: bool = True, ever: bool = True) -> int:
-    """How many processes to use: 1 where the input cannot be read more than once, or is not worth more.
+def processes(query: Query, jobs: int | None, *, by_default: bool = True, allowed: bool = True) -> int:
+    """Return the number of processes: 1 if the input can be read only once, or is too small for more.
 
     Args:
         query: names the files.
-        jobs: that the user wants; None: says nothing of it.
-        by_default: whether more than one makes sense for what is done, if the user says nothing.
-        ever: whether it can be done at all.
+        jobs: the value of ``-j``; None: not set.
+        by_default: whether to use several processes without ``-j``.
+        allowed: whether the command can use several processes at all.
     """
     paths = [Path(path) for path in query.paths if path != STDIN]
     are_files = len(paths) == len(query.paths) and all(path.is_file() for path in paths)
-    if not (ever and are_files and hasattr(os, "fork")):
+    if not (allowed and are_files and hasattr(os, "fork")):
         return 1
     if jobs is not None:
         return jobs
-    if not (by_default and _are_worth_it(paths)):
+    if not (by_default and _are_worth_workers(paths)):
         return 1
-    return min(cores(), _MOST)
+    return min(cores(), _MAX_WORKERS)
 
 
-def _are_worth_it(paths: Sequence[Path]) -> bool:
-    """Whether the files hold many small packets, going by their size and by the first packets of one."""
+def _are_worth_workers(paths: Sequence[Path]) -> bool:
+    """Whether the files have many small packets, estimated from their size and the first packets of one."""
     total = sum(path.stat().st_size for path in paths)
-    if total < WORTH_PACKETS * _LEAST_BYTES:
+    if total < WORTH_PACKETS * _MIN_PACKET_BYTES:
         return False
     try:
         with open_capture(paths[0]) as capture:
-            sizes = [len(packet.data) for packet in islice(capture, _LOOKED_AT)]
+            sizes = [len(packet.data) for packet in islice(capture, _SAMPLED_PACKETS)]
     except KdissectError:
         return False  # the reader will say why
     mean = sum(sizes) / len(sizes) if sizes else math.inf

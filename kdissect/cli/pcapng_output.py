@@ -1,8 +1,8 @@
-"""``read -w``: exchanges that are asked for -> a pcapng file with all packets of their connections.
+"""``read -w``: selected exchanges -> a pcapng file with all packets of their connections.
 
-That a connection is wanted is known after its first packets have passed. So a capture is read twice: to find
-the connections, then to copy their packets. What can be read only once is kept in a temporary file meanwhile.
-Connections on which credentials passed are left out unless they may be shown.
+Whether a connection is selected is known only after its first packets. So a capture is read twice: to find
+the connections, then to copy their packets. Input that can be read only once is buffered in a temporary file.
+Connections that carry credentials are omitted unless --show-secrets is set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
-from kdissect.cli.run import running
+from kdissect.cli.run import open_run
 from kdissect.cli.terminal import progress, warn
 from kdissect.files import replacing
 from kdissect.phrases import many
@@ -41,8 +41,8 @@ STDIN = STDOUT = "-"
 _COMPRESSED = frozenset({".gz", ".zst", ".lz4"})
 
 
-class Ends(Survey):
-    """Bars the connections behind whose last exchange something was passed over."""
+class CredentialObserver(Survey):
+    """Excludes connections with bytes that were not dissected and may hide credentials."""
 
     def __init__(self, query: Query, index: ConnectionIndex) -> None:
         super().__init__(query.limits)
@@ -50,23 +50,23 @@ class Ends(Survey):
         self._with_secrets = query.options.show_secrets
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
-        """Let packets pass, without a look at them."""
+        """Return the packets unchanged."""
         return iter(packets)
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:  # noqa: ARG002
-        """Take a connection that is over."""
+        """Check a connection that has ended."""
         if not self._with_secrets and may_hide_credentials(kafka.unattached):
             self._index.bar(connection.ordinal)
 
 
-def write(query: Query, target: str, mode: int, most: int | None) -> None:
-    """Find the connections and copy their packets; what was written is told on stderr.
+def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> None:
+    """Find the connections, copy their packets, and report on stderr what was written.
 
     Args:
         query: what to read, and which exchanges.
         target: path of the file, ``-`` for stdout.
         mode: its permissions.
-        most: the connections of so many exchanges, None: of all.
+        max_exchanges: copy only the connections of the first ones; None: of all.
 
     Raises:
         UsageError: the target is one of the inputs, or a terminal.
@@ -76,19 +76,22 @@ def write(query: Query, target: str, mode: int, most: int | None) -> None:
     with ExitStack() as stack:
         rereadable = all(path != STDIN and Path(path).is_file() for path in query.paths)
         index = stack.enter_context(ConnectionIndex(keeps_packets=not rereadable, limits=query.limits))
-        ends = Ends(query, index)
-        with running(query, bar=lambda _: True, index=index, observer=ends) as run:
-            file = stack.enter_context(_opened(target, mode, run))
-            run.show(_found(run, index, most, with_secrets=query.options.show_secrets), lambda _: None)
-            # What was waiting for its end may have been a credential.
+        observer = CredentialObserver(query, index)
+        with open_run(query, bar=lambda _: True, index=index, observer=observer) as run:
+            file = stack.enter_context(_open_target(target, mode, run))
+            run.show(
+                _matching_exchanges(run, index, max_exchanges, with_secrets=query.options.show_secrets),
+                lambda _: None,
+            )
+            # After an interruption, an unfinished message may have been a credential.
             is_known = query.options.show_secrets or not run.interrupted
             written = _copy(query, index, file, target) if is_known else None
-    run.tell(run.shown)
-    _tell(index, written, target)
+    run.report(run.shown)
+    _report(index, written, target)
     run.end("exchange")
 
 
-def _tell(index: ConnectionIndex, written: int | None, target: str) -> None:
+def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
     if written is None:
         warn(
             "nothing was written: which connections carry credentials is not known yet; use "
@@ -114,20 +117,20 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
             f"-w writes uncompressed pcapng: use {Path(target).stem} and compress it afterwards"
         )
     try:
-        there = Path(target).stat()
+        target_status = Path(target).stat()
     except OSError:
-        return  # it is not there yet; or opening it will say what is wrong
+        return  # it does not exist yet, or opening it will fail
     for path in inputs:
         try:
             status = os.fstat(sys.stdin.fileno()) if path == STDIN else Path(path).stat()
-        except (OSError, ValueError):  # a stdin that is no file, as in tests; reading will tell of the others
+        except (OSError, ValueError):  # stdin is not a file, as in tests; or reading will fail
             continue
-        if os.path.samestat(there, status):
+        if os.path.samestat(target_status, status):
             raise click.UsageError(f"-w {target} would overwrite an input file")
 
 
 @contextmanager
-def _opened(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
+def _open_target(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
@@ -142,34 +145,36 @@ def _unwritable(target: str, error: OSError) -> click.ClickException:
     return click.ClickException(f"cannot write {target}: {error.strerror or error}")
 
 
-def _found(run: Run, index: ConnectionIndex, most: int | None, *, with_secrets: bool) -> Iterator[Exchange]:
-    """Mark the connections of the exchanges that are asked for, to the end of the capture."""
+def _matching_exchanges(
+    run: Run, index: ConnectionIndex, max_exchanges: int | None, *, with_secrets: bool
+) -> Iterator[Exchange]:
+    """Yield the selected exchanges, select their connections, and read the capture to its end."""
 
-    def look(exchange: Exchange) -> None:
+    def bar_credentials(exchange: Exchange) -> None:
         if not with_secrets and may_carry_credentials(exchange):
             index.bar(exchange.connection.ordinal)
 
-    for number, exchange in enumerate(run.selected(look)):
-        look(exchange)
-        if most is None or number < most:
+    for number, exchange in enumerate(run.selected(bar_credentials)):
+        bar_credentials(exchange)
+        if max_exchanges is None or number < max_exchanges:
             index.want(exchange.connection.ordinal)
             yield exchange
 
 
 def _copy(query: Query, index: ConnectionIndex, file: BinaryIO, target: str) -> int:
     try:
-        return _copied(query, index, file, bar=target != STDOUT)
+        return _copy_packets(query, index, file, bar=target != STDOUT)
     except OSError as error:
         if target == STDOUT:
-            raise  # a closed pipe ends every command in the same way
+            raise  # a closed pipe ends every command the same way
         raise _unwritable(target, error) from None
 
 
-def _copied(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: bool) -> int:
+def _copy_packets(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: bool) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
     capture = index.kept() or open_capture(*query.paths, limits=query.limits)
-    with capture, progress(capture, wanted=bar and not query.no_progress) as packets:
+    with capture, progress(capture, enabled=bar and not query.no_progress) as packets:
         for packet in index.pick(one_by_one(packets)):
             writer.write(packet)
             written += 1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
-from kdissect.cli.output_options import ExchangeOutput, look_options
+from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.parallel_run import jobs_option, processes
-from kdissect.cli.run import Query, Selection, running
+from kdissect.cli.run import Query, Selection, open_run
 from kdissect.files import PRIVATE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ anomalies after "!". On a narrow terminal some columns are left out; files and p
 @filter_options
 @exchange_option("Show only this exchange.")
 @click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
-@look_options
+@output_options
 @click.option(
     "-w",
     "target",
@@ -77,7 +77,7 @@ def read(
     by time. Kafka is recognized on any port.
     """
     query = Query.take(options)
-    look = ExchangeOutput.take(options, {"-w": target is not None})
+    output = ExchangeOutput.take(options, {"-w": target is not None})
     if target is not None:
         from kdissect.cli.pcapng_output import write
 
@@ -85,28 +85,32 @@ def read(
         return
     if mode is not None:
         raise click.UsageError("--mode needs -w FILE")
-    jobs = processes(query, jobs, by_default=not (count or flush), ever=look.can_be_shared(sys.stdout))
+    jobs = processes(
+        query, jobs, by_default=not (count or flush), allowed=output.can_run_in_parallel(sys.stdout)
+    )
     if jobs > 1:
-        _share(query, look, jobs, count, check_crcs=check_crcs)
+        _run_in_parallel(query, output, jobs, count, check_crcs=check_crcs)
         return
-    with running(query, bar=lambda out: look.quiet or not out.isatty()) as run:
-        times = look.clock(run.out, run.first_ns)
-        sink = look.sink(run.out, times, query, flush=flush)
+    with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
+        times = output.time_formatter(run.out, run.first_ns)
+        sink = output.sink(run.out, times, query, flush=flush)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
-    run.tell(run.shown)
+    run.report(run.shown)
     run.end("exchange")
 
 
-def _share(query: Query, look: ExchangeOutput, jobs: int, count: int | None, *, check_crcs: bool) -> None:
-    """The same by several processes."""
-    from kdissect.cli.parallel_run import sharing
+def _run_in_parallel(
+    query: Query, output: ExchangeOutput, jobs: int, count: int | None, *, check_crcs: bool
+) -> None:
+    """Show the exchanges with several processes."""
+    from kdissect.cli.parallel_run import open_parallel_run
     from kdissect.parallel.worker import Page, Text
 
-    with sharing(query, bar=lambda out: not out.isatty()) as run:
+    with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink = look.sink(page, look.clock(run.out, run.first_ns), query, flush=False)
+        sink = output.sink(page, output.time_formatter(run.out, run.first_ns), query, flush=False)
 
         def feed(exchange: Exchange) -> None:
             _check(exchange)
@@ -114,7 +118,7 @@ def _share(query: Query, look: ExchangeOutput, jobs: int, count: int | None, *, 
 
         work = Text(Selection(query), page, feed if check_crcs else sink.feed)
         run.write(jobs, page, sink, work, count)
-    run.tell(run.shown)
+    run.report(run.shown)
     run.end("exchange")
 
 
@@ -126,9 +130,7 @@ def _checked(exchanges: Iterable[Exchange]) -> Iterator[Exchange]:
 
 
 def _check(exchange: Exchange) -> None:
-    """Add what is wrong with checksums to the anomalies of an exchange."""
-    from kdissect.exchanges.partition_records import (
-        crc_anomalies,  # and with it every codec, for those who ask
-    )
+    """Add wrong checksums to the anomalies of an exchange."""
+    from kdissect.exchanges.partition_records import crc_anomalies  # imports every codec
 
     exchange.anomalies += crc_anomalies(exchange)

@@ -1,4 +1,4 @@
-"""``kdissect records``: what was produced and fetched: lines, trees, JSON, CSV, or a file for each record."""
+"""``kdissect records``: produced and fetched records as lines, trees, JSON, CSV, or one file per record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from kdissect.cli.live_run import LiveOptions, interface_options, listening, take_wanted
+from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
 from kdissect.cli.options import (
     colour_option,
     csv_option,
@@ -18,9 +18,15 @@ from kdissect.cli.options import (
     mode_option,
     to_local,
 )
-from kdissect.cli.output_options import clock, json_option, needs_no_other, refuse_two, times_option
+from kdissect.cli.output_options import (
+    are_rows_independent,
+    check_exclusive,
+    json_option,
+    time_formatter,
+    times_option,
+)
 from kdissect.cli.parallel_run import jobs_option, processes
-from kdissect.cli.run import Query, Selection, running
+from kdissect.cli.run import Query, Selection, open_run
 from kdissect.cli.terminal import wants_colour, warn, width
 from kdissect.files import PRIVATE
 from kdissect.limits import live
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Protocol, TextIO
 
-    from kdissect.cli.parallel_run import SharedRun
+    from kdissect.cli.parallel_run import ParallelRun
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.model import Exchange
     from kdissect.query.record_filters import RecordFilter
@@ -42,16 +48,16 @@ if TYPE_CHECKING:
     from kdissect.text.style import Times
 
     class RecordSink(Protocol):
-        """Where records end."""
+        """Writes records."""
 
         def feed(self, record: CarriedRecord) -> None:
-            """Show one."""
+            """Write one."""
 
         def close(self) -> None:
-            """Show what is left."""
+            """Write what is buffered."""
 
 
-MOST_UNREADABLE = 20
+MAX_UNREADABLE = 20
 
 EXAMPLES = """\b
 Examples:
@@ -150,38 +156,40 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     from kdissect.query.record_filters import RecordCriteria, RecordFilter
     from kdissect.query.records import Records
 
-    wanted = take_wanted(options)
-    query = Query.take(options) if wanted is None else _of_interface(options)
-    look = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
-    look.check()
+    settings = take_capture_settings(options)
+    query = Query.take(options) if settings is None else _interface_query(options)
+    output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
+    output.check()
     criteria = query.options.criteria
     topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
-    are_meant = RecordFilter(RecordCriteria(topics=topics, partitions=partitions, **options), query.limits)
-    found = Records(are_meant, query.limits, show_secrets=query.options.show_secrets)
-    can_share = wanted is None and not options["unique"] and look.can_be_shared
-    jobs = processes(query, jobs, by_default=not (count or look.flush), ever=can_share)
+    record_filter = RecordFilter(
+        RecordCriteria(topics=topics, partitions=partitions, **options), query.limits
+    )
+    source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets)
+    can_share = settings is None and not options["unique"] and output.can_run_in_parallel
+    jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_share)
     if jobs > 1:
-        shared = _share(query, look, found, are_meant, jobs, count)
-        _tell(found, shared.shown, complete=shared.complete)
+        shared = _run_in_parallel(query, output, source, record_filter, jobs, count)
+        _report(source, shared.shown, complete=shared.complete)
         shared.end("record")
         return
-    opened = (
-        listening(query, LiveOptions(wanted))
-        if wanted is not None
-        else running(query, bar=lambda out: look.is_silent or not out.isatty())
+    run_context = (
+        open_live_run(query, LiveOptions(settings))
+        if settings is not None
+        else open_run(query, bar=lambda out: output.is_silent or not out.isatty())
     )
-    with opened as run:
-        times = clock(run.out, look.times, run.first_ns, is_tree=look.tree)
-        sink = _sink(look, run.out, times)
+    with run_context as run:
+        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
+        sink = _sink(output, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
-        if isinstance(sink, RecordLines) and are_meant.takes_all and not (count or look.flush):
-            run.show(found.batches(selected), sink.feed_batch, size=len)
+        if isinstance(sink, RecordLines) and record_filter.takes_all and not (count or output.flush):
+            run.show(source.batches(selected), sink.feed_batch, size=len)
         else:
-            run.show(found.of(selected), sink.feed, count, flush=look.flush)
+            run.show(source.of(selected), sink.feed, count, flush=output.flush)
         sink.close()
-    run.tell(found.exchanges)
-    _tell(found, run.shown, complete=run.complete)
-    if forgotten := are_meant.forgotten:
+    run.report(source.exchanges)
+    _report(source, run.shown, complete=run.complete)
+    if forgotten := record_filter.forgotten:
         places = many(forgotten, "record")
         warn(
             f"--unique forgot {places}; duplicates of these are shown again; raise the limit with "
@@ -192,34 +200,40 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     run.end("record")
 
 
-def _share(
-    query: Query, look: RecordOutput, found: Records, are_meant: RecordFilter, jobs: int, count: int | None
-) -> SharedRun:
-    """Several processes show them; ``found`` is told what they found."""
-    from kdissect.cli.parallel_run import sharing
+def _run_in_parallel(
+    query: Query,
+    output: RecordOutput,
+    source: Records,
+    record_filter: RecordFilter,
+    jobs: int,
+    count: int | None,
+) -> ParallelRun:
+    """Show the records with several processes, and add their counts to ``source``."""
+    from kdissect.cli.parallel_run import open_parallel_run
     from kdissect.parallel.worker import Page, Text
 
-    with sharing(query, bar=lambda out: not out.isatty()) as run:
+    with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
-        sink: Any = _sink(look, page, clock(run.out, look.times, run.first_ns, is_tree=look.tree))
-        is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
+        times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
+        sink: Any = _sink(output, page, times)
+        by_batch = isinstance(sink, RecordLines) and record_filter.takes_all and not count
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
-            if is_whole:
-                return ((len(batch), batch) for batch in found.batches((exchange,)))
-            return ((1, record) for record in found.of((exchange,)))
+            if by_batch:
+                return ((len(batch), batch) for batch in source.batches((exchange,)))
+            return ((1, record) for record in source.of((exchange,)))
 
-        feed = sink.feed_batch if is_whole else sink.feed
-        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=found.told)
+        feed = sink.feed_batch if by_batch else sink.feed
+        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=source.told)
         run.write(jobs, page, sink, work, count)
-    for told in run.made:
-        found.add(told)
-    run.tell(found.exchanges)
+    for result in run.results:
+        source.add(result)
+    run.report(source.exchanges)
     return run
 
 
-def _of_interface(options: dict[str, Any]) -> Query:
-    """What to show of an interface, as it comes."""
+def _interface_query(options: dict[str, Any]) -> Query:
+    """Return the query of a live capture."""
     files, also_files = options.pop("files"), options.pop("also_files")
     if files or also_files:
         raise click.UsageError("-i captures on an interface and takes no FILE")
@@ -229,7 +243,7 @@ def _of_interface(options: dict[str, Any]) -> Query:
 
 
 class RecordOutput(NamedTuple):
-    """How records are shown, as the options say it."""
+    """The options that say how records are shown."""
 
     tree: bool
     full: bool
@@ -244,18 +258,18 @@ class RecordOutput(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is written to stdout while records come."""
+        """Whether nothing is written to stdout before the end."""
         return self.quiet or self.folder is not None
 
     @property
-    def can_be_shared(self) -> bool:
-        """Whether several processes can show them: none needs to know what another one shows."""
+    def can_run_in_parallel(self) -> bool:
+        """Whether several processes can format the records independently."""
         is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv)
-        return not self.is_silent and needs_no_other(sys.stdout, self.times, is_table=is_table)
+        return not self.is_silent and are_rows_independent(sys.stdout, self.times, is_table=is_table)
 
     def check(self) -> None:
-        """Refuse two ways at once."""
-        refuse_two(
+        """Raise a usage error if options exclude each other."""
+        check_exclusive(
             {
                 "-V": self.tree,
                 "--json": self.as_json,
@@ -268,35 +282,35 @@ class RecordOutput(NamedTuple):
             raise click.UsageError("--mode needs -o DIR")
 
 
-def _sink(look: RecordOutput, out: TextIO, times: Times) -> RecordSink:
-    if look.quiet:
+def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
+    if output.quiet:
         return RecordTally(out)
-    if look.folder is not None:
-        return RecordFiles(Path(look.folder), look.mode or PRIVATE)
-    if look.as_json:
-        return RecordLines(json_writer(out), flush_each=look.flush)
-    if look.as_csv:
+    if output.folder is not None:
+        return RecordFiles(Path(output.folder), output.mode or PRIVATE)
+    if output.as_json:
+        return RecordLines(json_writer(out), flush_each=output.flush)
+    if output.as_csv:
         is_terminal = out.isatty()
-        return CsvLines(out.buffer.write, columns=RECORD, flush_each=look.flush, is_terminal=is_terminal)
-    colour = wants_colour(out, look.colour)
-    if look.tree:
+        return CsvLines(out.buffer.write, columns=RECORD, flush_each=output.flush, is_terminal=is_terminal)
+    colour = wants_colour(out, output.colour)
+    if output.tree:
         from kdissect.text.tree import RecordTree
 
-        return RecordTree(out, times, colour=colour, whole=look.full)
+        return RecordTree(out, times, colour=colour, whole=output.full)
     return RecordTable(out, times, width=width(out), colour=colour)
 
 
-def _tell(found: Records, shown: int, *, complete: bool) -> None:
-    """Say what was wrong with batches, and that there was nothing to show."""
-    for text in found.unreadable[:MOST_UNREADABLE]:
+def _report(source: Records, shown: int, *, complete: bool) -> None:
+    """Report unreadable batches and anomalies on stderr, and that nothing matched."""
+    for text in source.unreadable[:MAX_UNREADABLE]:
         warn(f"no readable record: {text}")
-    if (more := found.unread - len(found.unreadable[:MOST_UNREADABLE])) > 0:
+    if (more := source.unread - len(source.unreadable[:MAX_UNREADABLE])) > 0:
         warn(f"{more:,} more {'batch' if more == 1 else 'batches'} like these")
-    if found.unfinished_snapshots:
-        warn(f"{many(found.unfinished_snapshots, 'snapshot')} with a missing slice")
-    if found.anomalies:
-        counted = sorted(found.anomalies.items(), key=lambda item: (-item[1], item[0]))
+    if source.unfinished_snapshots:
+        warn(f"{many(source.unfinished_snapshots, 'snapshot')} with a missing slice")
+    if source.anomalies:
+        counted = sorted(source.anomalies.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in counted)
         warn(f"anomalies in record batches: {kinds}")
-    if complete and found.exchanges and not shown:
-        warn(f"no match in {many(found.exchanges, 'exchange')}")
+    if complete and source.exchanges and not shown:
+        warn(f"no match in {many(source.exchanges, 'exchange')}")

@@ -1,12 +1,12 @@
-"""Options of a command that reads captures -> its dissection, rows for its sink, and what is said at the end.
+"""Options of a command that reads captures -> a run: the selected exchanges, and a report on stderr.
 
     query = Query.take(options)
-    with running(query) as run:
+    with open_run(query) as run:
         run.show(run.selected(), sink.feed)
         sink.close()
-    run.tell(...)
+    run.report(...)
 
-Holds the one packet that was read ahead, for filters that count from a capture's first.
+The first packet is read ahead, for filters whose times are relative to it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What ``input_options`` and ``filter_options`` say, as values.
+    """The values of ``input_options`` and ``filter_options``.
 
     Attributes:
-        paths: of captures: at least one, but where packets come live.
-        filter: the criteria of ``options``, and what they have seen.
+        paths: the captures; empty for live traffic.
+        filter: the criteria of ``options``, and which of them have matched.
     """
 
     paths: tuple[str, ...]
@@ -62,10 +62,10 @@ class Query:
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> Query:
-        """Take its own out of a command's options, and leave those of the command.
+        """Remove these options from a command's options and return their values.
 
         Raises:
-            UsageError: no file was named, or a filter is invalid.
+            UsageError: there is no input file, or a filter is invalid.
         """
         paths = (*options.pop("also_files"), *options.pop("files"))
         if not paths:
@@ -76,7 +76,7 @@ class Query:
 
     @classmethod
     def live(cls, options: dict[str, Any], paths: tuple[str, ...] = (), *, no_progress: bool = True) -> Query:
-        """The same for packets that come live, and from no file.
+        """The same for live traffic, which needs no input file.
 
         Raises:
             UsageError: a filter is invalid.
@@ -86,7 +86,7 @@ class Query:
 
     @property
     def limits(self) -> Limits:
-        """Bounds of every stage."""
+        """The limits of every stage."""
         return self.options.limits
 
 
@@ -99,29 +99,29 @@ def _filter(options: Options) -> Filter:
 
 
 class Selection:
-    """Tells which exchanges are asked for.
+    """Decides whether an exchange matches the filters.
 
     Args:
-        query: has filters and names.
-        passed_over: told of each of the others.
+        query: its filters and exchange IDs.
+        on_unmatched: called for every exchange that does not match.
     """
 
-    def __init__(self, query: Query, passed_over: Callable[[Exchange], object] | None = None) -> None:
-        self._wanted = query.filter
+    def __init__(self, query: Query, on_unmatched: Callable[[Exchange], object] | None = None) -> None:
+        self._filter = query.filter
         self._ids = query.options.exchanges
-        self._passed_over = passed_over
-        self._is_first = True
+        self._on_unmatched = on_unmatched
+        self._no_match_yet = True
 
     def __call__(self, exchange: Exchange) -> bool:
-        """Whether this one is."""
+        """Whether this exchange matches."""
         ids = self._ids
-        if (not ids or (exchange.connection.id, exchange.number) in ids) and self._wanted.matches(exchange):
-            self._is_first = False
+        if (not ids or (exchange.connection.id, exchange.number) in ids) and self._filter.matches(exchange):
+            self._no_match_yet = False
             return True
-        if self._passed_over is not None:
-            self._passed_over(exchange)
-        if self._is_first:  # until one is what was asked for, it may be of use to know what there was instead
-            self._wanted.pass_over(exchange)
+        if self._on_unmatched is not None:
+            self._on_unmatched(exchange)
+        if self._no_match_yet:  # so that a message can say why nothing matched
+            self._filter.pass_over(exchange)
         return False
 
 
@@ -129,12 +129,12 @@ class Run:
     """A capture that is being dissected.
 
     Attributes:
-        out: for the command's data.
-        capture, dissection: what is read, and what becomes of it.
-        readable: its packets, as far as they can be read.
-        first_ns: time of the first packet, None where there is none.
-        shown: rows that the sink got.
-        interrupted: whether Ctrl-C ended it.
+        out: stdout.
+        capture, dissection: the input and its dissection.
+        readable: the packets up to the first that cannot be read.
+        first_ns: time of the first packet; None: there is no packet.
+        shown: number of rows fed to the sink.
+        interrupted: whether Ctrl-C stopped the run.
         complete: whether the capture was read to its end.
     """
 
@@ -172,41 +172,41 @@ class Run:
             observer=observer,
         )
 
-    def selected(self, passed_over: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
-        """The exchanges that are asked for; ``passed_over`` is told of each of the others."""
+    def selected(self, on_unmatched: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
+        """Return the exchanges that match the filters; ``on_unmatched`` is called for each of the others."""
         if self._query.filter.is_empty and not self._query.options.exchanges:
             return iter(self.dissection)
-        return filter(Selection(self._query, passed_over), self.dissection)
+        return filter(Selection(self._query, on_unmatched), self.dissection)
 
     def show(
         self,
         rows: Iterable[Row],
         feed: Callable[[Row], object],
-        most: int | None = None,
+        max_rows: int | None = None,
         *,
         flush: bool = False,
         size: Callable[[Row], int] | None = None,
     ) -> None:
-        """Feed a sink, and end the progress bar's line."""
-        self.shown, self.interrupted = show(rows, feed, most, self.out.flush, flush_each=flush, size=size)
-        self.complete = not self.interrupted and (most is None or self.shown < most)
+        """Feed rows to a sink, then remove the progress bar. The parameters are those of ``show``."""
+        self.shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
+        self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()
 
     @property
     def fault(self) -> str | None:
-        """What was wrong at the place that it could not be read beyond."""
+        """Why the capture could not be read to its end; None: it could."""
         return self.readable.fault
 
     @property
     def failed(self) -> bool:
-        """Whether a bug of ours kept us from reading all of it."""
+        """Whether a bug in kdissect kept part of the input from being read."""
         return self.capture.failed
 
-    def tell(self, exchanges: int) -> None:
-        """Say on stderr what was not looked at, and why; ``exchanges`` are those that were asked for."""
+    def report(self, exchanges: int) -> None:
+        """Report on stderr what was skipped and why. ``exchanges``: how many matched the filters."""
         if self.readable.fault is not None:
             warn(f"warning: {self.readable.fault}; the rest was not read")
-        close(
+        report_dissection(
             self.capture,
             self.dissection,
             shown=exchanges,
@@ -215,7 +215,7 @@ class Run:
         )
 
     def end(self, noun: str) -> None:
-        """End the command as Ctrl-C wants it, if it was pressed, and say so if not all could be read.
+        """End the command with the exit status of an interrupted or failed run, if it is one.
 
         Raises:
             Exit: with a status other than 0.
@@ -230,68 +230,73 @@ class Run:
 
 @contextmanager
 def faults_named(query: Query, readable: Readable | None = None) -> Iterator[None]:
-    """Let what nobody was prepared for name the capture that was being read.
+    """Add the name of the capture that was being read to an unexpected exception.
 
     Args:
-        query: has the names of all captures.
-        readable: knows which of several it was.
+        query: the paths of all captures.
+        readable: the packets being read, which name the current one of several captures.
 
     Raises:
-        UnexpectedError: it happened.
+        UnexpectedError: instead of the exception.
     """
     try:
         yield
     except (KdissectError, OSError, click.ClickException, click.exceptions.Exit, click.Abort):
-        raise  # which everybody is prepared for
+        raise  # expected
     except Exception as error:
         capture = readable.capture if readable is not None else None
         raise UnexpectedError.of(error, query.paths[0] if len(query.paths) == 1 else capture) from error
 
 
 @contextmanager
-def running(
+def open_run(
     query: Query,
     *,
     bar: Callable[[TextIO], bool],
     index: ConnectionIndex | None = None,
     observer: Survey | None = None,
 ) -> Iterator[Run]:
-    """Open what was asked for; ``bar`` decides from stdout whether a progress bar can stand on stderr. A
-    ``index`` is told which connection each packet belongs to, a ``observer`` what there was.
+    """Open the captures of a query.
+
+    Args:
+        query: what to read.
+        bar: decides from stdout whether stderr may show a progress bar.
+        index: records the connection of each packet.
+        observer: sees packets and connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
-        packets = stack.enter_context(progress(capture, wanted=not query.no_progress and bar(out)))
+        packets = stack.enter_context(progress(capture, enabled=not query.no_progress and bar(out)))
         run = Run(query, capture, packets, out, stack, index, observer)
         with faults_named(query, run.readable):
             yield run
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Rows -> a sink, until there are enough of them or the person presses Ctrl-C. Holds nothing.
+# Rows -> a sink, up to a number of rows or until Ctrl-C.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def show(
     rows: Iterable[Row],
     feed: Callable[[Row], object],
-    most: int | None,
+    max_rows: int | None,
     flush: Callable[[], object],
     *,
     flush_each: bool = False,
     size: Callable[[Row], int] | None = None,
 ) -> tuple[int, bool]:
-    """Feed the sink.
+    """Feed rows to a sink.
 
     Args:
         rows: exchanges, records or batches of records.
-        feed: the sink's.
-        most: after how many to stop, None: never.
-        flush: called after the first row, for somebody who waits for it.
+        feed: of the sink.
+        max_rows: when to stop; None: at the end.
+        flush: called after the first row, so that it appears immediately.
         flush_each: call it after every row.
-        size: how many a row counts for; None: each is one.
+        size: the number of rows that one counts as; None: each counts as 1.
 
     Returns:
-        How many rows the sink got, and whether Ctrl-C ended it.
+        The number of rows fed, and whether Ctrl-C stopped it.
     """
     shown = 0
     is_first, is_interrupted = True, False
@@ -302,7 +307,7 @@ def show(
             if flush_each or is_first:
                 is_first = False
                 flush()
-            if shown == most:
+            if shown == max_rows:
                 break
             del row  # before the next one is decoded: either may take most of the memory
     except KeyboardInterrupt:
@@ -311,11 +316,11 @@ def show(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A finished dissection -> the lines for stderr that tell what was not looked at, and why.
+# A finished dissection -> lines on stderr: warnings, what was skipped and why, and why nothing matched.
 # ------------------------------------------------------------------------------------------------------------
 
 
-MOST_NOTICES = 20
+MAX_NOTICES = 20
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
 _UNRECOGNISED = "not recognized"
@@ -326,26 +331,26 @@ class ReadCapture(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What was odd about them."""
+        """One line each."""
 
 
 class DissectionCounts(Protocol):
-    """What became of their packets, see ``pipeline.Dissection``."""
+    """The counts of a dissection, see ``pipeline.Dissection``."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """Sentences about connections."""
+        """Messages about connections."""
 
     @property
     def counts(self) -> Counter[str]:
-        """What there is to count."""
+        """Packets, connections, exchanges ..., by name."""
 
     @property
     def skipped(self) -> Counter[str]:
-        """Packets that were not looked at."""
+        """Packets that were not dissected, by reason."""
 
 
-def close(
+def report_dissection(
     capture: ReadCapture,
     dissection: DissectionCounts,
     *,
@@ -353,20 +358,20 @@ def close(
     complete: bool,
     unmet: Callable[[], str] = str,
 ) -> None:
-    """Write them.
+    """Write the lines.
 
     Args:
         capture: what was read.
-        dissection: what became of it.
-        shown: exchanges that passed the filters.
-        complete: whether it was read to its end: only then is it known what a capture does not have.
-        unmet: tells which names that were asked for it does not have.
+        dissection: its counts.
+        shown: exchanges that matched the filters.
+        complete: whether the capture was read to its end, so that what is missing is known.
+        unmet: returns which criteria nothing matched, as text.
     """
     for warning in capture.warnings:
         warn(f"warning: {warning}")
-    for notice in dissection.notices[:MOST_NOTICES]:
+    for notice in dissection.notices[:MAX_NOTICES]:
         warn(notice)
-    more = max(dissection.counts["notices"], len(dissection.notices)) - MOST_NOTICES
+    more = max(dissection.counts["notices"], len(dissection.notices)) - MAX_NOTICES
     if more > 0:
         warn(f"{more:,} more notices like these")
     for line in shortcomings(dissection.counts):
@@ -376,30 +381,30 @@ def close(
         warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
     unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
     if complete and shown and unrecognized:
-        said = many(unrecognized, "connection")
-        warn(f"{said} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")
+        connections = many(unrecognized, "connection")
+        warn(f"{connections} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")
     if complete and not shown:
-        found = dissection.counts["exchanges"]
-        warn(_none_of(found, unmet()) if found else _nothing_found(dissection))
+        exchanges = dissection.counts["exchanges"]
+        warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(dissection))
 
 
-def _none_of(found: int, unmet: str) -> str:
-    text = f"no match in {many(found, 'exchange')}"
+def _no_match_line(exchanges: int, unmet: str) -> str:
+    text = f"no match in {many(exchanges, 'exchange')}"
     return f"{text}: {unmet}" if unmet else text
 
 
-def _nothing_found(dissection: DissectionCounts) -> str:
+def _no_exchange_line(dissection: DissectionCounts) -> str:
     counts = dissection.counts
     if not counts["packets"]:
         return "no packets"
     protocols = [name for name in counts if name.startswith(_CONNECTIONS)]
-    found = {name.removeprefix(_CONNECTIONS): counts[name] for name in protocols}
-    if _KAFKA in found:
-        return f"no complete request or response in {many(found[_KAFKA], 'Kafka connection')}"
-    others = [f"{count:,} {name}" for name, count in found.items()]
+    connections = {name.removeprefix(_CONNECTIONS): counts[name] for name in protocols}
+    if _KAFKA in connections:
+        return f"no complete request or response in {many(connections[_KAFKA], 'Kafka connection')}"
+    others = [f"{count:,} {name}" for name, count in connections.items()]
     if count := counts["connections on other ports"]:
         others.append(f"{count:,} on other ports")
-    said = f"connections: {', '.join(others)}" if others else "no TCP connection"
-    text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {said})"
-    could_be_kafka = found.keys() - {"TLS"}
+    summary = f"connections: {', '.join(others)}" if others else "no TCP connection"
+    text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {summary})"
+    could_be_kafka = connections.keys() - {"TLS"}
     return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka" if could_be_kafka else text

@@ -1,4 +1,4 @@
-"""``kdissect summary``: who talked to whom about what, how fast, with which errors."""
+"""``kdissect summary``: exchanges -> one page: totals, then APIs, brokers, clients, topics, errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from kdissect.cli.options import colour_option, filter_options, input_options
 from kdissect.cli.parallel_run import jobs_option, processes
-from kdissect.cli.run import Query, Run, Selection, running
+from kdissect.cli.run import Query, Run, Selection, open_run
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ORDERS = ("count", "bytes", "latency", "errors", "throttle", "name")
 FINDINGS = 1  # exit status
-ROWS = 10  # of each table on the page, unless --limit says another number
+ROWS = 10  # of each table on the page, without --limit
 WIDE = 160  # a terminal narrower than this gets fewer columns
 
 EXAMPLES = """\b
@@ -43,10 +43,10 @@ time. Fetches that waited for data until their max_wait_ms expired are counted a
 
 
 def _to_interval(text: str) -> int:
-    """A length of time in nanoseconds.
+    """A duration in nanoseconds.
 
     Raises:
-        click.BadParameter: no time passes in it.
+        click.BadParameter: it is shorter than a millisecond.
     """
     length_ns = parse_duration(text)
     if length_ns < 1_000_000:
@@ -139,32 +139,32 @@ def summary(
     summarizer = Summarizer(
         query.limits, by=frozenset({by} if by else ()), parts=parts, interval_ns=interval_ns or 0
     )
-    with _counting(query, summarizer, processes(query, jobs)) as run:
+    with _counted_run(query, summarizer, processes(query, jobs)) as run:
         document = ordered(viewed(_closed(summarizer, query, run), by, parts), order)
         _write(run, document, limit, colour, as_json=as_json)
         if sketches is not None:
             _sketch(sketches, summarizer, by)
-    run.tell(run.shown)
+    run.report(run.shown)
     run.end("exchange")
     if fail and ((document.versions is not None and document.versions.refused) or document.findings):
         raise click.exceptions.Exit(FINDINGS)
 
 
 @contextmanager
-def _counting(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
-    """A run of which all is counted."""
+def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Run]:
+    """Count all exchanges, and return the finished run."""
     if jobs == 1:
-        with running(query, bar=lambda _: True) as run:
+        with open_run(query, bar=lambda _: True) as run:
             run.show(run.selected(), summarizer.feed)
             yield run
         return
-    from kdissect.cli.parallel_run import sharing
+    from kdissect.cli.parallel_run import open_parallel_run
     from kdissect.parallel.worker import Sums
 
-    with sharing(query, bar=lambda _: True) as shared:
+    with open_parallel_run(query, bar=lambda _: True) as shared:
         shared.gather(jobs, lambda _: Sums(Selection(query), summarizer), lambda _: None)
-        for told in shared.made:
-            summarizer.merge(told)
+        for result in shared.results:
+            summarizer.merge(result)
         yield shared
 
 

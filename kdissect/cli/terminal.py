@@ -1,4 +1,4 @@
-"""Streams and what is behind them: is it a terminal, how wide, does it want colour; and how commands end."""
+"""Stdout and stderr: their width and colors, warnings, the progress bar, Ctrl-C; and the exit statuses."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ if TYPE_CHECKING:
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
-FAILED = 3  # a bug of ours cost some of the output, or all of it
-INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as shells have it
+FAILED = 3  # output is missing because of a bug in kdissect
+INTERRUPTED = 130  # after Ctrl-C: 128 + SIGINT, as in shells
 
 LEAST_WIDTH = 60
-BAR_FROM_BYTES = 4_000_000  # a smaller capture is read before a bar could be looked at
+BAR_FROM_BYTES = 4_000_000  # a smaller capture is read too fast for a progress bar
 _BAR_BYTES = 1_000_000
-_NO_TIME = 1e-3  # seconds: a rate needs some
+_NO_TIME = 1e-3  # seconds, against division by zero
 
 
 def width(stream: TextIO) -> int | None:
-    """Columns of the terminal behind a stream; None where there is none."""
+    """Return the columns of the terminal that a stream writes to; None: it is not a terminal."""
     if not stream.isatty():
         return None
-    from shutil import get_terminal_size  # which a pipe, --help and --version do not need
+    from shutil import get_terminal_size  # not needed for pipes, --help and --version
 
     return max(get_terminal_size().columns, LEAST_WIDTH)
 
 
 def wants_colour(stream: TextIO, choice: str) -> bool:
-    """Decide on colour: ``auto`` is on a terminal, unless NO_COLOR (no-color.org) or TERM say no."""
+    """Whether to use colors. ``auto``: on a terminal, unless NO_COLOR (no-color.org) or TERM=dumb is set."""
     if choice != "auto":
         return choice == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def warn(text: str, *below: str) -> None:
-    """Write a line to stderr, and others below it. A line break inside one is escaped: it may be a name's."""
+    """Write a line to stderr, and others below it. Line breaks inside a line (in a name) are escaped."""
     lines = [f"{printable(line)}\n" for line in (f"kdissect: {text}", *below)]
-    if sys.stderr is not None:  # closed by whoever started us
-        with suppress(OSError):  # there is nowhere left to complain
+    if sys.stderr is not None:  # closed by the parent process
+        with suppress(OSError):  # there is nowhere left to report it
             sys.stderr.writelines(lines)
 
 
 def check_stdin() -> None:
-    """Make sure that a capture can come from stdin.
+    """Check that a capture can be read from stdin.
 
     Raises:
-        click.UsageError: nothing can, or only what somebody types.
+        click.UsageError: stdin is closed or a terminal.
     """
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
@@ -70,7 +70,7 @@ def check_stdin() -> None:
 
 @contextmanager
 def ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Take Ctrl-C over meanwhile, where Python would raise KeyboardInterrupt for it."""
+    """Call ``press`` for Ctrl-C inside the block, unless Ctrl-C does not raise KeyboardInterrupt anyway."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -83,7 +83,7 @@ def ctrl_c(press: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 
 @contextmanager
 def output() -> Iterator[TextIO]:
-    """Stdout for data. What its encoding lacks is escaped, a closed pipe ends the command quietly.
+    """Stdout for data. Characters that it cannot encode are escaped. A closed pipe ends the command quietly.
 
     Raises:
         click.ClickException: writing failed for another reason.
@@ -105,21 +105,21 @@ def output() -> Iterator[TextIO]:
 
 
 def _abandon(out: TextIO) -> None:
-    """Send what is still buffered nowhere, so that the interpreter's last flush does not fail again."""
-    with suppress(OSError):  # a stream without file descriptor has nothing behind it that could fail
+    """Discard what is still buffered, so that the flush at interpreter exit does not fail again."""
+    with suppress(OSError):  # a stream without a file descriptor cannot fail
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, out.fileno())
         os.close(nowhere)
 
 
 @contextmanager
-def progress(capture: Capture, *, wanted: bool) -> Iterator[Iterable[PacketBlock | Packet]]:
-    """The stretches of a capture, and where that helps a bar on stderr while they are taken."""
+def progress(capture: Capture, *, enabled: bool) -> Iterator[Iterable[PacketBlock | Packet]]:
+    """Return the packet blocks of a capture. For a large one, show a progress bar if stderr is a terminal."""
     total = capture.bytes_total
-    if not wanted or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
+    if not enabled or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
         yield capture.packet_blocks()
         return
-    from kdissect.phrases import size  # which only somebody who waits needs
+    from kdissect.phrases import size  # needed only here
 
     began = monotonic()
 

@@ -1,11 +1,10 @@
-"""``live --top``: what happens now, drawn some times a second by a thread of its own, until a key ends it.
+"""``live --top``: current rates and counts -> a dashboard on the terminal, redrawn by a thread.
 
     with Top(now, ...) as top:
         ...             packets are dissected here
 
-The thread draws and listens to the keyboard, so that a key is answered while nothing comes, and a slow
-terminal holds up no packet. Holds the picture; what is said on stderr meanwhile waits, the last lines of it,
-until the terminal is as it was.
+The thread draws and reads the keyboard, so that keys work without traffic, and a slow terminal does not delay
+packets. The last lines written to stderr are kept until the terminal is restored.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ if TYPE_CHECKING:
 
 
 REFRESH_S = 0.5
-SHARE = 0.05  # of the time, at most: a picture that takes long to draw is drawn less often
-_LOOK_S = 0.1  # how often keys and the terminal's size are looked at
-_SAID = 20
+MAX_DRAWING = 0.05  # fraction of the time spent on drawing: if it is slow, it is done less often
+_POLL_S = 0.1  # interval of checks for keys and a new terminal size
+_MAX_LINES = 20
 
 
-class Said(TextIOBase):
-    """Takes what is written to stderr, and keeps the last lines."""
+class StderrBuffer(TextIOBase):
+    """Replaces stderr, and keeps the last lines written to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun = ""
-        self.lines: deque[str] = deque(maxlen=_SAID)
+        self._line = ""
+        self.lines: deque[str] = deque(maxlen=_MAX_LINES)
 
     def write(self, text: str, /) -> int:
-        """Take some text."""
-        *lines, self._begun = (self._begun + text).split("\n")
+        """Keep some text."""
+        *lines, self._line = (self._line + text).split("\n")
         self.lines.extend(lines)
         return len(text)
 
@@ -64,14 +63,14 @@ class Top:
     """The dashboard.
 
     Args:
-        now: tells what happens; called by another thread.
-        drops: tells how many packets the kernel dropped, and we did.
-        name: of what is listened to.
+        now: returns current rates and counts; called by another thread.
+        drops: returns the packets dropped by the kernel and by kdissect.
+        name: of the interface or input.
         out: the terminal.
-        colour: whether it is coloured.
+        colour: whether to use colors.
 
     Attributes:
-        is_over: whether a key, or the terminal's end, has ended it.
+        is_over: whether the user quit it, or the terminal was closed.
     """
 
     def __init__(
@@ -89,24 +88,24 @@ class Top:
         self._name = name
         self._keyboard = open_keyboard()
         self._screen = Screen(out.fileno(), self._keyboard, colour=colour, encoding=out.encoding)
-        self._choices = UiState()
-        self._still: Now | None = None
-        self._has_ended = False
+        self._ui = UiState()
+        self._snapshot: Now | None = None
+        self._capture_ended = False
         self._closing = Event()
         self._drawing = RLock()
         self._thread = Thread(target=self._run, name="top", daemon=True)
         self._fault: BaseException | None = None
         self._stderr = sys.stderr
-        self._said = Said()
+        self._stderr_buffer = StderrBuffer()
         self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> Self:
         self._handlers = {
-            signal.SIGHUP: signal.signal(signal.SIGHUP, lambda *_: self._leave()),
+            signal.SIGHUP: signal.signal(signal.SIGHUP, lambda *_: self._quit()),
             signal.SIGTSTP: signal.signal(signal.SIGTSTP, self._suspend),
         }
         if self._stderr is not None and self._stderr.isatty():
-            sys.stderr = self._said
+            sys.stderr = self._stderr_buffer
         self._screen.enter()
         self._thread.start()
         return self
@@ -116,7 +115,7 @@ class Top:
     ) -> None:
         self._closing.set()
         try:
-            self._thread.join(1)  # a terminal that takes nothing more cannot keep us
+            self._thread.join(1)  # do not wait for a terminal that blocks
         finally:
             self._screen.leave()
         if self._keyboard is not None:
@@ -124,70 +123,72 @@ class Top:
         sys.stderr = self._stderr
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        if self._said.lines:
-            with suppress(OSError):  # there is nowhere left to complain
-                self._stderr.write("".join(f"{line}\n" for line in self._said.lines))
+        if self._stderr_buffer.lines:
+            with suppress(OSError):  # stderr was closed too
+                self._stderr.write("".join(f"{line}\n" for line in self._stderr_buffer.lines))
         if self._fault is not None and error is None:
             raise self._fault
 
-    def linger(self, is_wanted: Callable[[], bool]) -> None:
-        """Packets have ended: leave the picture there until somebody ends it."""
-        self._has_ended = True
-        while is_wanted() and not self.is_over:
-            self._closing.wait(_LOOK_S)
+    def linger(self, keep_open: Callable[[], bool]) -> None:
+        """Show the dashboard after the last packet, until the user quits or ``keep_open`` is false."""
+        self._capture_ended = True
+        while keep_open() and not self.is_over:
+            self._closing.wait(_POLL_S)
 
     def _run(self) -> None:
         due = 0.0
         try:
             while not self._closing.is_set():
-                keys = self._screen.keys(_LOOK_S)
+                keys = self._screen.keys(_POLL_S)
                 for key in keys:
-                    self._choices.press(key)
+                    self._ui.press(key)
                 if "redraw" in keys:
                     self._screen.forget()
-                if self._choices.is_over:
-                    self._choices.is_over = False
-                    self._leave(again=True)
+                if self._ui.is_over:
+                    self._ui.is_over = False
+                    self._quit(again=True)
                 began = monotonic()
                 if keys or began >= due or self._screen.has_changed:
                     self._draw()
                     took = monotonic() - began
-                    due = began + max(REFRESH_S, took / SHARE)
+                    due = began + max(REFRESH_S, took / MAX_DRAWING)
         except OSError:
-            pass  # the terminal is gone
-        except BaseException as error:  # noqa: BLE001  (raised again by __exit__, when the terminal is as it was)
+            pass  # the terminal was closed
+        except BaseException as error:  # noqa: BLE001  (raised again by __exit__, after the terminal is restored)
             self._fault = error
         if not self._closing.is_set():
-            self._leave()
+            self._quit()
 
     def _draw(self) -> None:
-        if self._still is None or not self._choices.is_paused:
-            self._still = self._now()
+        if self._snapshot is None or not self._ui.is_paused:
+            self._snapshot = self._now()
         by_kernel, by_us = self._drops()
-        said = self._said.lines[-1].removeprefix("kdissect: ") if self._said.lines else ""
-        around = StatusBar(
+        last_message = (
+            self._stderr_buffer.lines[-1].removeprefix("kdissect: ") if self._stderr_buffer.lines else ""
+        )
+        status_bar = StatusBar(
             self._name,
             by_kernel,
             by_us,
             memory_bytes(),
-            said,
-            is_over=self._has_ended,
+            last_message,
+            is_over=self._capture_ended,
             has_keys=self._keyboard is not None,
         )
         with self._drawing:
             size = self._screen.size
-            self._screen.show(draw(self._still, self._choices, around, *size), size)
+            self._screen.show(draw(self._snapshot, self._ui, status_bar, *size), size)
 
-    def _leave(self, *, again: bool = False) -> None:
-        """End the command, as a signal would that asks it to; a second one ends it at once."""
+    def _quit(self, *, again: bool = False) -> None:
+        """Stop the capture as SIGTERM does; the second time (``again``) end the command immediately."""
         if self.is_over and not again:
             return
         self.is_over = True
-        if callable(signal.getsignal(signal.SIGTERM)):  # else it does not listen yet, and will see it
+        if callable(signal.getsignal(signal.SIGTERM)):  # otherwise no run has started yet
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _suspend(self, *_: object) -> None:
-        """Ctrl-Z: leave the terminal to the shell until we are called back."""
+        """Handle Ctrl-Z: restore the terminal, and draw again after ``fg``."""
         with self._drawing:
             self._screen.leave()
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -195,10 +196,10 @@ class Top:
 
 
 def check_terminal() -> None:
-    """Make sure that there is something to draw on.
+    """Check that stdout is a terminal that can be drawn on.
 
     Raises:
-        ClickException: there is not.
+        ClickException: it is not.
     """
     has_terminal = sys.stdout is not None and sys.stdout.isatty()
     if not has_terminal or os.environ.get("TERM", "dumb") == "dumb":
@@ -206,7 +207,7 @@ def check_terminal() -> None:
 
 
 def memory_bytes() -> int | None:
-    """Resident memory of this process, where the system tells."""
+    """Return the resident memory of this process; None: unknown."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:
@@ -215,21 +216,20 @@ def memory_bytes() -> int | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Lines -> a terminal's other screen, and what is typed -> keys. Holds the lines that stand there.
+# Lines -> the alternate screen of a terminal; typed bytes -> keys.
 #
-# Only lines that have changed are written, which is little even over a slow line. What the terminal was
-# like before is put back by ``leave``, whatever happened meanwhile.
+# Only lines that have changed are written, for slow connections. ``leave`` restores the terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # other screen, no cursor, no wrapping, empty
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # alternate screen, no cursor, no line wrapping, clear
 _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _CLEAR = "\x1b[2J"
-_USUAL = (80, 24)
-_ESCAPE_S = 0.05  # what an escape begins comes at once, or soon over ssh
+_DEFAULT_SIZE = (80, 24)
+_ESCAPE_S = 0.05  # the rest of an escape sequence arrives by then, even over ssh
 _BLOCK = 256
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
-_NAMES = {
+_KEY_NAMES = {
     "\x1b[A": "up",
     "\x1b[B": "down",
     "\x1b[C": "right",
@@ -246,13 +246,13 @@ _NAMES = {
 
 
 def keys_in(typed: bytes) -> list[str]:
-    """Characters, and names of keys that have none."""
+    """Typed bytes -> characters, and names of keys such as "up"."""
     text = typed.decode("utf-8", "replace").replace("\x1bO", "\x1b[")
-    return [_NAMES.get(key, key) for key in _KEY.findall(text)]
+    return [_KEY_NAMES.get(key, key) for key in _KEY.findall(text)]
 
 
 def open_keyboard() -> int | None:
-    """Where keys come from: stdin may be what is captured, so the terminal itself; None: there is none."""
+    """Open the controlling terminal, because stdin may be the capture. None: there is no terminal."""
     try:
         return os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
@@ -263,10 +263,10 @@ class Screen:
     """A terminal.
 
     Args:
-        out: its file descriptor.
-        keyboard: that of its keys; None: there are none.
-        colour: whether lines keep their colours.
-        encoding: what it takes; what that lacks is a question mark.
+        out: file descriptor to write to.
+        keyboard: file descriptor to read keys from; None: no keys.
+        colour: whether to use colors.
+        encoding: of the terminal; other characters become question marks.
     """
 
     def __init__(self, out: int, keyboard: int | None, *, colour: bool, encoding: str = "utf-8") -> None:
@@ -275,7 +275,7 @@ class Screen:
         self._out = out
         self._keyboard = keyboard
         self._encoding = encoding
-        self._before = None if keyboard is None else termios.tcgetattr(keyboard)
+        self._saved_mode = None if keyboard is None else termios.tcgetattr(keyboard)
         self._lines: list[str] = []
         self._size = (0, 0)
         self._page = StringIO()
@@ -290,55 +290,55 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines; what is usual where the terminal does not know."""
+        """Columns and lines; 80 x 24 if the terminal does not report them."""
         columns, lines = os.get_terminal_size(self._out)
-        return columns or _USUAL[0], lines or _USUAL[1]
+        return columns or _DEFAULT_SIZE[0], lines or _DEFAULT_SIZE[1]
 
     @property
     def has_changed(self) -> bool:
-        """Whether its size has, since lines were shown."""
+        """Whether the terminal was resized since lines were last shown."""
         return self.size != self._size
 
     def enter(self) -> None:
-        """Begin."""
+        """Switch to the alternate screen and read single keys."""
         if self._keyboard is not None:
             tty.setcbreak(self._keyboard, termios.TCSANOW)
             mode = termios.tcgetattr(self._keyboard)
-            mode[0] &= ~termios.IXON  # or Ctrl-S would stop it
+            mode[0] &= ~termios.IXON  # otherwise Ctrl-S would stop the output
             termios.tcsetattr(self._keyboard, termios.TCSANOW, mode)
         self.forget()
         self._write(_ENTER)
 
     def leave(self) -> None:
-        """Put back what was there."""
-        with suppress(OSError):  # the terminal is gone
+        """Restore the terminal."""
+        with suppress(OSError):  # the terminal was closed
             self._write(_LEAVE)
-        if self._keyboard is not None and self._before is not None:
+        if self._keyboard is not None and self._saved_mode is not None:
             with suppress(termios.error):
-                termios.tcsetattr(self._keyboard, termios.TCSANOW, self._before)
+                termios.tcsetattr(self._keyboard, termios.TCSANOW, self._saved_mode)
 
     def forget(self) -> None:
-        """Write every line the next time."""
+        """Write every line the next time, not only those that changed."""
         self._size = (0, 0)
 
     def show(self, lines: Sequence[Text], size: tuple[int, int]) -> None:
-        """Make these the lines, drawn for a terminal of this size."""
-        wanted = self._coloured(lines)
+        """Show these lines, which were drawn for a terminal of this size."""
+        rendered = self._coloured(lines)
         changes = []
         if size != self._size:
             self._size, self._lines = size, []
             changes.append(_CLEAR)
-        for number, line in enumerate(wanted):
+        for number, line in enumerate(rendered):
             if number >= len(self._lines) or line != self._lines[number]:
                 changes.append(f"\x1b[{number + 1};1H{line}")
-        self._lines = wanted
+        self._lines = rendered
         self._write("".join(changes))
 
     def keys(self, wait_s: float) -> list[str]:
-        """What was typed, after waiting for it.
+        """Return the keys that were typed, waiting up to ``wait_s`` seconds for one.
 
         Raises:
-            OSError: the terminal is gone.
+            OSError: the terminal was closed.
         """
         if self._keyboard is None:
             select.select([], [], [], wait_s)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.run import MOST_NOTICES, close
+from kdissect.cli.run import MAX_NOTICES, report_dissection
 
 
-class Told:
-    """What ``close`` looks at, of a capture and a dissection alike."""
+class DissectionStub:
+    """What ``report_dissection`` looks at, of a capture and a dissection alike."""
 
     def __init__(self, **attributes: Any) -> None:
         self.warnings: list[str] = attributes.pop("warnings", [])
@@ -18,24 +18,24 @@ class Told:
         self.counts = Counter(attributes)
 
 
-def closing(
-    capsys: pytest.CaptureFixture[str], told: Told, *, shown: int = 1, complete: bool = True
+def messages(
+    capsys: pytest.CaptureFixture[str], stub: DissectionStub, *, shown: int = 1, complete: bool = True
 ) -> list[str]:
-    close(told, told, shown=shown, complete=complete)  # type: ignore[arg-type]
+    report_dissection(stub, stub, shown=shown, complete=complete)  # type: ignore[arg-type]
     said = capsys.readouterr()
     assert said.out == ""
     return [line.removeprefix("kdissect: ") for line in said.err.splitlines()]
 
 
 def test_nothing_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert closing(capsys, Told()) == []
+    assert messages(capsys, DissectionStub()) == []
 
 
 def test_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Told(
+    stub = DissectionStub(
         warnings=["x.pcap: ends early"], notices=["a - b: TLS, not decrypted"], skipped={"ARP": 1, "UDP": 2}
     )
-    assert closing(capsys, told) == [
+    assert messages(capsys, stub) == [
         "warning: x.pcap: ends early",
         "a - b: TLS, not decrypted",
         "3 packets skipped: 2 UDP, 1 ARP",
@@ -43,8 +43,8 @@ def test_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_many_notices_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = closing(capsys, Told(notices=["TLS"] * (MOST_NOTICES + 5)))
-    assert len(lines) == MOST_NOTICES + 1
+    lines = messages(capsys, DissectionStub(notices=["TLS"] * (MAX_NOTICES + 5)))
+    assert len(lines) == MAX_NOTICES + 1
     assert lines[-1] == "5 more notices like these"
 
 
@@ -75,13 +75,13 @@ NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kaf
     ],
 )
 def test_why_nothing_was_shown(counts: dict[str, int], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert closing(capsys, Told(**counts), shown=0) == [text]
-    assert closing(capsys, Told(**counts), shown=0, complete=False) == []
+    assert messages(capsys, DissectionStub(**counts), shown=0) == [text]
+    assert messages(capsys, DissectionStub(**counts), shown=0, complete=False) == []
 
 
 def test_what_was_probably_meant_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Told(packets=9, exchanges=75)
-    close(told, told, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
+    stub = DissectionStub(packets=9, exchanges=75)
+    report_dissection(stub, stub, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert said == 'kdissect: no match in 75 exchanges: no topic "a"; did you mean "b"?\n'
 
@@ -89,6 +89,8 @@ def test_what_was_probably_meant_is_told(capsys: pytest.CaptureFixture[str]) -> 
 def test_connections_that_were_not_recognized_beside_those_that_were(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = Told(**{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognized": 2})
-    (line,) = closing(capsys, told, shown=3)
+    stub = DissectionStub(
+        **{"packets": 9, "exchanges": 3, "connections: Kafka": 1, "connections: not recognized": 2}
+    )
+    (line,) = messages(capsys, stub, shown=3)
     assert line.startswith("2 connections not recognized; -d tcp.port==PORT,kafka")

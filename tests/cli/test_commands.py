@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from kdissect.cli.main import Commands
 from kdissect.cli.terminal import USAGE
 
-TOLD = {"one": "Says one.", "two": "Says two."}
+SUMMARIES = {"one": "Says one.", "two": "Says two."}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Commands:
     module.one = one  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "some", ModuleType("some"))
     monkeypatch.setitem(sys.modules, "some.one", module)
-    return Commands("some", module="some", told=TOLD)
+    return Commands("some", module="some", summaries=SUMMARIES)
 
 
 def test_a_command_is_imported_when_it_is_called(group: Commands) -> None:

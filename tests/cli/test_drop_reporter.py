@@ -17,28 +17,28 @@ def counted(by_system: int, accepted: int, delivered: int) -> InterfaceStatistic
 
 def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
     ongoing: Any = SimpleNamespace(statistics={})
-    losses = DropReporter(ongoing)
-    lulls = losses.watch(IdleTick(number) for number in range(4))
-    next(lulls)
+    reporter = DropReporter(ongoing)
+    ticks = reporter.watch(IdleTick(number) for number in range(4))
+    next(ticks)
     assert capsys.readouterr().err == ""
     ongoing.statistics = {"eth0": counted(2, 10, 5), "eth1": counted(1, 4, 3)}
-    next(lulls)
-    assert (losses.by_kernel, losses.by_us) == (3, 3)
+    next(ticks)
+    assert (reporter.by_kernel, reporter.by_us) == (3, 3)
     assert capsys.readouterr().err == (
         "kdissect: 3 packets dropped by the kernel; use a larger buffer (-B SIZE)\n"
         "kdissect: 3 packets dropped by kdissect, which cannot keep up; use a narrower "
         "capture filter (-f FILTER)\n"
     )
     ongoing.statistics = {"eth0": counted(2000, 4000, 5)}
-    next(lulls)
-    assert (losses.by_kernel, losses.by_us) == (2000, 1995)
+    next(ticks)
+    assert (reporter.by_kernel, reporter.by_us) == (2000, 1995)
     assert capsys.readouterr().err == ""
 
 
 def test_whoever_wants_to_know_is_told_of_the_time() -> None:
     ongoing: Any = SimpleNamespace(statistics={})
-    losses = DropReporter(ongoing)
+    reporter = DropReporter(ongoing)
     times: list[int] = []
-    losses.also.append(times.append)
-    list(losses.watch(IdleTick(number) for number in (3, 5)))
+    reporter.time_observers.append(times.append)
+    list(reporter.watch(IdleTick(number) for number in (3, 5)))
     assert times == [3, 5]

@@ -29,15 +29,15 @@ def test_by_default_all_cores_read_what_is_worth_it(tmp_path: Path, monkeypatch:
     bulk, broken = capture(tmp_path / "bulk.pcap", 1400), tmp_path / "broken.pcap"
     broken.write_bytes(bytes(WORTH_PACKETS * 100))
 
-    def jobs(*paths: Path | str, asked: int | None = None, **settings: Any) -> int:
+    def jobs(*paths: Path | str, requested: int | None = None, **settings: Any) -> int:
         options: Any = {"files": [str(path) for path in paths], "also_files": (), "no_progress": True}
         options |= {"ports": (), "decode_as": (), "show_secrets": False}
-        return processes(Query.take(options), asked, **settings)
+        return processes(Query.take(options), requested, **settings)
 
     assert (jobs(small), jobs(large), jobs(small, large)) == (1, 3, 3)
-    assert (jobs(bulk), jobs(bulk, asked=2), jobs(broken)) == (1, 2, 1)
-    assert (jobs(small, asked=2), jobs(large, asked=1)) == (2, 1)
+    assert (jobs(bulk), jobs(bulk, requested=2), jobs(broken)) == (1, 2, 1)
+    assert (jobs(small, requested=2), jobs(large, requested=1)) == (2, 1)
     assert jobs(large, by_default=False) == 1
-    assert jobs(large, by_default=False, asked=2) == 2
-    assert jobs(large, asked=2, ever=False) == 1
-    assert jobs(tmp_path, large, asked=2) == 1
+    assert jobs(large, by_default=False, requested=2) == 2
+    assert jobs(large, requested=2, allowed=False) == 1
+    assert jobs(tmp_path, large, requested=2) == 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.live import is_wanted
+from kdissect.cli.live import shows_summary
 from kdissect.cli.terminal import OK
 from tests.cli.commands import capture_bytes, talk
 from tests.cli.live_process import live
@@ -46,10 +46,10 @@ def test_on_a_terminal_there_is_one_unless_quiet(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "stderr", open(os.devnull, "w"))  # noqa: SIM115, PTH123
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     try:
-        assert is_wanted(None, quiet=False)
-        assert not is_wanted(None, quiet=True)
-        assert is_wanted(True, quiet=True)
-        assert not is_wanted(False, quiet=False)
+        assert shows_summary(None, quiet=False)
+        assert not shows_summary(None, quiet=True)
+        assert shows_summary(True, quiet=True)
+        assert not shows_summary(False, quiet=False)
     finally:
         sys.stderr.close()
 

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 import click
 import pytest
 
-from kdissect.cli.monitor import serving, to_address
+from kdissect.cli.monitor import serve_metrics, to_address
 from kdissect.limits import DEFAULT
 from kdissect.text.metrics import Metrics
 from tests.pulses import busy
@@ -47,7 +47,7 @@ def test_metrics_are_served_until_the_end(host: str, capsys: pytest.CaptureFixtu
     shown = f"[{host}]" if ":" in host else host
     if ":" in host and not socket.has_ipv6:
         pytest.skip("no IPv6 here")
-    with serving(metrics(), (host, 0)) as port:
+    with serve_metrics(metrics(), (host, 0)) as port:
         said = f"kdissect: serving metrics on http://{shown}:{port}/metrics\n"
         assert capsys.readouterr().err == said
         with urlopen(f"http://{shown}:{port}/metrics", timeout=60) as page:
@@ -64,7 +64,7 @@ def test_a_port_that_is_in_use_is_one_line() -> None:
             pytest.raises(
                 click.ClickException, match=rf"cannot serve on 127\.0\.0\.1:{port}: address already in use"
             ),
-            serving(metrics(), ("127.0.0.1", port)),
+            serve_metrics(metrics(), ("127.0.0.1", port)),
         ):
             pass
 
@@ -72,6 +72,6 @@ def test_a_port_that_is_in_use_is_one_line() -> None:
 def test_an_address_that_is_not_here_is_one_line() -> None:
     with (
         pytest.raises(click.ClickException, match=r"cannot serve on 203\.0\.113\.1:0: "),
-        serving(metrics(), ("203.0.113.1", 0)),
+        serve_metrics(metrics(), ("203.0.113.1", 0)),
     ):
         pass

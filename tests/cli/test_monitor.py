@@ -25,16 +25,16 @@ _SERVED = re.compile(r"kdissect: serving metrics on (http://127\.0\.0\.1:\d+/met
 
 
 @contextmanager
-def served(*arguments: str, said_before: int = 0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def served(*arguments: str, lines_before: int = 0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A command, and where its metrics are."""
     process = spawn("live", *arguments, "--prometheus", ":0", stdin=subprocess.PIPE)
     try:
         assert process.stderr is not None
-        found = _SERVED.fullmatch(process.stderr.readline().decode())
-        assert found
-        for _ in range(said_before):
+        match = _SERVED.fullmatch(process.stderr.readline().decode())
+        assert match
+        for _ in range(lines_before):
             process.stderr.readline()
-        yield process, found[1]
+        yield process, match[1]
     finally:
         process.kill()
         process.communicate()
@@ -59,10 +59,10 @@ def test_metrics_beside_json() -> None:
         process.stdin.flush()
         shown = [json.loads(process.stdout.readline())["api"] for _ in range(3)]
         assert shown == ["Metadata", "Heartbeat", "Heartbeat"]
-        found = scrape(url)
-        assert found["kdissect_exchanges_total", "Metadata", "answered"] == 1
-        assert found["kdissect_exchanges_total", "Heartbeat", "answered"] >= 1
-        assert found["kdissect_errors_total", "Metadata", "LEADER_NOT_AVAILABLE"] == 1
+        match = scrape(url)
+        assert match["kdissect_exchanges_total", "Metadata", "answered"] == 1
+        assert match["kdissect_exchanges_total", "Heartbeat", "answered"] >= 1
+        assert match["kdissect_errors_total", "Metadata", "LEADER_NOT_AVAILABLE"] == 1
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == INTERRUPTED
         with pytest.raises(OSError, match="refused"):
@@ -85,27 +85,27 @@ def test_filters_choose_what_is_counted() -> None:
         assert process.stdin is not None
         process.stdin.write(capture_bytes(talk()))
         process.stdin.flush()
-        found: dict[tuple[str, ...], float] = {}
-        while ("kdissect_exchanges_total", "Heartbeat", "answered") not in found:
-            found = scrape(url)
-        assert ("kdissect_exchanges_total", "Metadata", "answered") not in found
+        match: dict[tuple[str, ...], float] = {}
+        while ("kdissect_exchanges_total", "Heartbeat", "answered") not in match:
+            match = scrape(url)
+        assert ("kdissect_exchanges_total", "Metadata", "answered") not in match
 
 
 @listens
 def test_metrics_of_an_interface() -> None:
     with (
         broker() as port,
-        served("-i", "lo", "-f", f"tcp port {port}", "--json", said_before=1) as (process, url),
+        served("-i", "lo", "-f", f"tcp port {port}", "--json", lines_before=1) as (process, url),
         Client(port) as client,
     ):
         client.beat(20)
         assert process.stdout is not None
         for _ in range(20):
             process.stdout.readline()
-        found = scrape(url)
-        assert found["kdissect_exchanges_total", "Heartbeat", "answered"] >= 19  # the line comes first
-        assert found["kdissect_latency_seconds_count", "Heartbeat"] >= 19
-        assert found["kdissect_packets_dropped_total", "kernel"] == 0
+        match = scrape(url)
+        assert match["kdissect_exchanges_total", "Heartbeat", "answered"] >= 19  # the line comes first
+        assert match["kdissect_latency_seconds_count", "Heartbeat"] >= 19
+        assert match["kdissect_packets_dropped_total", "kernel"] == 0
 
 
 def test_a_port_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:

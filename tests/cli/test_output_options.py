@@ -12,13 +12,13 @@ from kdissect.text.table import ExchangeTable, ExchangeTally
 NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "colour": "never"}
 
 
-def look(**chosen: object) -> ExchangeOutput:
+def exchange_output(**chosen: object) -> ExchangeOutput:
     return ExchangeOutput.take(NOTHING | chosen)
 
 
 def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
     options = NOTHING | {"count": 3}
-    assert ExchangeOutput.take(options) == look()
+    assert ExchangeOutput.take(options) == exchange_output()
     assert options == {"count": 3}
 
 
@@ -28,15 +28,15 @@ def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
 )
 def test_the_sink_that_was_asked_for(chosen: dict[str, bool], kind: type) -> None:
     out = io.TextIOWrapper(io.BytesIO())
-    made = look(**chosen)
-    asked: object = None  # of which only trees and records want to know something
-    assert isinstance(made.sink(out, made.clock(out, None), asked, flush=False), kind)  # type: ignore[arg-type]
+    output = exchange_output(**chosen)
+    query: object = None  # of which only trees and records want to know something
+    assert isinstance(output.sink(out, output.time_formatter(out, None), query, flush=False), kind)  # type: ignore[arg-type]
 
 
 def test_ways_exclude_each_other_those_of_the_command_too() -> None:
     with pytest.raises(click.UsageError, match="-V or -x and --json are mutually exclusive"):
-        look(tree=True, as_json=True)
+        exchange_output(tree=True, as_json=True)
     with pytest.raises(click.UsageError, match="--csv and -w are mutually exclusive"):
         ExchangeOutput.take(NOTHING | {"as_csv": True}, {"-w": True})
     with pytest.raises(click.UsageError, match="--records needs -V, -x, --json or --csv"):
-        look(with_records=True)
+        exchange_output(with_records=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from kdissect.cli.run import Query, Run, running
+from kdissect.cli.run import Query, Run, open_run
 from tests.cli.commands import capture_bytes, talk
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ def never(_: object) -> bool:
     return False
 
 
-def options(**given: Any) -> dict[str, Any]:
-    usual = {"files": (), "also_files": (), "decode_as": (), "ports": ()}
-    return {**usual, "show_secrets": False, "no_progress": True, **given}
+def options(**arguments: Any) -> dict[str, Any]:
+    defaults = {"files": (), "also_files": (), "decode_as": (), "ports": ()}
+    return {**defaults, "show_secrets": False, "no_progress": True, **arguments}
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def apis(run: Run, **how: Any) -> list[str]:
 
 
 def test_takes_its_own_options_and_leaves_the_others(capture: str) -> None:
-    given = options(files=(capture,), also_files=("first.pcap",), api=("Heartbeat",), count=3)
-    asked = Query.take(given)
-    assert given == {"count": 3}
-    assert asked.paths == ("first.pcap", capture)
-    assert asked.options.criteria["api"] == ("Heartbeat",)
+    arguments = options(files=(capture,), also_files=("first.pcap",), api=("Heartbeat",), count=3)
+    query = Query.take(arguments)
+    assert arguments == {"count": 3}
+    assert query.paths == ("first.pcap", capture)
+    assert query.options.criteria["api"] == ("Heartbeat",)
 
 
 def test_no_file_is_a_usage_error() -> None:
@@ -49,26 +49,26 @@ def test_no_file_is_a_usage_error() -> None:
 
 
 def test_all_or_what_is_asked_for(capture: str) -> None:
-    with running(Query.take(options(files=(capture,))), bar=never) as run:
+    with open_run(Query.take(options(files=(capture,))), bar=never) as run:
         assert apis(run) == ["Metadata", "Heartbeat", "Heartbeat", "Heartbeat"]
         assert run.complete
-    with running(Query.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
-        passed_over: list[int | None] = []
-        run.show(run.selected(lambda exchange: passed_over.append(exchange.api_key)), never)
-        assert (run.shown, passed_over) == (1, [12, 12, 12])
+    with open_run(Query.take(options(files=(capture,), api=("Metadata",))), bar=never) as run:
+        unmatched: list[int | None] = []
+        run.show(run.selected(lambda exchange: unmatched.append(exchange.api_key)), never)
+        assert (run.shown, unmatched) == (1, [12, 12, 12])
 
 
 def test_one_exchange_by_name(capture: str) -> None:
-    with running(Query.take(options(files=(capture,))), bar=never) as run:
+    with open_run(Query.take(options(files=(capture,))), bar=never) as run:
         connection = next(run.selected()).connection.id
-    asked = Query.take(options(files=(capture,), exchanges=((connection, 1),)))
-    with running(asked, bar=never) as run:
+    query = Query.take(options(files=(capture,), exchanges=((connection, 1),)))
+    with open_run(query, bar=never) as run:
         assert apis(run) == ["Metadata"]
 
 
 def test_enough_is_not_the_whole(capture: str) -> None:
-    with running(Query.take(options(files=(capture,))), bar=never) as run:
-        assert apis(run, most=2) == ["Metadata", "Heartbeat"]
+    with open_run(Query.take(options(files=(capture,))), bar=never) as run:
+        assert apis(run, max_rows=2) == ["Metadata", "Heartbeat"]
         assert not run.complete
         run.end("exchange")  # nobody interrupted it
 
@@ -78,7 +78,7 @@ def test_interrupted(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
         yield 1
         raise KeyboardInterrupt
 
-    with running(Query.take(options(files=(capture,))), bar=never) as run:
+    with open_run(Query.take(options(files=(capture,))), bar=never) as run:
         run.show(rows(), never)
         assert not run.complete
         with pytest.raises(click.exceptions.Exit) as stop:

@@ -19,37 +19,37 @@ class Ongoing:
         self.stopped.set()
 
 
-def ending() -> tuple[StopSignals, Ongoing]:
+def stop_signals() -> tuple[StopSignals, Ongoing]:
     ongoing: Any = Ongoing()
     return StopSignals(ongoing), ongoing
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_it_end_and_the_second_one_ends_it(number: signal.Signals) -> None:
-    made, ongoing = ending()
+    signals, ongoing = stop_signals()
     before = signal.getsignal(number)
-    with made.waited_for(None):
+    with signals.installed(None):
         signal.raise_signal(number)
         assert ongoing.stopped.is_set()
-        assert made.signal == number
+        assert signals.signal == number
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) == before
 
 
 def test_it_ends_after_some_time() -> None:
-    made, ongoing = ending()
-    with made.waited_for(1_000_000):
+    signals, ongoing = stop_signals()
+    with signals.installed(1_000_000):
         assert ongoing.stopped.wait(60)
-    assert made.signal is None
+    assert signals.signal is None
 
 
 def test_what_happens_the_second_time_can_be_said() -> None:
     ongoing: Any = Ongoing()
     pressed: list[int] = []
-    made = StopSignals(ongoing, lambda number, _: pressed.append(number))
-    with made.waited_for(None):
+    signals = StopSignals(ongoing, lambda number, _: pressed.append(number))
+    with signals.installed(None):
         signal.raise_signal(signal.SIGINT)
         assert pressed == []
         signal.raise_signal(signal.SIGTERM)
-    assert (pressed, made.signal) == ([signal.SIGTERM], signal.SIGINT)
+    assert (pressed, signals.signal) == ([signal.SIGTERM], signal.SIGINT)

@@ -40,14 +40,14 @@ def test_colour(
     stream: io.StringIO,
     choice: str,
     environment: dict[str, str],
-    wanted: bool,
+    enabled: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert terminal.wants_colour(stream, choice) is wanted
+    assert terminal.wants_colour(stream, choice) is enabled
 
 
 def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_progress_bar_where_somebody_can_see_it(
     stream: io.StringIO,
     least: int,
-    wanted: bool,
+    enabled: bool,
     is_shown: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,7 +151,7 @@ def test_a_progress_bar_where_somebody_can_see_it(
     monkeypatch.setattr(terminal, "BAR_FROM_BYTES", least)
     conversation = talk()
     path = write(tmp_path / "capture.pcap", conversation)
-    with open_capture(path) as capture, terminal.progress(capture, wanted=wanted) as packets:
+    with open_capture(path) as capture, terminal.progress(capture, enabled=enabled) as packets:
         assert len(list(one_by_one(packets))) == len(conversation.packets)
     assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown
     assert ("B/s" in stream.getvalue()) is is_shown

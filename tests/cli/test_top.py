@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.cli.terminal import INTERRUPTED, OK, USAGE
-from kdissect.cli.top import Said, Top, memory_bytes
+from kdissect.cli.top import StderrBuffer, Top, memory_bytes
 from tests.cli.commands import run
 from tests.loopback import Client, broker, listens
 from tests.terminal import Terminal
@@ -229,7 +229,7 @@ def test_without_a_terminal_one_line_says_so(capsys: pytest.CaptureFixture[str])
 
 
 def test_what_is_said_meanwhile_is_kept_the_last_of_it() -> None:
-    said = Said()
+    said = StderrBuffer()
     said.write("one\ntw")
     said.writelines(["o\n", *(f"{number}\n" for number in range(100))])
     assert said.lines[0] == "80"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.cli.main import ELSEWHERE
+from kdissect.cli.main import OPTION_HINTS
 from kdissect.cli.read import read
 from kdissect.cli.terminal import USAGE
 from tests.cli.commands import run
@@ -39,4 +39,4 @@ def test_a_mistake_is_one_line_with_a_hint(
 
 def test_no_option_of_ours_is_said_to_be_missing() -> None:
     ours = {name for option in read.params for name in option.opts}
-    assert ours & ELSEWHERE.keys() == set()
+    assert ours & OPTION_HINTS.keys() == set()

@@ -1,4 +1,4 @@
-"""``kdissect spark``: which commands run on Spark, or prepare for it."""
+"""``kdissect spark``: the commands that run on Spark, or prepare for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ shown. On a cluster, captures and tables must have the same paths on all machine
 """
 
 
-@click.group(cls=Commands, module=__name__, told=COMMANDS, epilog=EXAMPLES)
+@click.group(cls=Commands, module=__name__, summaries=COMMANDS, epilog=EXAMPLES)
 def spark() -> None:
     """Decode and analyze with Spark, on this machine or a cluster.
 

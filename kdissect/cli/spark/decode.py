@@ -1,4 +1,4 @@
-"""``kdissect spark decode``: what ``export`` does, by the workers of Spark."""
+"""``kdissect spark decode``: captures -> typed tables, like ``export``, in tasks of Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.run import Query, close
+from kdissect.cli.run import Query, report_dissection
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import warn
 from kdissect.options import PARQUET
@@ -60,13 +60,13 @@ packages it depends on must be installed there.
     "segments are shuffled by connection; auto: single up to 256 MB, otherwise shards below 16 "
     "concurrent tasks, otherwise shuffle.",
 )
-@target_options.place_options
+@target_options.spark_options
 def decode(**options: Any) -> None:
     """Decode captures to typed tables, on all cores or a cluster.
 
     FILE can be a folder (all captures in it and its subfolders) or a quoted pattern.
     """
-    place, log = target_options.take(options)
+    spark_target, log = target_options.take(options)
     split, overwrite = options.pop("split"), options.pop("overwrite")
     options["form"] = options["form"] or PARQUET
     export = take_export(options)
@@ -75,12 +75,14 @@ def decode(**options: Any) -> None:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(captures(query.paths, but=export.folder), place)
-    shows = place.remote is None and not query.no_progress
-    with session(place, log) as spark, progress(spark, "decoding", wanted=shows):
-        from kdissect.spark.decode import decode as decoded  # with pyspark, which is there by now
+    paths = _paths(captures(query.paths, but=export.folder), spark_target)
+    show_progress = spark_target.remote is None and not query.no_progress
+    with session(spark_target, log) as spark, progress(spark, "decoding", enabled=show_progress):
+        from kdissect.spark.decode import (
+            decode as decode_captures,  # imports pyspark, which session() has checked
+        )
 
-        done = decoded(
+        result = decode_captures(
             spark,
             paths,
             export,
@@ -88,56 +90,58 @@ def decode(**options: Any) -> None:
             split=split,
             overwrite=overwrite,
         )
-    _tell(done, export.folder)
+    _report(result, export.folder)
 
 
-def _paths(names: Sequence[str], place: SparkTarget) -> list[str]:
-    """Names that workers understand: theirs is another working directory."""
-    return [str(Path(name).absolute()) for name in names] if not place.is_embedded else list(names)
+def _paths(names: Sequence[str], spark_target: SparkTarget) -> list[str]:
+    """Return absolute paths, because workers have another working directory."""
+    return [str(Path(name).absolute()) for name in names] if not spark_target.is_embedded else list(names)
 
 
-def _tell(done: DecodeResult, folder: Path) -> None:
-    if not done.rows:
+def _report(result: DecodeResult, folder: Path) -> None:
+    if not result.rows:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return
-    close(done, done, shown=done.rows.get("exchanges", done.counts["exchanges"]), complete=True)
-    if unresolved := done.counts["unresolved topic ids"]:
+    report_dissection(
+        result, result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True
+    )
+    if unresolved := result.counts["unresolved topic ids"]:
         warn(f"{many(unresolved, 'topic id')} whose name appears in no capture")
-    rows = facts(*(f"{name} {count:,}" for name, count in done.rows.items()))
-    by = many(done.tasks, "task")
-    warn(f"{many(done.files, 'file')} of {size(done.bytes)} written to {folder} by {by}; rows: {rows}")
+    rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))
+    by = many(result.tasks, "task")
+    warn(f"{many(result.files, 'file')} of {size(result.bytes)} written to {folder} by {by}; rows: {rows}")
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What Spark's tasks are at -> a line on the terminal, twice a second. Holds that line.
+# The state of Spark's tasks -> a line on the terminal, twice a second.
 # ------------------------------------------------------------------------------------------------------------
 
 
 EVERY_S = 0.5
 _CLEAR = "\r\x1b[K"
-_MOST_WAIT_S = 5
+_MAX_WAIT_S = 5
 
 
 @contextmanager
-def progress(spark: SparkSession, verb: str, *, wanted: bool) -> Iterator[None]:
-    """Tell on stderr what is done meanwhile, if that is a terminal.
+def progress(spark: SparkSession, verb: str, *, enabled: bool) -> Iterator[None]:
+    """Show the progress of Spark's tasks on stderr inside the block, if it is a terminal.
 
     Args:
-        spark: not one of Spark Connect, which does not know.
-        verb: what is done.
-        wanted: whether somebody wants to know.
+        spark: not a session of Spark Connect, which has no status tracker.
+        verb: start of the line.
+        enabled: whether to show it.
     """
-    if not wanted or sys.stderr is None or not sys.stderr.isatty():
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     tracker = spark.sparkContext.statusTracker()
     end = threading.Event()
 
     def watch() -> None:
-        with suppress(Exception):  # Java has ended, or the terminal: whoever waits for the tasks will tell
+        with suppress(Exception):  # Java or the terminal is gone; the main thread reports it
             while not end.wait(EVERY_S):
                 stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-                sys.stderr.write(f"{_CLEAR}{told(verb, stages)}")
+                sys.stderr.write(f"{_CLEAR}{progress_line(verb, stages)}")
                 sys.stderr.flush()
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
@@ -146,14 +150,14 @@ def progress(spark: SparkSession, verb: str, *, wanted: bool) -> Iterator[None]:
         yield
     finally:
         end.set()
-        watcher.join(_MOST_WAIT_S)
+        watcher.join(_MAX_WAIT_S)
         with suppress(OSError):
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
 
 
-def told(verb: str, stages: Iterable[Any]) -> str:
-    """The line: how many tasks are done, of those that Spark knows now."""
+def progress_line(verb: str, stages: Iterable[Any]) -> str:
+    """Format the line: how many tasks are done, of those that Spark has planned so far."""
     known = [stage for stage in stages if stage is not None]
     if not known:
         return f"{verb} ..."

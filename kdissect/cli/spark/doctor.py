@@ -1,4 +1,4 @@
-"""``kdissect spark doctor``: what Spark needs, what of it is there, and what to do about the rest."""
+"""``kdissect spark doctor``: this machine -> what Spark needs, whether it is there, and what to do if not."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ Examples:
 @click.option("--start", is_flag=True, help="Also start Spark, and report the versions of its workers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @colour_option
-@target_options.place_options
+@target_options.spark_options
 def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
     """Check this machine for what Spark needs.
 
     Java, Python packages, a writable folder, ports; with --master or --remote also whether a server is
     listening there. Exit status: 1 if something is missing.
     """
-    place, log = target_options.take(options)
-    found = list(needs(place))
-    is_fit = all(need.remedy is None for need in found)
+    spark_target, log = target_options.take(options)
+    needed = list(needs(spark_target))
+    is_fit = all(need.remedy is None for need in needed)
     if start and is_fit:
-        found += trial(place, log)
+        needed += trial(spark_target, log)
     with output() as out:
         if as_json:
-            json_writer(out)(json_document([need._asdict() for need in found]))
+            json_writer(out)(json_document([need._asdict() for need in needed]))
         else:
-            page.write(out, [_section(found)], width=width(out), colour=wants_colour(out, colour))
-    if any(need.remedy is not None for need in found):
+            page.write(out, [_section(needed)], width=width(out), colour=wants_colour(out, colour))
+    if any(need.remedy is not None for need in needed):
         raise click.exceptions.Exit(MISSING)
 
 
-def _section(found: Sequence[Need]) -> PageSection:
+def _section(checked: Sequence[Need]) -> PageSection:
     views = (
         View("NEED", lambda need: need.name),
         View("FOUND", lambda need: need.found, gives=True, width=20),
         View("WHAT TO DO", lambda need: need.remedy or "", gives=True, width=20),
     )
-    return table("", views, found)
+    return table("", views, checked)

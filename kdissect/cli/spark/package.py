@@ -1,4 +1,4 @@
-"""``kdissect spark package``: the zip that workers import kdissect from."""
+"""``kdissect spark package``: the installed kdissect -> a zip from which Spark workers import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kdissect spark report``: what the jobs say of tables."""
+"""``kdissect spark report``: tables -> reports of Spark jobs, as text, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ connections  number opened, lifetime, how they end
 
 
 def _to_names(text: str) -> tuple[str, ...]:
-    """Names between commas."""
+    """Comma-separated names."""
     return tuple(filter(None, (name.strip() for name in text.split(","))))
 
 
@@ -55,7 +55,7 @@ def _to_jobs(text: str) -> tuple[str, ...]:
     """Names of jobs.
 
     Raises:
-        click.BadParameter: there is none of that name.
+        click.BadParameter: there is no such job.
     """
     names = _to_names(text)
     for name in names:
@@ -97,56 +97,57 @@ def _to_jobs(text: str) -> tuple[str, ...]:
 @click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one folder per job.")
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
 @colour_option
-@target_options.place_options
+@target_options.spark_options
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
 
     DIR was written by kdissect export or kdissect spark decode. The numbers match kdissect summary, for more
     captures than one machine can read.
     """
-    place, log = target_options.take(options)
+    spark_target, log = target_options.take(options)
     target, as_json = options["target"], options["as_json"]
     if target is not None and as_json:
         raise click.UsageError("--json and -o are mutually exclusive")
     replaces = options["overwrite"]
-    named = tuple(dict.fromkeys(name for each in options["jobs"] for name in each)) or (ALL,)
-    jobs = JOBS if ALL in named else named
+    requested = tuple(dict.fromkeys(name for each in options["jobs"] for name in each)) or (ALL,)
+    jobs = JOBS if ALL in requested else requested
     by = tuple(name for each in options["by"] for name in each)
-    where = address(folder, place)
-    there = [job for job in jobs if target is not None and Path(target, job).exists()]
-    if there and not replaces:
-        raise click.UsageError(f"{target} already has the report {there[0]}; use --overwrite to replace it")
-    demand(packages())  # the jobs are made of pyspark
+    where = address(folder, spark_target)
+    existing = [job for job in jobs if target is not None and Path(target, job).exists()]
+    if existing and not replaces:
+        raise click.UsageError(
+            f"{target} already has the report {existing[0]}; use --overwrite to replace it"
+        )
+    demand(packages())  # the jobs need pyspark
     reporting.check(jobs, options["window"], by)
-    with output() as out, session(place, log) as spark:
-        found = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])
+    with output() as out, session(spark_target, log) as spark:
+        reports = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])
         if target is not None:
-            reporting.write_parquet(found, address(target), overwrite=replaces)
+            reporting.write_parquet(reports, address(target), overwrite=replaces)
             warn(f"{listed(jobs, 'report')} written to {target}")
         elif as_json:
-            reporting.write_json(json_writer(out), found)
+            reporting.write_json(json_writer(out), reports)
         else:
             colour = wants_colour(out, options["colour"])
-            reporting.write_page(out, found, limit=options["limit"], width=width(out), colour=colour)
+            reporting.write_page(out, reports, limit=options["limit"], width=width(out), colour=colour)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The folder of tables that a command was given -> its address for Spark. Holds the manifests that are
-# there.
+# The folder of tables -> its address for Spark.
 #
-# What this machine can see is looked at before Spark is started, which takes seconds.
+# A folder on this machine is checked before Spark is started, which takes seconds.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def address(folder: str, place: SparkTarget | None = None) -> str:
-    """The folder as Spark finds it, wherever it runs: a server has another working directory.
+def address(folder: str, spark_target: SparkTarget | None = None) -> str:
+    """Return the absolute path or URL of a folder, because a server has another working directory.
 
     Args:
-        folder: a path, or a URL that Spark knows.
-        place: where Spark runs; None: nothing needs to be in the folder.
+        folder: a path, or a URL that Spark can read.
+        spark_target: where Spark runs; None: do not check that the folder has tables.
 
     Raises:
         UsageError: there are no tables.
@@ -154,13 +155,15 @@ def address(folder: str, place: SparkTarget | None = None) -> str:
     path = Path(folder)
     if _URL.match(folder):
         return folder
-    if place is not None:
-        found = [json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))]
-        if place.is_here and not found:
+    if spark_target is not None:
+        manifests = [
+            json.loads(each.read_text("utf-8")) for each in sorted(path.glob(f"*/{FOLDER}/{MANIFEST}"))
+        ]
+        if spark_target.is_here and not manifests:
             raise UsageError(
                 f"no tables in {folder}; create them with kdissect export or kdissect spark decode"
             )
-        unfinished = ", ".join(each["table"] for each in found if not each["complete"])
+        unfinished = ", ".join(each["table"] for each in manifests if not each["complete"])
         if unfinished:
             warn(f"warning: incomplete, because the run that wrote it was interrupted: {unfinished}")
     return str(path.absolute())

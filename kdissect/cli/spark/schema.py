@@ -1,4 +1,4 @@
-"""``kdissect spark schema``: the columns of a table in each of Spark's notations, without Spark and Java."""
+"""``kdissect spark schema``: a table -> its schema in each of Spark's notations, without Spark or Java."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Tables: {", ".join(TABLES)}.
 
 
 def _to_table(text: str) -> Table:
-    """A table.
+    """A table by name.
 
     Raises:
-        click.BadParameter: there is none of this name.
+        click.BadParameter: there is no such table.
     """
     if text not in TABLES:
         hint = did_you_mean(text, TABLES) or f"; known: {', '.join(TABLES)}"

@@ -1,4 +1,4 @@
-"""``kdissect spark sql``: a question to tables, and its answer."""
+"""``kdissect spark sql``: a SQL query on tables -> its result as text, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-ROWS = 1000  # on the page, unless --limit says another number
+ROWS = 1000  # on the page, without --limit
 
 EXAMPLES = """\b
 Examples:
@@ -50,7 +50,7 @@ Examples:
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
 @colour_option
-@target_options.place_options
+@target_options.spark_options
 def sql(
     folder: str, statement: str, form: str | None, limit: int | None, colour: str, **options: Any
 ) -> None:
@@ -59,9 +59,9 @@ def sql(
     DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
     Columns: docs/columns.md, or kdissect spark schema TABLE.
     """
-    place, log = target_options.take(options)
-    where = address(folder, place)
-    with output() as out, session(place, log) as spark:
+    spark_target, log = target_options.take(options)
+    where = address(folder, spark_target)
+    with output() as out, session(spark_target, log) as spark:
         views(spark, where)
         frame = spark.sql(statement)
         if form is None:
@@ -71,38 +71,42 @@ def sql(
             write(out, frame.columns, rows(frame, limit))
 
 
-def _json(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
+def _json(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise click.UsageError(f"two columns are named {twice}; rename one of them: {twice} AS NAME")
     write = json_writer(out)
-    for row in found:
+    for row in result_rows:
         write(json_bytes(dict(zip(names, row, strict=True))) + b"\n")
 
 
-def _csv(out: TextIO, names: Sequence[str], found: Iterator[list[Any]]) -> None:
+def _csv(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) -> None:
     lines = csv.writer(out)
-    texts = ([None if value is None else _text(value) for value in row] for row in found)
+    texts = ([None if value is None else _text(value) for value in row] for row in result_rows)
     lines.writerows(map(printable_cells, chain([names], texts)) if out.isatty() else chain([names], texts))
 
 
-def _page(out: TextIO, frame: DataFrame, most: int, colour: str) -> None:
-    found = list(rows(frame, most + 1))
+def _page(out: TextIO, frame: DataFrame, max_rows: int, colour: str) -> None:
+    result_rows = list(rows(frame, max_rows + 1))
     if frame.columns:
-        page.write(out, [_section(frame, found, most)], width=width(out), colour=wants_colour(out, colour))
+        page.write(
+            out, [_section(frame, result_rows, max_rows)], width=width(out), colour=wants_colour(out, colour)
+        )
 
 
-def _section(frame: DataFrame, found: Sequence[Sequence[Any]], most: int) -> PageSection:
-    def view(place: int, name: str) -> View:
+def _section(frame: DataFrame, result_rows: Sequence[Sequence[Any]], max_rows: int) -> PageSection:
+    def view(index: int, name: str) -> View:
         def cell(row: Sequence[Any]) -> str:
-            return absent(None if row[place] is None else _text(row[place]))
+            return absent(None if row[index] is None else _text(row[index]))
 
-        is_right = is_number(frame, place)
+        is_right = is_number(frame, index)
         return View(name, cell, right=is_right, gives=not is_right)
 
-    views = [view(place, name) for place, name in enumerate(frame.columns)]
-    more = (f"first {many(most, 'row')}; use --limit to show more",) if len(found) > most else ()
-    return table("", views, found[:most], notes=more if found else ("no rows",))
+    views = [view(index, name) for index, name in enumerate(frame.columns)]
+    more = (
+        (f"first {many(max_rows, 'row')}; use --limit to show more",) if len(result_rows) > max_rows else ()
+    )
+    return table("", views, result_rows[:max_rows], notes=more if result_rows else ("no rows",))
 
 
 def _text(value: Any) -> str:

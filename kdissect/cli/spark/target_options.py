@@ -1,4 +1,4 @@
-"""Options that say where Spark runs -> that place."""
+"""Options that say where Spark runs -> ``SparkTarget``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from kdissect.cli.options import together
+from kdissect.cli.options import combine
 from kdissect.spark.session import SparkTarget
 
 
 def _to_setting(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``.
+    """``NAME=VALUE`` -> a Spark setting.
 
     Raises:
-        click.BadParameter: it is not.
+        click.BadParameter: the string has another form.
     """
-    name, is_one, value = text.partition("=")
-    if not name.startswith("spark.") or not is_one:
+    name, separator, value = text.partition("=")
+    if not name.startswith("spark.") or not separator:
         raise click.BadParameter(f'invalid Spark setting "{text}": use spark.NAME=VALUE')
     return name, value
 
@@ -28,14 +28,14 @@ def _to_remote(text: str) -> str:
     """The address of a Spark Connect server.
 
     Raises:
-        click.BadParameter: it is none.
+        click.BadParameter: the string is not an ``sc://`` URL.
     """
     if not text.startswith("sc://"):
         raise click.BadParameter(f'invalid Spark Connect server "{text}": use sc://HOST:PORT')
     return text
 
 
-place_options = together(
+spark_options = combine(
     click.option(
         "--master",
         metavar="URL",
@@ -65,15 +65,15 @@ place_options = together(
 
 
 def take(options: dict[str, Any]) -> tuple[SparkTarget, Path | None]:
-    """Take its own out of a command's options: where Spark runs, and its log.
+    """Remove ``spark_options`` from a command's options; return where Spark runs, and the path of its log.
 
     Raises:
-        click.UsageError: in two places.
+        click.UsageError: both --master and --remote are set.
     """
     master, remote, log = options.pop("master"), options.pop("remote"), options.pop("log")
     if master is not None and remote is not None:
         raise click.UsageError("--master and --remote are mutually exclusive")
     if master is None and remote is None:
         remote = os.environ.get("SPARK_REMOTE") or None
-    place = SparkTarget(master, remote, dict(options.pop("conf")))
-    return place, log
+    spark_target = SparkTarget(master, remote, dict(options.pop("conf")))
+    return spark_target, log

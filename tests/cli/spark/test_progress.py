@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.cli.spark import decode as progressing
-from kdissect.cli.spark.decode import progress, told
+from kdissect.cli.spark.decode import progress, progress_line
 
 if TYPE_CHECKING:
     import pytest
@@ -33,10 +33,10 @@ def session(*stages: Any) -> Any:
 
 
 def test_the_line() -> None:
-    assert told("decoding", [stage(1200, 2, 3000), None, stage(0, 0, 7)]) == (
+    assert progress_line("decoding", [stage(1200, 2, 3000), None, stage(0, 0, 7)]) == (
         "decoding: 1,200 of 3,007 tasks, 2 running"
     )
-    assert told("decoding", [None]) == "decoding ..."
+    assert progress_line("decoding", [None]) == "decoding ..."
 
 
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:

@@ -16,7 +16,7 @@ def taken(*arguments: str) -> tuple[SparkTarget, Path | None] | str:
     found: list[Any] = []
 
     @click.command()
-    @target_options.place_options
+    @target_options.spark_options
     def command(**options: Any) -> None:
         found.append(target_options.take(options))
         assert options == {}
