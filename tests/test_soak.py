@@ -83,7 +83,7 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
     sizes: list[int] = []
     reader = threading.Thread(target=drain, args=(ours, sizes))
     reader.start()
-    with live("-", *options, stdin=subprocess.PIPE, stdout=theirs, hung_s=HUNG_S) as running:
+    with live("-", *options, stdin=subprocess.PIPE, stdout=theirs, timeout_s=HUNG_S) as running:
         os.close(theirs)
         pipe = running.process.stdin
         assert pipe is not None
@@ -111,7 +111,7 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
 @makes_interfaces
 def test_so_does_the_relay_that_listens_to_an_interface(rounds: Rounds) -> None:
     options = ("-q", "--limits", "live_bytes=1MiB")  # what it holds for a busy machine is memory too
-    with Pair("kdsoak") as pair, live("-i", pair.name, *options, hung_s=HUNG_S) as running:
+    with Pair("kdsoak") as pair, live("-i", pair.name, *options, timeout_s=HUNG_S) as running:
         assert "listening" in running.error_line()
         memory = Memory(running.process.pid, *children(running.process.pid))
         number = 0

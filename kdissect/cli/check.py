@@ -8,7 +8,7 @@ import click
 
 from kdissect.cli.options import colour_option, input_options
 from kdissect.cli.run import Query, open_run
-from kdissect.cli.terminal import wants_colour, width
+from kdissect.cli.terminal import use_colour, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
@@ -86,5 +86,5 @@ def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool)
         run.out,
         check_page.sections(document, limit=limit),
         width=width(run.out),
-        colour=wants_colour(run.out, colour),
+        colour=use_colour(run.out, colour),
     )

@@ -30,7 +30,7 @@ from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
 from kdissect.cli.options import combine, filter_options, live_options, mode_option, to_local
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query
-from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.cli.terminal import use_colour, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
@@ -86,7 +86,7 @@ class LiveSummary:
             return
         sections = self._sections(names, dissection.counts, dissection.skipped)
         with suppress(OSError):  # the terminal was closed
-            page.write(sys.stderr, sections, width=width(sys.stderr), colour=wants_colour(sys.stderr, colour))
+            page.write(sys.stderr, sections, width=width(sys.stderr), colour=use_colour(sys.stderr, colour))
 
     def _sections(
         self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]

@@ -310,11 +310,11 @@ class LiveRun(Run):
         super().report(exchanges)
         drops = self.drop_reporter
         dropped = f"{drops.by_kernel:,} dropped by the kernel, {drops.by_us:,} by kdissect"
-        exchanges_found = self.dissection.counts["exchanges"]
+        total = self.dissection.counts["exchanges"]
         shown = (
-            f"{many(exchanges_found, 'exchange')}, {exchanges:,} shown"
-            if exchanges != exchanges_found
-            else many(exchanges_found, "exchange")
+            f"{many(total, 'exchange')}, {exchanges:,} shown"
+            if exchanges != total
+            else many(total, "exchange")
         )
         warn(f"{many(self.recording.packets, 'packet')}, {dropped}; {shown}")
 

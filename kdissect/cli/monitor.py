@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import combine
-from kdissect.cli.terminal import OK, wants_colour, warn
+from kdissect.cli.terminal import OK, use_colour, warn
 from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def open_monitor(
 
             library()  # import it now, not when the first exchange needs it
             out = sys.stdout
-            top = Top(monitor.now, monitor.drops, ", ".join(names), out, colour=wants_colour(out, colour))
+            top = Top(monitor.now, monitor.drops, ", ".join(names), out, colour=use_colour(out, colour))
             monitor.top = stack.enter_context(top)
         try:
             yield monitor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import colour_option, combine, csv_option
-from kdissect.cli.terminal import wants_colour, width
+from kdissect.cli.terminal import use_colour, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
 from kdissect.text.table import ExchangeTable, is_narrow
@@ -150,7 +150,7 @@ class ExchangeOutput(NamedTuple):
 
             columns = _columns(opener)
             return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
-        colour = wants_colour(out, self.colour)
+        colour = use_colour(out, self.colour)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
 

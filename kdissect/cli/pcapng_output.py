@@ -98,8 +98,8 @@ def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
             "--show-secrets to write what was matched"
         )
         return
-    place = "stdout" if target == STDOUT else target
-    warn(f"{many(written, 'packet')} of {many(index.picked, 'connection')} written to {place}")
+    destination = "stdout" if target == STDOUT else target
+    warn(f"{many(written, 'packet')} of {many(index.picked, 'connection')} written to {destination}")
     if index.left_out:
         warn(
             f"{many(index.left_out, 'connection')} omitted because they carry, or may carry, credentials; "

@@ -27,7 +27,7 @@ from kdissect.cli.output_options import (
 )
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
-from kdissect.cli.terminal import wants_colour, warn, width
+from kdissect.cli.terminal import use_colour, warn, width
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many
@@ -166,8 +166,8 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         RecordCriteria(topics=topics, partitions=partitions, **options), query.limits
     )
     source = Records(record_filter, query.limits, show_secrets=query.options.show_secrets)
-    can_share = settings is None and not options["unique"] and output.can_run_in_parallel
-    jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_share)
+    can_run_in_parallel = settings is None and not options["unique"] and output.can_run_in_parallel
+    jobs = processes(query, jobs, by_default=not (count or output.flush), allowed=can_run_in_parallel)
     if jobs > 1:
         shared = _run_in_parallel(query, output, source, record_filter, jobs, count)
         _report(source, shared.shown, complete=shared.complete)
@@ -190,9 +190,9 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     run.report(source.exchanges)
     _report(source, run.shown, complete=run.complete)
     if forgotten := record_filter.forgotten:
-        places = many(forgotten, "record")
+        forgotten_records = many(forgotten, "record")
         warn(
-            f"--unique forgot {places}; duplicates of these are shown again; raise the limit with "
+            f"--unique forgot {forgotten_records}; duplicates of these are shown again; raise the limit with "
             "--limits unique_records=N"
         )
     if isinstance(sink, RecordFiles):
@@ -292,7 +292,7 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.as_csv:
         is_terminal = out.isatty()
         return CsvLines(out.buffer.write, columns=RECORD, flush_each=output.flush, is_terminal=is_terminal)
-    colour = wants_colour(out, output.colour)
+    colour = use_colour(out, output.colour)
     if output.tree:
         from kdissect.text.tree import RecordTree
 

@@ -11,7 +11,7 @@ import click
 from kdissect.cli.options import colour_option, filter_options, input_options
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
-from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.cli.terminal import output, use_colour, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
@@ -185,7 +185,7 @@ def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_js
     sections = summary_page.sections(
         document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
     )
-    page.write(run.out, sections, width=columns, colour=wants_colour(run.out, colour))
+    page.write(run.out, sections, width=columns, colour=use_colour(run.out, colour))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
@@ -208,4 +208,4 @@ def _list_rules(colour: str, *, as_json: bool) -> None:
         if as_json:
             out.buffer.write(json_document(rows))
         else:
-            page.write(out, summary_page.rules(rows), width=width(out), colour=wants_colour(out, colour))
+            page.write(out, summary_page.rules(rows), width=width(out), colour=use_colour(out, colour))

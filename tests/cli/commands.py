@@ -50,8 +50,8 @@ class Screen(io.TextIOWrapper):
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Run:
     """Run a command in this process."""
     status = main(arguments)
-    said = capsys.readouterr()
-    return Run(status, said.out, said.err)
+    captured = capsys.readouterr()
+    return Run(status, captured.out, captured.err)
 
 
 def spawn(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -62,14 +62,14 @@ def spawn(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 
 def talk(**options: Any) -> Talk:
     """A client that asks for metadata and beats three times; the last beat is not answered."""
-    made = Talk(**options)
-    made.handshake()
-    made.client_sends(request(METADATA, 12, {"topics": [{"name": "orders"}]}, correlation_id=1))
+    conversation = Talk(**options)
+    conversation.handshake()
+    conversation.client_sends(request(METADATA, 12, {"topics": [{"name": "orders"}]}, correlation_id=1))
     body = {"topics": [{"name": "orders", "topic_id": ORDERS, "error_code": 5}]}
-    made.broker_sends(response(METADATA, 12, body, correlation_id=1))
-    made.client_sends(b"".join(heartbeats(3, first=2)))
-    made.broker_sends(b"".join(heartbeat_answers(2, first=2)))
-    return made
+    conversation.broker_sends(response(METADATA, 12, body, correlation_id=1))
+    conversation.client_sends(b"".join(heartbeats(3, first=2)))
+    conversation.broker_sends(b"".join(heartbeat_answers(2, first=2)))
+    return conversation
 
 
 def capture_bytes(*talks: Talk) -> bytes:
@@ -86,9 +86,9 @@ def write(path: Path, *talks: Talk) -> str:
 
 def long_capture(beats: int) -> bytes:
     """Some thousand heartbeats, answered."""
-    made = Talk()
-    made.handshake()
+    conversation = Talk()
+    conversation.handshake()
     for first in range(1, beats, 50):
-        made.client_sends(b"".join(heartbeats(50, first=first)))
-        made.broker_sends(b"".join(heartbeat_answers(50, first=first)))
-    return capture_bytes(made)
+        conversation.client_sends(b"".join(heartbeats(50, first=first)))
+        conversation.broker_sends(b"".join(heartbeat_answers(50, first=first)))
+    return capture_bytes(conversation)

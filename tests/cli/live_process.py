@@ -24,9 +24,9 @@ COUNTED = re.compile(
 class Live:
     """A command that has begun to listen."""
 
-    def __init__(self, process: subprocess.Popen[bytes], hung_s: float = WAIT_S) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], timeout_s: float = WAIT_S) -> None:
         self.process = process
-        self._guard = threading.Timer(hung_s, process.kill)
+        self._guard = threading.Timer(timeout_s, process.kill)
         self._guard.start()
 
     def line(self) -> str:
@@ -57,14 +57,14 @@ class Live:
         """Wait for its end."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        said: list[bytes] = []
-        thread = threading.Thread(target=lambda: said.append(self.process.stderr.read()))  # type: ignore[union-attr]
+        stderr: list[bytes] = []
+        thread = threading.Thread(target=lambda: stderr.append(self.process.stderr.read()))  # type: ignore[union-attr]
         thread.start()
         lines = self.process.stdout.read().decode().splitlines()
         thread.join()
         status = self.process.wait()
         self._guard.cancel()
-        return status, lines, said[0].decode()
+        return status, lines, stderr[0].decode()
 
     def close(self) -> None:
         """Let go of it."""
@@ -78,18 +78,18 @@ class Live:
 
 
 @contextmanager
-def live(*arguments: str, hung_s: float = WAIT_S, **options: int) -> Iterator[Live]:
-    """Run it; it is killed if it takes longer than ``hung_s`` seconds."""
-    made = Live(spawn("live", *arguments, **options), hung_s)
+def live(*arguments: str, timeout_s: float = WAIT_S, **options: int) -> Iterator[Live]:
+    """Run it; it is killed if it takes longer than ``timeout_s`` seconds."""
+    process = Live(spawn("live", *arguments, **options), timeout_s)
     try:
-        yield made
+        yield process
     finally:
-        made.close()
+        process.close()
 
 
 @contextmanager
 def on_loopback(port: int, *arguments: str, name: str = "lo") -> Iterator[Live]:
     """Listen to a broker."""
-    with live("-i", name, "-f", f"tcp port {port}", *arguments) as made:
-        assert made.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
-        yield made
+    with live("-i", name, "-f", f"tcp port {port}", *arguments) as process:
+        assert process.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
+        yield process

@@ -45,8 +45,8 @@ Exchanges
 
 def test_drop_counters_beyond_64_bits(tmp_path: Path, capsys: Capsys) -> None:
     """Each alone, and added up; two files more than one."""
-    most = (1 << 64) - 1
-    data = section() + (interface(resolution=0x7F) + counters(dropped=most, dropped_by_system=most))
+    max_count = (1 << 64) - 1
+    data = section() + (interface(resolution=0x7F) + counters(dropped=max_count, dropped_by_system=max_count))
     paths = [tmp_path / "one.pcapng", tmp_path / "two.pcapng"]
     for path in paths:
         path.write_bytes(data)
@@ -58,23 +58,23 @@ def test_drop_counters_beyond_64_bits(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def verdict(capsys: Capsys, *arguments: str) -> str:
-    told: str = json.loads(run(capsys, "check", "--json", *arguments).out)["verdict"]
-    return told
+    verdict_text: str = json.loads(run(capsys, "check", "--json", *arguments).out)["verdict"]
+    return verdict_text
 
 
 def test_the_page(tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "a.pcap", talk())
-    found = run(capsys, "check", path)
-    lines = "".join(f"{line.rstrip()}\n" for line in found.lines)
+    done = run(capsys, "check", path)
+    lines = "".join(f"{line.rstrip()}\n" for line in done.lines)
     size = Path(path).stat().st_size
     sized = PAGE.replace("812 B", f"{size} B").replace("676 B", f"{size - 24 - 7 * 16} B")
-    assert (found.status, found.err, lines) == (OK, "", sized.format(path=path))
+    assert (done.status, done.err, lines) == (OK, "", sized.format(path=path))
 
 
-def test_the_document_has_the_form_that_its_schema_tells(capsys: Capsys) -> None:
-    found = json.loads(run(capsys, "check", "--json", str(SAMPLES / "mock-rebalance.pcapng")).out)
-    jsonschema.validate(found, schema(Check))
-    assert found["verdict"] in VERDICTS
+def test_the_document_matches_its_schema(capsys: Capsys) -> None:
+    document = json.loads(run(capsys, "check", "--json", str(SAMPLES / "mock-rebalance.pcapng")).out)
+    jsonschema.validate(document, schema(Check))
+    assert document["verdict"] in VERDICTS
 
 
 @pytest.mark.parametrize("name", ["quickstart.pcap", "midstream.pcap", "kafka-4-basics.pcap"])
@@ -89,26 +89,31 @@ def test_verdicts(tmp_path: Path, capsys: Capsys) -> None:
     one_sided.packets = [packet for packet in one_sided.packets if packet.data[29] == 1]
     tls = Talk().handshake().client_sends(bytes.fromhex("1603010005 0100000100"))
     lost.client_acks()
-    for made, wanted in ((lost, "lossy"), (one_sided, "one-sided"), (tls, "no Kafka"), (Talk(), "empty")):
-        assert verdict(capsys, write(tmp_path / "a.pcap", made)) == wanted
+    for capture, expected in (
+        (lost, "lossy"),
+        (one_sided, "one-sided"),
+        (tls, "no Kafka"),
+        (Talk(), "empty"),
+    ):
+        assert verdict(capsys, write(tmp_path / "a.pcap", capture)) == expected
     path = tmp_path / "cut.pcap"
     path.write_bytes(pcap(((packet.time_ns, packet.data) for packet in cut.packets), longer=40))
     assert verdict(capsys, str(path)) == "cut"
 
 
-def test_a_damaged_file_is_told(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(capture_bytes(talk()) + b"\xff" * 16)
     assert verdict(capsys, str(path)) == "damaged"
     path.write_bytes(capture_bytes(talk())[:-1])
-    found = run(capsys, "check", str(path)).out
-    assert found.startswith("good: ")
-    assert "ends in the middle of packet 7" in found
+    page = run(capsys, "check", str(path)).out
+    assert page.startswith("good: ")
+    assert "ends in the middle of packet 7" in page
     path.write_bytes(gzipped(capture_bytes(talk()))[:-9])
     assert "its gzip data is truncated" in run(capsys, "check", str(path)).out
 
 
-def test_what_is_no_capture_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_file_that_is_not_a_capture_is_an_error(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "a.txt"
     path.write_text("hello")
     assert run(capsys, "check", str(path)).status == USAGE
@@ -121,7 +126,7 @@ def test_exit_status_on_request(tmp_path: Path, capsys: Capsys) -> None:
     assert run(capsys, "check", "--fail", empty).status == 1
 
 
-def test_a_file_whose_name_is_no_text(tmp_path: Path, capsys: Capsys) -> None:
+def test_a_file_name_that_is_not_utf8(tmp_path: Path, capsys: Capsys) -> None:
     path = write(tmp_path / "\udcff.pcap", talk())
     (file,) = json.loads(run(capsys, "check", "--json", path).out)["files"]
     assert file["file"].endswith("/\\udcff.pcap")
@@ -131,10 +136,10 @@ def test_several_files_and_stdin(tmp_path: Path, capsys: Capsys) -> None:
     other = write(tmp_path / "b.pcap", talk(client=("10.0.0.9", 40_000)))
     process = spawn("check", "--json", "-", other, stdin=subprocess.PIPE)
     out, _ = process.communicate(gzipped(capture_bytes(talk())))
-    found = json.loads(out)
-    assert [file["compression"] for file in found["files"]] == ["gzip", None]
-    assert [file["file"] for file in found["files"]] == ["-", other]
-    assert (found["packets"], found["connections"]["total"]) == (14, 2)
+    document = json.loads(out)
+    assert [file["compression"] for file in document["files"]] == ["gzip", None]
+    assert [file["file"] for file in document["files"]] == ["-", other]
+    assert (document["packets"], document["connections"]["total"]) == (14, 2)
 
 
 def test_options_for_ports_and_rows(tmp_path: Path, capsys: Capsys) -> None:

@@ -22,16 +22,16 @@ def messages(
     capsys: pytest.CaptureFixture[str], stub: DissectionStub, *, shown: int = 1, complete: bool = True
 ) -> list[str]:
     report_dissection(stub, stub, shown=shown, complete=complete)  # type: ignore[arg-type]
-    said = capsys.readouterr()
-    assert said.out == ""
-    return [line.removeprefix("kdissect: ") for line in said.err.splitlines()]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [line.removeprefix("kdissect: ") for line in captured.err.splitlines()]
 
 
-def test_nothing_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert messages(capsys, DissectionStub()) == []
 
 
-def test_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_skipped_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     stub = DissectionStub(
         warnings=["x.pcap: ends early"], notices=["a - b: TLS, not decrypted"], skipped={"ARP": 1, "UDP": 2}
     )
@@ -79,11 +79,11 @@ def test_why_nothing_was_shown(counts: dict[str, int], text: str, capsys: pytest
     assert messages(capsys, DissectionStub(**counts), shown=0, complete=False) == []
 
 
-def test_what_was_probably_meant_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_similar_name_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     stub = DissectionStub(packets=9, exchanges=75)
     report_dissection(stub, stub, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
-    said = capsys.readouterr().err
-    assert said == 'kdissect: no match in 75 exchanges: no topic "a"; did you mean "b"?\n'
+    stderr = capsys.readouterr().err
+    assert stderr == 'kdissect: no match in 75 exchanges: no topic "a"; did you mean "b"?\n'
 
 
 def test_connections_that_were_not_recognized_beside_those_that_were(

@@ -38,13 +38,13 @@ def test_help_imports_none(group: Commands) -> None:
     assert text.index("one  Says one.") < text.index("two  Says two.")
 
 
-def test_help_where_nothing_was_asked_for(group: Commands) -> None:
+def test_help_without_arguments(group: Commands) -> None:
     done = CliRunner().invoke(group, [])
     assert (done.exit_code, done.stdout) == (USAGE, "")
     assert "Says one." in done.stderr
 
 
-def test_a_command_that_is_none(group: Commands) -> None:
+def test_an_unknown_command(group: Commands) -> None:
     done = CliRunner().invoke(group, ["three"])
     assert done.exit_code == USAGE
     assert 'unknown command "three"; known: one, two' in done.stderr

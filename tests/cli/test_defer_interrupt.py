@@ -24,13 +24,13 @@ def test_ctrl_c_waits_for_the_function() -> None:
     assert done == [0, 1, 2]
 
 
-def test_between_two_it_does_not_wait() -> None:
+def test_ctrl_c_between_two_calls_does_not_wait() -> None:
     defer = DeferInterrupt()
     with defer.installed(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_function_that_fails_does_not_keep_it_waiting() -> None:
+def test_a_function_that_fails_ends_the_wait() -> None:
     defer = DeferInterrupt()
 
     def feed(_: int) -> None:
@@ -43,7 +43,7 @@ def test_a_function_that_fails_does_not_keep_it_waiting() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
-def test_who_ignores_ctrl_c_still_does() -> None:
+def test_an_ignored_ctrl_c_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with DeferInterrupt().installed():
@@ -53,7 +53,7 @@ def test_who_ignores_ctrl_c_still_does() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_afterwards_all_is_as_before() -> None:
+def test_the_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGINT)
     with DeferInterrupt().installed():
         pass

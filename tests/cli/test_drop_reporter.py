@@ -15,7 +15,7 @@ def counted(by_system: int, accepted: int, delivered: int) -> InterfaceStatistic
     return InterfaceStatistics(None, None, by_system, accepted, delivered)
 
 
-def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drops_are_reported_at_once_but_not_repeatedly(capsys: pytest.CaptureFixture[str]) -> None:
     ongoing: Any = SimpleNamespace(statistics={})
     reporter = DropReporter(ongoing)
     ticks = reporter.watch(IdleTick(number) for number in range(4))
@@ -35,7 +35,7 @@ def test_what_was_dropped_is_told_at_once_but_not_again_and_again(capsys: pytest
     assert capsys.readouterr().err == ""
 
 
-def test_whoever_wants_to_know_is_told_of_the_time() -> None:
+def test_time_observers_are_called() -> None:
     ongoing: Any = SimpleNamespace(statistics={})
     reporter = DropReporter(ongoing)
     times: list[int] = []

@@ -127,7 +127,7 @@ def test_without_pyarrow_it_says_what_to_install(
     assert not out.exists()
 
 
-def test_tables_that_are_named(export: Exporting, capture: str, out: Path) -> None:
+def test_selected_tables(export: Exporting, capture: str, out: Path) -> None:
     assert export(capture, "-o", out, "--tables", "groups, topic_ids").status == OK
     assert sorted(path.name for path in out.iterdir()) == ["groups", "topic_ids"]
     assert export(capture, "-o", out, "--tables", "groups", "--records").status == OK
@@ -150,7 +150,7 @@ def test_filters(export: Exporting, capture: str, out: Path) -> None:
     assert row["exchanges"] == 4
 
 
-def test_filters_that_nothing_passes(export: Exporting, capture: str, out: Path) -> None:
+def test_filters_that_nothing_matches(export: Exporting, capture: str, out: Path) -> None:
     done = export(capture, "-o", out, "--topic", "order")
     assert done.status == OK
     assert 'did you mean "orders"?' in done.err
@@ -220,11 +220,11 @@ def test_a_complete_export_is_left_alone(export: Exporting, capture: str, out: P
     assert part(out / "exchanges").stat() == before
 
 
-def test_an_interrupted_export_is_made_again(export: Exporting, capture: str, out: Path) -> None:
+def test_an_interrupted_export_is_repeated(export: Exporting, capture: str, out: Path) -> None:
     export(capture, "-o", out)
     expected = json_rows(out / "exchanges")
-    told = manifest(out / "exchanges")
-    (out / "exchanges" / FOLDER / MANIFEST).write_text(json.dumps({**told, "complete": False}))
+    written_manifest = manifest(out / "exchanges")
+    (out / "exchanges" / FOLDER / MANIFEST).write_text(json.dumps({**written_manifest, "complete": False}))
     (out / "exchanges" / "part-00007.jsonl").write_text("{}\n")
     (out / "exchanges" / ".part-00008.jsonl.unfinished").write_text("{")
     connections = part(out / "connections").stat()
@@ -267,7 +267,7 @@ def test_somebody_elses_files(export: Exporting, capture: str, out: Path) -> Non
     assert (out / "exchanges" / "part-00000.jsonl").read_text() == "mine\n"
 
 
-def test_a_folder_that_cannot_be_made(export: Exporting, capture: str, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(export: Exporting, capture: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = export(capture, "-o", tmp_path / "file" / "out")
     assert done.status == USAGE
@@ -316,10 +316,10 @@ def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
     _, err = process.communicate(timeout=MOST_WAIT_S)
     assert process.returncode == INTERRUPTED, err
     assert b"the export is incomplete; use --overwrite to complete it" in err
-    told = manifest(out / "exchanges")
+    written_manifest = manifest(out / "exchanges")
     rows = json_rows(out / "exchanges")
-    assert told["complete"] is False
-    assert 0 < len(rows) == told["rows"]
+    assert written_manifest["complete"] is False
+    assert 0 < len(rows) == written_manifest["rows"]
     assert not list(out.rglob("*.unfinished"))
 
 
@@ -338,7 +338,7 @@ def test_killed_in_the_middle_and_run_again(export: Exporting, tmp_path: Path, o
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "-o"),
         (["-o", "x", "--tables", "exchange"], 'unknown table "exchange"; did you mean "exchanges"?'),
@@ -347,7 +347,7 @@ def test_killed_in_the_middle_and_run_again(export: Exporting, tmp_path: Path, o
         (["-o", "x", "--format", "csv"], "csv"),
     ],
 )
-def test_options_that_are_none(export: Exporting, capture: str, options: list[str], said: str) -> None:
+def test_invalid_options(export: Exporting, capture: str, options: list[str], message: str) -> None:
     done = export(capture, *options)
     assert done.status == USAGE
-    assert said in done.err
+    assert message in done.err

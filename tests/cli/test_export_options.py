@@ -31,7 +31,7 @@ def test_a_file_ends_by_size_or_by_time(text: str, rotation: tuple[str, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("5m", '"5m" could be a size or a time; use 5min or 5MB'),
         ("5", '"5" is too small; use 256MB, 1GiB, 30s, 5min'),
@@ -39,12 +39,12 @@ def test_a_file_ends_by_size_or_by_time(text: str, rotation: tuple[str, int]) ->
         ("often", '"often" is not a size or a time; use 256MB, 1GiB, 30s, 5min'),
     ],
 )
-def test_what_is_neither_or_means_two_things(text: str, said: str) -> None:
-    with pytest.raises(click.BadParameter, match=said):
+def test_invalid_or_ambiguous_rotation(text: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message):
         to_rotation(text)
 
 
-def test_the_other_of_both_stays_as_it_is() -> None:
+def test_the_other_default_stays() -> None:
     def rotation(rotate: tuple[tuple[str, int], ...], *rotated_ns: int) -> tuple[int, int | None]:
         export = take_export({**NOTHING, "rotate": rotate}, *rotated_ns)
         return export.rotate_bytes, export.rotate_ns
@@ -54,7 +54,7 @@ def test_the_other_of_both_stays_as_it_is() -> None:
     assert rotation((("bytes", 5000),), LIVE_ROTATED_NS) == (5000, LIVE_ROTATED_NS)
 
 
-def test_what_is_written_down_is_what_makes_a_difference() -> None:
+def test_the_manifest_has_the_options_that_change_the_output() -> None:
     own = {**NOTHING, "tables": ("groups",), "bodies": "none", "mode": 0o644}
     options = {
         **own,

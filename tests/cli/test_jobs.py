@@ -21,9 +21,9 @@ def capture(path: Path, size: int) -> Path:
     return path
 
 
-def test_by_default_all_cores_read_what_is_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_captures_use_all_cores_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    monkeypatch.setattr("kdissect.cli.parallel_run._LOOKED_AT", 10)
+    monkeypatch.setattr("kdissect.cli.parallel_run._SAMPLED_PACKETS", 10)
     small, large = tmp_path / "small.pcap", capture(tmp_path / "large.pcap", 90)
     small.write_bytes(pcap([(1, bytes(90))]))
     bulk, broken = capture(tmp_path / "bulk.pcap", 1400), tmp_path / "broken.pcap"

@@ -24,21 +24,21 @@ def command(limits: Limits, files: Sequence[str]) -> None:
     click.echo(f"{limits.connections} {limits.stream_bytes} {len(files)}")
 
 
-def test_nothing_said_is_the_default() -> None:
+def test_the_default() -> None:
     assert to_limits(()) == DEFAULT
 
 
-def test_values_with_units_in_one_text_or_in_several() -> None:
-    said = to_limits(
+def test_values_with_units_in_one_option_or_several() -> None:
+    limits = to_limits(
         ["connections=50000,stream-bytes=2MiB", "PATIENCE=1s,connection_idle_ns=2m,notices=1_000"]
     )
-    assert (said.connections, said.stream_bytes, said.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
-    assert (said.connection_idle_ns, said.notices) == (120_000_000_000, 1000)
+    assert (limits.connections, limits.stream_bytes, limits.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
+    assert (limits.connection_idle_ns, limits.notices) == (120_000_000_000, 1000)
     assert to_limits(["connections=1,connections=2"]).connections == 2
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("conections=5", 'unknown limit "conections"; did you mean "connections"?'),
         ("capture.pcap", 'invalid limit "capture.pcap": use NAME=VALUE'),
@@ -52,13 +52,13 @@ def test_values_with_units_in_one_text_or_in_several() -> None:
         ("patience=16", 'invalid duration "16": use a number and a unit'),
     ],
 )
-def test_what_is_no_bound_is_refused(text: str, told: str) -> None:
+def test_invalid_limits_are_refused(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter) as error:
         to_limits([text])
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_the_table_tells_every_bound_with_its_reason_and_a_value_that_can_be_given_back() -> None:
+def test_the_table_has_every_limit_with_its_reason_and_a_value_that_can_be_parsed() -> None:
     lines = table().splitlines()
     for bound in fields(Limits):
         (line,) = [line for line in lines if line.startswith(f"  {name_of(bound)} ")]
@@ -80,7 +80,7 @@ def test_alone_it_shows_the_table() -> None:
         assert (run.exit_code, run.output) == (0, table())
 
 
-def test_a_file_in_the_place_of_a_value_is_told() -> None:
+def test_a_file_in_place_of_a_value_is_an_error() -> None:
     run = CliRunner().invoke(command, ["--limits", "a.pcap"])
     assert run.exit_code == 2
     assert "use NAME=VALUE" in run.output

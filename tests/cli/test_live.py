@@ -43,14 +43,14 @@ def test_every_exchange_once_in_order_and_nothing_dropped(name: str) -> None:
         first = json.loads(running.line())  # which comes while nothing else does
         assert (first["api"], first["capture"], first["broker_port"]) == ("Heartbeat", name, port)
         client.beat(499)
-        status, lines, said = running.end()
+        status, lines, stderr = running.end()
     assert status == INTERRUPTED
     assert [json.loads(line)["correlation_id"] for line in lines] == list(range(2, 501))
-    counted = COUNTED.search(said)
+    counted = COUNTED.search(stderr)
     assert counted
     assert counted.groups()[1:] == ("0", "0", "500")
     assert int(counted[1].replace(",", "")) >= 1000
-    assert "kdissect: 500 exchanges, all answered\n" in said
+    assert "kdissect: 500 exchanges, all answered\n" in stderr
 
 
 @listens
@@ -80,16 +80,16 @@ def test_filters_trees_and_a_count() -> None:
 
 
 @listens
-def test_what_is_dropped_is_told() -> None:
+def test_dropped_packets_are_reported() -> None:
     with (
         broker() as port,
         on_loopback(port, "-q", "--limits", "live_packets=1", "-a", "packets:1") as running,
         Client(port) as client,
     ):
         client.beat(50)
-        _, _, said = running.end()
-    assert re.search(r"\d+ packets dropped by kdissect, which cannot keep up", said)
-    counted = COUNTED.search(said)
+        _, _, stderr = running.end()
+    assert re.search(r"\d+ packets dropped by kdissect, which cannot keep up", stderr)
+    counted = COUNTED.search(stderr)
     assert counted
     assert int(counted[3].replace(",", "")) > 0
 
@@ -103,9 +103,9 @@ def test_what_is_captured_is_written(tmp_path: Path) -> None:
         Client(port) as client,
     ):
         client.beat(30)
-        status, _, said = running.rest()
+        status, _, stderr = running.rest()
     assert status == OK
-    assert "kdissect: 20 packets, " in said
+    assert "kdissect: 20 packets, " in stderr
     with open_capture(path) as capture:
         packets = list(capture)
         assert len(packets) == 20
@@ -116,18 +116,18 @@ def test_what_is_captured_is_written(tmp_path: Path) -> None:
 @listens
 def test_it_stops_after_a_time() -> None:
     with live("-i", "lo", "-f", "tcp port 1", "-a", "duration:0.1s") as running:
-        status, lines, said = running.rest()
+        status, lines, stderr = running.rest()
     assert (status, lines) == (OK, [])
-    assert "kdissect: 0 packets, 0 dropped by the kernel, 0 by kdissect; 0 exchanges\n" in said
+    assert "kdissect: 0 packets, 0 dropped by the kernel, 0 by kdissect; 0 exchanges\n" in stderr
 
 
 def beats(port: int) -> list[bytes]:
     """A conversation of three heartbeats, as it passes a network card."""
-    made = Talk(client=("10.0.0.1", port)).handshake()
+    conversation = Talk(client=("10.0.0.1", port)).handshake()
     for number in range(1, 4):
-        made.client_sends(b"".join(heartbeats(1, first=number)))
-        made.broker_sends(b"".join(heartbeat_answers(1, first=number)))
-    return [packet.data for packet in made.packets]
+        conversation.client_sends(b"".join(heartbeats(1, first=number)))
+        conversation.broker_sends(b"".join(heartbeat_answers(1, first=number)))
+    return [packet.data for packet in conversation.packets]
 
 
 @makes_interfaces
@@ -151,10 +151,10 @@ def test_an_interface_that_goes_down_and_comes_up_again(tmp_path: Path) -> None:
         pair.send(beats(41_002))
         assert [json.loads(running.line())["client_port"] for _ in range(3)] == [41_002] * 3
         pair.remove()
-        status, lines, said = running.end()
+        status, lines, stderr = running.end()
     assert (status, lines) == (INTERRUPTED, [])
-    assert "kdissect: 9 exchanges, all answered\n" in said
-    assert "27 packets, 0 dropped by the kernel, 0 by kdissect; 9 exchanges\n" in said
+    assert "kdissect: 9 exchanges, all answered\n" in stderr
+    assert "27 packets, 0 dropped by the kernel, 0 by kdissect; 9 exchanges\n" in stderr
     with open_capture(path) as capture:
         assert sum(1 for _ in capture) == 27
         (counted,) = capture.statistics.values()
@@ -195,7 +195,7 @@ def test_without_the_right_one_line_says_what_is_needed() -> None:
 
 
 @listens
-def test_an_interface_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_interface(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "live", "-i", "nowhere0")
     assert done.status == USAGE
     assert re.fullmatch(r"kdissect: no interface nowhere0; available: .*any\n", done.err)
@@ -219,27 +219,27 @@ def test_interfaces_have_printable_names(
 
 
 def test_a_pipe_is_shown_as_it_comes() -> None:
-    whole = capture_bytes(talk())
+    capture = capture_bytes(talk())
     with live("-", "--json", stdin=subprocess.PIPE) as running:
         assert running.process.stdin is not None
-        running.process.stdin.write(whole[:-150])
+        running.process.stdin.write(capture[:-150])
         running.process.stdin.flush()
         assert json.loads(running.line())["api"] == "Metadata"
-        running.process.stdin.write(whole[-150:])
+        running.process.stdin.write(capture[-150:])
         running.process.stdin.close()
-        status, lines, said = running.rest()
+        status, lines, stderr = running.rest()
     assert status == OK
     assert [json.loads(line)["api"] for line in lines] == ["Heartbeat"] * 3
-    assert COUNTED.search(said)
+    assert COUNTED.search(stderr)
 
 
 def test_what_waits_for_a_packet_is_shown_while_nothing_comes() -> None:
     """The first segment of a connection without SYN may have come late: its deadline passes in silence."""
-    made = talk()
-    del made.packets[:3]
+    conversation = talk()
+    del conversation.packets[:3]
     with live("-", "--json", stdin=subprocess.PIPE) as running:
         assert running.process.stdin is not None
-        running.process.stdin.write(capture_bytes(made))
+        running.process.stdin.write(capture_bytes(conversation))
         running.process.stdin.flush()
         assert [json.loads(running.line())["api"] for _ in range(3)] == ["Metadata", "Heartbeat", "Heartbeat"]
         status, lines, _ = running.end()
@@ -255,12 +255,12 @@ def test_a_folder_is_followed(tmp_path: Path) -> None:
     with live("--follow", str(tmp_path), "--json") as running:
         assert json.loads(running.line())["api"] == "Metadata"
         (tmp_path / "2.pcapng").write_bytes(pcapng(packets[5:]))
-        found = [json.loads(running.line()) for _ in range(2)]
-        assert [row["capture"] for row in found] == [str(tmp_path / "2.pcapng")] * 2
-        status, lines, said = running.end()
+        rows = [json.loads(running.line()) for _ in range(2)]
+        assert [row["capture"] for row in rows] == [str(tmp_path / "2.pcapng")] * 2
+        status, lines, stderr = running.end()
     assert status == INTERRUPTED
     assert len(lines) == EXCHANGES - 3
-    counted = COUNTED.search(said)
+    counted = COUNTED.search(stderr)
     assert counted
     assert counted.groups() == (str(len(packets)), "0", "0", str(EXCHANGES))
 
@@ -288,16 +288,16 @@ def test_records_are_shown_as_they_are_produced() -> None:
         broker() as port,
         Client(port) as client,
     ):
-        made = Live(spawn("records", "-i", "lo", "-f", f"tcp port {port}", "--json"))
+        process = Live(spawn("records", "-i", "lo", "-f", f"tcp port {port}", "--json"))
         try:
-            made.error_line()
+            process.error_line()
             client.beat(1)
             client.ask(request(PRODUCE, 9, body, correlation_id=2))
-            row = json.loads(made.line())
+            row = json.loads(process.line())
             assert (row["topic"], row["key"], row["value"]) == ("orders", "k", "v")
-            assert made.end()[0] == INTERRUPTED
+            assert process.end()[0] == INTERRUPTED
         finally:
-            made.close()
+            process.close()
 
 
 def test_records_of_an_interface_are_not_those_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:

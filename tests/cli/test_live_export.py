@@ -58,12 +58,12 @@ def write(running: Live, data: bytes) -> None:
 
 def beats(count: int, step_ns: int, first: int = 1) -> list[tuple[int, bytes]]:
     """Heartbeats and answers, so long after one another."""
-    made = Talk(client=("10.0.0.1", 40_000 + first)).handshake()
+    conversation = Talk(client=("10.0.0.1", 40_000 + first)).handshake()
     for number in range(first, first + count):
-        made.client_sends(heartbeats(1, first=number)[0])
-        made.broker_sends(heartbeat_answers(1, first=number)[0])
+        conversation.client_sends(heartbeats(1, first=number)[0])
+        conversation.broker_sends(heartbeat_answers(1, first=number)[0])
     start = 1_700_000_000 * SECOND_NS
-    return [(start + place * step_ns, packet.data) for place, packet in enumerate(made.packets)]
+    return [(start + index * step_ns, packet.data) for index, packet in enumerate(conversation.packets)]
 
 
 def test_tables_of_a_pipe_are_those_of_its_exchanges(
@@ -74,9 +74,9 @@ def test_tables_of_a_pipe_are_those_of_its_exchanges(
     shown = [json.loads(line) for line in run(capsys, "read", "--json", str(path)).lines]
     with live("-", "--export", str(out), stdin=subprocess.PIPE) as running:
         write(running, path.read_bytes())
-        status, lines, said = running.rest_of_pipe()
+        status, lines, stderr = running.rest_of_pipe()
     assert (status, lines) == (OK, [])
-    assert f"written to {out}; rows: exchanges 4, partitions 0, connections 1" in said
+    assert f"written to {out}; rows: exchanges 4, partitions 0, connections 1" in stderr
     rows = json_rows(out / "exchanges")
     assert [{key: row[key] for key in shown[0] if key != "capture"} for row in rows] == [
         {key: value for key, value in row.items() if key != "capture"} for row in shown
@@ -91,7 +91,7 @@ def test_tables_of_a_pipe_are_those_of_its_exchanges(
 @pytest.mark.parametrize(
     ("options", "count"), [(["-P"], 4), (["--json"], 4), (["-P", "-c", "2"], 2), (["-q"], 1)]
 )
-def test_exchanges_are_shown_too_where_that_is_asked_for(out: Path, options: list[str], count: int) -> None:
+def test_exchanges_are_shown_too_if_requested(out: Path, options: list[str], count: int) -> None:
     with live("-", "--export", str(out), *options, stdin=subprocess.PIPE) as running:
         write(running, capture_bytes(talk()))
         assert len(running.rest_of_pipe()[1]) == count
@@ -131,20 +131,20 @@ def test_each_file_that_is_followed_has_its_row(tmp_path: Path, out: Path) -> No
         ("1.pcapng", 6),
         ("2.pcapng", len(packets) - 6),
     ]
-    told = manifest(out / "captures")["clock"]
-    assert told["first_packet"] == "2023-11-14T22:13:20.000000Z"
-    assert told["last_packet"] == "2023-11-14T22:13:20.010000Z"
+    clock = manifest(out / "captures")["clock"]
+    assert clock["first_packet"] == "2023-11-14T22:13:20.000000Z"
+    assert clock["last_packet"] == "2023-11-14T22:13:20.010000Z"
 
 
-def test_records_are_a_table_when_asked_for(out: Path) -> None:
+def test_records_are_a_table_if_requested(out: Path) -> None:
     body = {
         "acks": 1,
         "topic_data": [{"name": "orders", "partition_data": [{"records": batch([Item(b"k", b"v")])}]}],
     }
-    made = Talk().handshake()
-    made.client_sends(request(PRODUCE, 9, body)).broker_sends(response(PRODUCE, 9, {}))
+    conversation = Talk().handshake()
+    conversation.client_sends(request(PRODUCE, 9, body)).broker_sends(response(PRODUCE, 9, {}))
     with live("-", "--export", str(out), "--records", stdin=subprocess.PIPE) as running:
-        write(running, capture_bytes(made))
+        write(running, capture_bytes(conversation))
         assert running.rest_of_pipe()[0] == OK
     assert [row["value"] for row in json_rows(out / "records")] == ["v"]
 
@@ -161,9 +161,9 @@ def test_an_interface_until_sigterm_and_again(out: Path) -> None:
             client.beat(20)
             wait_for(lambda: bool(parts(out / "exchanges")))
             wait_for(lambda: bool(manifest(out / "exchanges")["files"]))
-            status, lines, said = running.end(signal.SIGTERM)
+            status, lines, stderr = running.end(signal.SIGTERM)
         assert (status, lines) == (TERMINATED, [])
-        assert "rows: exchanges 20, " in said
+        assert "rows: exchanges 20, " in stderr
         assert manifest(out / "exchanges")["complete"] is True
         before = parts(out / "exchanges")
         files = sum(len(parts(out / name)) for name in TABLES)
@@ -173,9 +173,9 @@ def test_an_interface_until_sigterm_and_again(out: Path) -> None:
             )
             running.error_line()
             client.beat(10)
-            status, _, said = running.end()
+            status, _, stderr = running.end()
         assert status == INTERRUPTED
-    assert "rows: exchanges 10, " in said
+    assert "rows: exchanges 10, " in stderr
     rows = json_rows(out / "exchanges")
     assert [row["correlation_id"] for row in rows] == list(range(1, 31))
     after = manifest(out / "exchanges")
@@ -204,10 +204,10 @@ def test_killed_and_run_again(out: Path) -> None:
     (out / "exchanges" / ".part-00090.jsonl.unfinished").write_text('{"half')
     with live("-", *options, stdin=subprocess.PIPE) as running:
         write(running, data)
-        status, _, said = running.rest_of_pipe()
+        status, _, stderr = running.rest_of_pipe()
     assert status == OK
-    assert f"kdissect: {out} has {len(before)} file" in said
-    assert f"in {out}, left by a run that was killed" in said
+    assert f"kdissect: {out} has {len(before)} file" in stderr
+    assert f"in {out}, left by a run that was killed" in stderr
     assert not list(out.rglob("*.unfinished"))
     assert len(json_rows(out / "exchanges")) == len(left) + 1000
     after = manifest(out / "exchanges")
@@ -230,7 +230,7 @@ def test_the_second_ctrl_c_ends_it_at_once_and_leaves_no_half_file(out: Path) ->
         json.loads(line)
 
 
-def test_two_at_once_have_no_room_in_one_folder(
+def test_two_processes_cannot_export_to_one_folder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, out: Path
 ) -> None:
     path = tmp_path / "talk.pcap"
@@ -241,8 +241,8 @@ def test_two_at_once_have_no_room_in_one_folder(
         for command in (["live", "--follow", str(tmp_path), "--export"], ["export", str(path), "-o"]):
             done = run(capsys, *command, str(out))
             assert done.status == USAGE
-            told = f"{out} is in use by another kdissect (process {running.process.pid})"
-            assert done.err == f"kdissect: {told}; use a new folder\n"
+            message = f"{out} is in use by another kdissect (process {running.process.pid})"
+            assert done.err == f"kdissect: {message}; use a new folder\n"
         running.process.kill()
         running.process.wait()
     done = run(capsys, "export", str(path), "-o", str(out))
@@ -251,23 +251,23 @@ def test_two_at_once_have_no_room_in_one_folder(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--format", "parquet"], "exchanges has jsonl; use a new folder, or use the same options"),
         (["--partition-by", "date"], "exchanges has jsonl; use a new folder, or use the same options"),
     ],
 )
-def test_what_cannot_stand_beside_what_there_is(out: Path, options: list[str], said: str) -> None:
+def test_options_that_do_not_match_the_earlier_runs(out: Path, options: list[str], message: str) -> None:
     for more, status in (([], OK), (options, USAGE)):
         with live("-", "--export", str(out), *more, stdin=subprocess.PIPE) as running:
             running.process.stdin.write(capture_bytes(talk()))  # type: ignore[union-attr]
             done = running.rest_of_pipe()
         assert done[0] == status
-    assert said in done[2]
+    assert message in done[2]
     assert len(json_rows(out / "exchanges")) == 4
 
 
-def test_an_export_of_files_is_none_that_goes_on(
+def test_an_export_of_files_cannot_be_continued(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, out: Path
 ) -> None:
     path = tmp_path / "talk.pcap"

@@ -28,7 +28,7 @@ def test_conditions_as_dumpcap_has_them(text: str, condition: tuple[str, int]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "specify an interface (-i IFACE; -D lists them), a pipe (-), or --follow PATH"),
         (["x.pcap"], "x.pcap is not an interface; use -i IFACE, --follow PATH, or: kdissect read x.pcap"),
@@ -44,10 +44,10 @@ def test_conditions_as_dumpcap_has_them(text: str, condition: tuple[str, int]) -
         (["--follow", "nowhere"], "nowhere: no such file or directory"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_combinations_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(capsys, "live", *arguments)
     assert done.status == USAGE
-    assert said in done.err
+    assert message in done.err
     assert done.err.count("\n") == 1

@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def said_of_a_pipe(*options: str) -> str:
+def stderr_of_pipe(*options: str) -> str:
     with live("-", *options, stdin=subprocess.PIPE) as running:
         running.process.stdin.write(capture_bytes(talk()))  # type: ignore[union-attr]
-        status, _, said = running.rest_of_pipe()
+        status, _, stderr = running.rest_of_pipe()
     assert status == OK
-    return said
+    return stderr
 
 
 @pytest.mark.parametrize("options", [["--summary"], ["-q", "--summary"], ["--json", "--summary"]])
 def test_a_page_at_the_end(options: list[str]) -> None:
-    said = said_of_a_pipe(*options)
-    assert "kdissect: 7 packets, 0 dropped" in said
-    assert said.startswith("Capture\n7 packets of -; connections: 1 Kafka\n4 exchanges (")
-    assert re.search(r"^API +COUNT +P50 +P99 +ERRORS\s*$", said, re.MULTILINE)
-    assert re.search(r"^Heartbeat +3 +1\.00ms +1\.00ms +-\s*$", said, re.MULTILINE)
-    assert re.search(r"^Metadata +1 +1\.00ms +1\.00ms +1\s*$", said, re.MULTILINE)
-    assert "Errors\n" in said
-    assert "LEADER_NOT_AVAILABLE" in said
+    stderr = stderr_of_pipe(*options)
+    assert "kdissect: 7 packets, 0 dropped" in stderr
+    assert stderr.startswith("Capture\n7 packets of -; connections: 1 Kafka\n4 exchanges (")
+    assert re.search(r"^API +COUNT +P50 +P99 +ERRORS\s*$", stderr, re.MULTILINE)
+    assert re.search(r"^Heartbeat +3 +1\.00ms +1\.00ms +-\s*$", stderr, re.MULTILINE)
+    assert re.search(r"^Metadata +1 +1\.00ms +1\.00ms +1\s*$", stderr, re.MULTILINE)
+    assert "Errors\n" in stderr
+    assert "LEADER_NOT_AVAILABLE" in stderr
 
 
-def test_without_a_terminal_there_is_none_unless_asked_for() -> None:
-    assert "API " not in said_of_a_pipe()
+def test_no_summary_without_a_terminal_unless_requested() -> None:
+    assert "API " not in stderr_of_pipe()
 
 
 def test_on_a_terminal_there_is_one_unless_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_on_a_terminal_there_is_one_unless_quiet(monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_fits_a_terminal(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+    master, slave = pty.openpty()
     path = tmp_path / "talk.pcap"
     path.write_bytes(capture_bytes(talk()))
     with path.open("rb") as capture:
@@ -63,13 +63,13 @@ def test_it_fits_a_terminal(tmp_path: Path) -> None:
             [sys.executable, "-m", "kdissect", "live", "-", "--json"],
             stdin=capture,
             stdout=subprocess.DEVNULL,
-            stderr=theirs,
+            stderr=slave,
             env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
             check=False,
         )
-    os.close(theirs)
-    said = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    os.close(slave)
+    stderr = os.read(master, 1 << 16).decode()
+    os.close(master)
     assert done.returncode == OK
-    assert "Heartbeat" in said
-    assert max(len(line) for line in said.splitlines() if not line.startswith("kdissect: ")) <= 80
+    assert "Heartbeat" in stderr
+    assert max(len(line) for line in stderr.splitlines() if not line.startswith("kdissect: ")) <= 80

@@ -51,8 +51,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "reed")
     assert (done.status, done.out) == (USAGE, "")
-    there_are = ", ".join(COMMANDS)
-    assert done.err == f'kdissect: unknown command "reed"; known: {there_are} (see kdissect --help)\n'
+    known = ", ".join(COMMANDS)
+    assert done.err == f'kdissect: unknown command "reed"; known: {known} (see kdissect --help)\n'
 
 
 def test_a_file_in_the_place_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,8 +84,8 @@ def test_every_end_is_a_line_and_a_status(
 
     monkeypatch.setattr(kdissect, "invoke", fail)
     assert main(["apis"]) == status
-    said = capsys.readouterr()
-    assert (said.out, said.err.lstrip("\n")) == ("", text)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.lstrip("\n")) == ("", text)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full is Linux")
@@ -108,6 +108,6 @@ def test_without_stdout_nothing_is_done(
     assert capsys.readouterr().err == "kdissect: cannot write: stdout is closed\n"
 
 
-def test_without_stderr_the_status_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_stderr_there_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     assert main(["reed"]) == USAGE

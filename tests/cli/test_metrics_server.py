@@ -32,7 +32,7 @@ def test_addresses(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":", "host", ":port", ":65536", "1.2.3.4", ":-1", ":٣"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(click.BadParameter, match=f'invalid address "{text}": use :9464'):
         to_address(text)
 
@@ -48,8 +48,8 @@ def test_metrics_are_served_until_the_end(host: str, capsys: pytest.CaptureFixtu
     if ":" in host and not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     with serve_metrics(metrics(), (host, 0)) as port:
-        said = f"kdissect: serving metrics on http://{shown}:{port}/metrics\n"
-        assert capsys.readouterr().err == said
+        message = f"kdissect: serving metrics on http://{shown}:{port}/metrics\n"
+        assert capsys.readouterr().err == message
         with urlopen(f"http://{shown}:{port}/metrics", timeout=60) as page:
             assert page.headers["Content-Type"].startswith("text/plain")
             assert b"kdissect_build_info" in page.read()

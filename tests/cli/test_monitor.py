@@ -116,7 +116,7 @@ def test_a_port_that_is_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.err == f"kdissect: --prometheus: cannot serve on 127.0.0.1:{port}: address already in use\n"
 
 
-def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "live", "-i", "lo", "--prometheus", "here")
     assert done.status == USAGE
     assert 'invalid address "here": use :9464' in done.err

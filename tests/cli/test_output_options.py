@@ -16,7 +16,7 @@ def exchange_output(**chosen: object) -> ExchangeOutput:
     return ExchangeOutput.take(NOTHING | chosen)
 
 
-def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
+def test_output_options_are_removed_from_those_of_the_command() -> None:
     options = NOTHING | {"count": 3}
     assert ExchangeOutput.take(options) == exchange_output()
     assert options == {"count": 3}
@@ -26,14 +26,14 @@ def test_a_look_takes_its_own_options_and_leaves_the_others() -> None:
     ("chosen", "kind"),
     [({}, ExchangeTable), ({"as_json": True}, JsonLines), ({"quiet": True}, ExchangeTally)],
 )
-def test_the_sink_that_was_asked_for(chosen: dict[str, bool], kind: type) -> None:
+def test_the_sink_that_was_chosen(chosen: dict[str, bool], kind: type) -> None:
     out = io.TextIOWrapper(io.BytesIO())
     output = exchange_output(**chosen)
     query: object = None  # of which only trees and records want to know something
     assert isinstance(output.sink(out, output.time_formatter(out, None), query, flush=False), kind)  # type: ignore[arg-type]
 
 
-def test_ways_exclude_each_other_those_of_the_command_too() -> None:
+def test_options_that_exclude_each_other() -> None:
     with pytest.raises(click.UsageError, match="-V or -x and --json are mutually exclusive"):
         exchange_output(tree=True, as_json=True)
     with pytest.raises(click.UsageError, match="--csv and -w are mutually exclusive"):

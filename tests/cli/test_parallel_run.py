@@ -66,7 +66,7 @@ def test_the_same_is_summed_up(sample: Path, options: tuple[str, ...]) -> None:
     "damage", DAMAGES if IS_DEEP else ("10 % lost, duplicated, shuffled", "mid-frame start")
 )
 @pytest.mark.parametrize("mss", [None, 300] if IS_DEEP else [300])
-def test_the_same_is_shown_of_what_is_left_of_a_capture(
+def test_the_same_is_shown_of_a_damaged_capture(
     sample: Path, damage: str, mss: int | None, tmp_path: Path
 ) -> None:
     with open_capture(sample) as capture:
@@ -99,8 +99,8 @@ def test_several_files_are_one_capture_for_each_worker(paths: list[Path], jobs: 
     assert say("read", "-j", jobs, *paths) == say("read", "-j", 1, *paths)
 
 
-def test_what_must_know_of_all_is_left_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdissect.cli.parallel_run.SharedRun.gather", None)
+def test_rows_that_depend_on_others_use_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdissect.cli.parallel_run.ParallelRun.gather", None)
     for command in (
         "read -q",
         "read -t d",
@@ -162,12 +162,12 @@ def gone(numbers: list[int]) -> bool:
     return not any(map(is_running, numbers))
 
 
-def test_a_worker_that_is_killed_is_one_sentence_and_a_status(running: Any) -> None:
+def test_a_killed_worker_is_one_line_and_a_status(running: Any) -> None:
     process, workers = running
     assert len(workers) == 2
     os.kill(workers[1], signal.SIGKILL)
-    _, said = process.communicate(timeout=60)
-    assert said.decode().splitlines()[-1] == (
+    _, stderr = process.communicate(timeout=60)
+    assert stderr.decode().splitlines()[-1] == (
         "kdissect: worker 2 of 2 was ended by SIGKILL before its work was done"
     )
     assert process.returncode == 2
@@ -177,9 +177,9 @@ def test_a_worker_that_is_killed_is_one_sentence_and_a_status(running: Any) -> N
 def test_ctrl_c_counts_what_was_shown(running: Any) -> None:
     process, workers = running
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, stderr = process.communicate(timeout=60)
     shown = len(out.splitlines()) + 1
-    assert f" {shown:,} exchanges shown" in said.decode().splitlines()[-1]
+    assert f" {shown:,} exchanges shown" in stderr.decode().splitlines()[-1]
     assert process.returncode == 130
     assert gone(workers)
 

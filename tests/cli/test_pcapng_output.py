@@ -30,7 +30,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 OTHER = ("10.0.0.9", 50_000)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def exchanges(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     """The exchanges of a capture, but for what is different in every file."""
     rows = [json.loads(line) for line in run(capsys, "read", "--json", *arguments).lines]
     for row in rows:
@@ -43,10 +43,10 @@ def packets(path: Path | str) -> list[Packet]:
         return list(capture)
 
 
-def bare(found: list[Packet]) -> list[tuple[int, bytes, int, int, int, str | None]]:
+def bare(captured: list[Packet]) -> list[tuple[int, bytes, int, int, int, str | None]]:
     return [
         (p.time_ns, p.data, p.length, p.interface.link_type, p.interface.snaplen, p.interface.name)
-        for p in found
+        for p in captured
     ]
 
 
@@ -58,7 +58,7 @@ def test_all_that_is_kafka_reads_the_same(
 ) -> None:
     out, sample = tmp_path / "out.pcapng", SAMPLES / name
     assert run(capsys, "read", "--show-secrets", "-w", str(out), str(sample)).out == ""
-    assert told(capsys, str(out)) == told(capsys, str(sample))
+    assert exchanges(capsys, str(out)) == exchanges(capsys, str(sample))
 
 
 def test_of_one_connection_all_packets_and_no_other(
@@ -66,21 +66,21 @@ def test_of_one_connection_all_packets_and_no_other(
 ) -> None:
     one, two = talk().finish(), talk(client=OTHER).finish()
     path, out = write(tmp_path / "in.pcap", one, two), tmp_path / "out.pcapng"
-    found = run(capsys, "read", "--client", OTHER[0], "-w", str(out), path)
-    assert (found.status, found.out) == (OK, "")
-    assert found.err == f"kdissect: {len(two.packets)} packets of 1 connection written to {out}\n"
+    done = run(capsys, "read", "--client", OTHER[0], "-w", str(out), path)
+    assert (done.status, done.out) == (OK, "")
+    assert done.err == f"kdissect: {len(two.packets)} packets of 1 connection written to {out}\n"
     assert bare(packets(out)) == bare(packets(path)[len(one.packets) :])
-    assert told(capsys, str(out)) == told(capsys, "--client", OTHER[0], path)
+    assert exchanges(capsys, str(out)) == exchanges(capsys, "--client", OTHER[0], path)
 
 
-def test_one_exchange_stands_for_its_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_exchange_selects_its_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = write(tmp_path / "in.pcap", talk(), talk(client=OTHER)), tmp_path / "out.pcapng"
     for options in (["-c", "1"], ["--api", "Metadata", "--client", "10.0.0.1"], ["-Y", "packet < 9"]):
         run(capsys, "read", *options, "-w", str(out), path)
-        assert told(capsys, str(out)) == told(capsys, "--client", "10.0.0.1", path)
+        assert exchanges(capsys, str(out)) == exchanges(capsys, "--client", "10.0.0.1", path)
 
 
-def test_connections_of_the_same_ends_are_told_apart(
+def test_connections_of_the_same_ends_are_distinguished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     second = Talk(client_start=900_000).handshake()
@@ -93,9 +93,9 @@ def test_connections_of_the_same_ends_are_told_apart(
 
 
 def test_fragments_of_a_datagram_are_written_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made, stranger = talk(), talk(client=OTHER)
+    conversation, stranger = talk(), talk(client=OTHER)
     pieces = []
-    for number, packet in enumerate(made.packets):
+    for number, packet in enumerate(conversation.packets):
         segment = packet.data[34:]
         parts = [(at, segment[at : at + 16]) for at in range(0, len(segment), 16)]
         pieces += [
@@ -117,7 +117,7 @@ def test_fragments_of_a_datagram_are_written_too(tmp_path: Path, capsys: pytest.
     path.write_bytes(pcap(sorted(timed + others)))
     run(capsys, "read", "--client", "10.0.0.1", "-w", str(out), str(path))
     assert [packet.data for packet in packets(out)] == pieces
-    assert len(told(capsys, str(out))) == 4
+    assert len(exchanges(capsys, str(out))) == 4
 
 
 def test_what_was_in_a_tunnel_is_written_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,18 +137,18 @@ def test_what_was_in_a_tunnel_is_written_with_it(tmp_path: Path, capsys: pytest.
     path.write_bytes(pcap(timed))
     run(capsys, "read", "--client", OTHER[0], "-w", str(out), str(path))
     assert [packet.data for packet in packets(out)] == [data for _, data in timed[len(talk().packets) :]]
-    assert len(told(capsys, str(out))) == 4
+    assert len(exchanges(capsys, str(out))) == 4
 
 
 def test_interfaces_times_and_lengths_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = talk()
+    conversation = talk()
     blocks = [
         section(),
         interface(name="unused", link_type=113),
         interface(name="eth0", snaplen=9999, resolution=9),
         interface(name="eth1", snaplen=128),
     ]
-    for number, packet in enumerate(made.packets):
+    for number, packet in enumerate(conversation.packets):
         clock = START_NS + number if number % 2 else (START_NS + number) // 1000 + number
         blocks.append(enhanced(clock, packet.data, index=1 if number % 2 else 2, longer=number))
     path, out = tmp_path / "in.pcapng", tmp_path / "out.pcapng"
@@ -159,16 +159,16 @@ def test_interfaces_times_and_lengths_are_kept(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_several_files_are_written_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = talk().packets
+    conversation = talk().packets
     halves = [tmp_path / "client.pcap.gz", tmp_path / "broker.pcap"]
     for side, path in enumerate(halves):
-        own = [(packet.time_ns, packet.data) for packet in made if packet.data[29] == side + 1]
+        own = [(packet.time_ns, packet.data) for packet in conversation if packet.data[29] == side + 1]
         path.write_bytes(gzipped(pcap(own)) if side == 0 else pcap(own))
     out = tmp_path / "out.pcapng"
     run(capsys, "read", "-w", str(out), *map(str, halves))
-    assert [packet.data for packet in packets(out)] == [packet.data for packet in made]
+    assert [packet.data for packet in packets(out)] == [packet.data for packet in conversation]
     assert [packet.interface.index for packet in packets(out)] == [
-        int(packet.data[29] != made[0].data[29]) for packet in made
+        int(packet.data[29] != conversation[0].data[29]) for packet in conversation
     ]
 
 
@@ -180,25 +180,25 @@ def test_through_pipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     (tmp_path / "out.pcapng").write_bytes(out)
     assert process.returncode == OK
     assert err.decode().endswith("packets of 1 connection written to stdout\n")
-    meant = told(capsys, "--client", OTHER[0], str(tmp_path / "in.pcap"))
-    assert told(capsys, str(tmp_path / "out.pcapng")) == meant
+    expected = exchanges(capsys, "--client", OTHER[0], str(tmp_path / "in.pcap"))
+    assert exchanges(capsys, str(tmp_path / "out.pcapng")) == expected
 
 
 def test_up_to_where_a_capture_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
-    whole = capture_bytes(talk())
-    path.write_bytes(whole + b"\xff" * 16)
-    found = run(capsys, "read", "-w", str(out), str(path))
-    assert "the rest was not read" in found.err
-    path.write_bytes(whole)
+    data = capture_bytes(talk())
+    path.write_bytes(data + b"\xff" * 16)
+    done = run(capsys, "read", "-w", str(out), str(path))
+    assert "the rest was not read" in done.err
+    path.write_bytes(data)
     assert bare(packets(out)) == bare(packets(path))
 
 
 def test_nothing_found_is_an_empty_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
-    found = run(capsys, "read", "--api", "Fetch", "-w", str(out), path)
-    assert found.status == OK
-    assert "no match in 4 exchanges" in found.err
+    done = run(capsys, "read", "--api", "Fetch", "-w", str(out), path)
+    assert done.status == OK
+    assert "no match in 4 exchanges" in done.err
     assert packets(out) == []
 
 
@@ -210,8 +210,8 @@ def test_a_connection_with_a_credential_is_left_out(
 ) -> None:
     path, out = tmp_path / "in.pcap", tmp_path / "out.pcapng"
     path.write_bytes(pcap((packet.time_ns, packet.data) for packet in packets_with_secrets()))
-    found = run(capsys, "read", "--api", "SaslHandshake", "-w", str(out), str(path))
-    assert found.err == (
+    done = run(capsys, "read", "--api", "SaslHandshake", "-w", str(out), str(path))
+    assert done.err == (
         f"kdissect: 0 packets of 0 connections written to {out}\n"
         "kdissect: 1 connection omitted because they carry, or may carry, credentials; "
         "use --show-secrets to include them\n"
@@ -223,15 +223,15 @@ def test_a_connection_with_a_credential_is_left_out(
 
 @pytest.mark.parametrize("index", range(1, len(exchanges_with_secrets())))
 def test_no_credential_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], index: int) -> None:
-    api, version, asked, answered = exchanges_with_secrets()[index]
-    made = talk()
-    made.client_sends(request(api, version, asked, correlation_id=50))
-    made.broker_sends(response(api, version, answered, correlation_id=50))
-    path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
+    api, version, sent, answered = exchanges_with_secrets()[index]
+    conversation = talk()
+    conversation.client_sends(request(api, version, sent, correlation_id=50))
+    conversation.broker_sends(response(api, version, answered, correlation_id=50))
+    path, out = write(tmp_path / "in.pcap", conversation, talk(client=OTHER)), tmp_path / "out.pcapng"
     assert b"hunter2" in Path(path).read_bytes()
     assert "1 connection omitted" in run(capsys, "read", "--api", "Metadata", "-w", str(out), path).err
     assert b"hunter2" not in out.read_bytes()
-    assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
+    assert {row["client_ip"] for row in exchanges(capsys, str(out))} == {OTHER[0]}
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -241,26 +241,26 @@ def test_nor_is_the_rest_of_a_credential_that_began_in_a_gap(
 ) -> None:
     token = b"\0alice\0hunter2-in-a-gap"
     framed = request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=50)
-    asked = sized(token) if is_raw else framed
-    made = talk()
-    made.client_sends(asked[:6])
-    lost = len(made.packets) - 1
-    made.client_sends(asked[6:])
+    sent = sized(token) if is_raw else framed
+    conversation = talk()
+    conversation.client_sends(sent[:6])
+    lost = len(conversation.packets) - 1
+    conversation.client_sends(sent[6:])
     if goes_on:
         for number in (51, 52):
-            made.client_sends(request(METADATA, 12, {}, correlation_id=number))
-            made.broker_sends(response(METADATA, 12, {}, correlation_id=number))
-    del made.packets[lost]
-    path, out = write(tmp_path / "in.pcap", made, talk(client=OTHER)), tmp_path / "out.pcapng"
-    found = run(capsys, "read", "-w", str(out), path)
-    assert "1 connection omitted" in found.err
-    assert {row["client_ip"] for row in told(capsys, str(out))} == {OTHER[0]}
+            conversation.client_sends(request(METADATA, 12, {}, correlation_id=number))
+            conversation.broker_sends(response(METADATA, 12, {}, correlation_id=number))
+    del conversation.packets[lost]
+    path, out = write(tmp_path / "in.pcap", conversation, talk(client=OTHER)), tmp_path / "out.pcapng"
+    done = run(capsys, "read", "-w", str(out), path)
+    assert "1 connection omitted" in done.err
+    assert {row["client_ip"] for row in exchanges(capsys, str(out))} == {OTHER[0]}
     run(capsys, "read", "--show-secrets", "-w", str(out), path)
     assert b"hunter2" in out.read_bytes()
 
 
 @pytest.mark.parametrize("options", [[], ["--show-secrets"]])
-def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
+def test_after_ctrl_c_nothing_is_written_without_show_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     path, out = write(tmp_path / "in.pcap", talk()), tmp_path / "out.pcapng"
@@ -269,9 +269,9 @@ def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kdissect.capture.connection_index.ConnectionIndex.want", pressed)
-    found = run(capsys, "read", *options, "-w", str(out), path)
-    assert found.status == INTERRUPTED
-    assert ("nothing was written" in found.err) == (not options)
+    done = run(capsys, "read", *options, "-w", str(out), path)
+    assert done.status == INTERRUPTED
+    assert ("nothing was written" in done.err) == (not options)
     assert out.exists() == bool(options)
     out.write_bytes(b"what stood here before")
     run(capsys, "read", *options, "-w", str(out), path)
@@ -282,9 +282,9 @@ def test_after_ctrl_c_nobody_knows_what_was_about_to_be_told(
 def test_a_name_that_promises_compression_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    found = run(capsys, "read", "-w", str(tmp_path / name), write(tmp_path / "in.pcap", talk()))
-    assert found.status == USAGE
-    assert "use out.pcapng and compress it afterwards" in found.err
+    done = run(capsys, "read", "-w", str(tmp_path / name), write(tmp_path / "in.pcap", talk()))
+    assert done.status == USAGE
+    assert "use out.pcapng and compress it afterwards" in done.err
     assert not (tmp_path / name).exists()
 
 
@@ -296,8 +296,8 @@ def test_an_input_is_never_overwritten(
     write(tmp_path / "in.pcap", talk())
     (tmp_path / "link.pcap").symlink_to("in.pcap")
     before = (tmp_path / "in.pcap").read_bytes()
-    found = run(capsys, "read", "-w", same, "in.pcap")
-    assert (found.status, found.err) == (
+    done = run(capsys, "read", "-w", same, "in.pcap")
+    assert (done.status, done.err) == (
         USAGE,
         f"kdissect: -w {same} would overwrite an input file (see kdissect read --help)\n",
     )
@@ -308,20 +308,20 @@ def test_an_input_is_never_overwritten(
     assert (tmp_path / "in.pcap").read_bytes() == before
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "in.pcap", talk())
-    found = run(capsys, "read", "-w", f"{tmp_path}/nowhere/out.pcapng", path)
-    assert found.status == USAGE
+    done = run(capsys, "read", "-w", f"{tmp_path}/nowhere/out.pcapng", path)
+    assert done.status == USAGE
     assert re.fullmatch(
-        r"kdissect: cannot write .*/nowhere/out.pcapng: No such file or directory\n", found.err
+        r"kdissect: cannot write .*/nowhere/out.pcapng: No such file or directory\n", done.err
     )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "in.pcap", talk())
-    found = run(capsys, "read", "-w", "/dev/full", path)
-    assert (found.status, found.err) == (
+    done = run(capsys, "read", "-w", "/dev/full", path)
+    assert (done.status, done.err) == (
         USAGE,
         "kdissect: cannot write /dev/full: No space left on device\n",
     )
@@ -331,8 +331,8 @@ def test_no_capture_goes_to_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    found = run(capsys, "read", "-w", "-", write(tmp_path / "in.pcap", talk()))
-    assert (found.status, "redirect stdout" in found.err) == (USAGE, True)
+    done = run(capsys, "read", "-w", "-", write(tmp_path / "in.pcap", talk()))
+    assert (done.status, "redirect stdout" in done.err) == (USAGE, True)
 
 
 @pytest.mark.parametrize("other", ["--json", "-V", "-q", "--csv"])
@@ -353,14 +353,16 @@ def test_capinfos_and_tshark_read_it(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = tmp_path / "out.pcapng"
     run(capsys, "read", "-w", str(out), str(SAMPLES / "mock-rebalance.pcapng"))
 
-    def ask(name: str, *arguments: str) -> str:
+    def run_tool(name: str, *arguments: str) -> str:
         command = [str(tools[name]), *arguments]
         return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 
-    told = dict(line.split(": ", 1) for line in ask("capinfos", "-M", str(out)).splitlines() if ": " in line)
-    assert told["Number of packets"].strip() == str(len(packets(out)))
-    assert told["Capture application"].strip().startswith("kdissect ")
-    assert told["File timestamp precision"].strip() == "nanoseconds (9)"
-    times = ask("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()
+    info = dict(
+        line.split(": ", 1) for line in run_tool("capinfos", "-M", str(out)).splitlines() if ": " in line
+    )
+    assert info["Number of packets"].strip() == str(len(packets(out)))
+    assert info["Capture application"].strip().startswith("kdissect ")
+    assert info["File timestamp precision"].strip() == "nanoseconds (9)"
+    times = run_tool("tshark", "-r", str(out), "-T", "fields", "-e", "frame.time_epoch").split()
     assert [int(time.replace(".", "")) for time in times] == [packet.time_ns for packet in packets(out)]
-    assert io.StringIO(ask("tshark", "-r", str(out), "-Y", "tcp.analysis.flags")).read() == ""
+    assert io.StringIO(run_tool("tshark", "-r", str(out), "-Y", "tcp.analysis.flags")).read() == ""

@@ -102,7 +102,7 @@ def test_colour_on_request(read: Reader) -> None:
     [("-V", "--json"), ("-x", "--csv"), ("--json", "--csv"), ("-q", "--json"), ("-q", "-V")],
     ids=" ".join,
 )
-def test_two_ways_at_once(read: Reader, options: tuple[str, ...]) -> None:
+def test_options_that_exclude_each_other(read: Reader, options: tuple[str, ...]) -> None:
     done = read(*options)
     assert (done.status, done.out) == (USAGE, "")
     assert "are mutually exclusive" in done.err
@@ -211,7 +211,7 @@ def test_a_capture_that_is_damaged_in_the_middle(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     "data", [b"", b"not a capture", b"\xff" * 5000, gzipped(b"text"), b"PK\3\4" + bytes(99)]
 )
-def test_what_is_no_capture(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_a_capture(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "odd.pcap"
     path.write_bytes(data)
     done = run(capsys, "read", str(path))
@@ -226,7 +226,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "none.pcap: no such file" in done.err
 
 
-def test_what_is_not_kafka_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_kafka_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     web = Talk(broker=("10.0.0.2", 9092)).handshake()
     web.client_sends(b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n").broker_sends(
         b"HTTP/1.1 200 OK\r\n\r\n"
@@ -248,9 +248,7 @@ def test_odd_bodies_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "! left_over (note) in request, 3 bytes" in run(capsys, "read", "-V", "--api", "fetch", path).out
 
 
-def test_credentials_are_withheld_unless_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_credentials_are_redacted_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     login = Talk().handshake()
     login.client_sends(request(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0hunter2"}, correlation_id=1))
     login.broker_sends(response(SASL_AUTHENTICATE, 2, {}, correlation_id=1))
@@ -293,7 +291,7 @@ def test_a_full_disk_is_an_error_of_one_line(options: tuple[str, ...], read: Rea
     assert (process.returncode, err) == (USAGE, b"kdissect: cannot write: No space left on device\n")
 
 
-def test_ctrl_c_tells_what_was_counted() -> None:
+def test_ctrl_c_reports_the_counts() -> None:
     process = spawn("read", "-l", "-t", "u", "-", stdin=-1)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -356,17 +354,15 @@ def test_records_need_a_way_that_has_room_for_them(capsys: pytest.CaptureFixture
     )
 
 
-def test_checksums_are_compared_when_that_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = Talk()
-    made.handshake()
+def test_checksums_are_verified_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conversation = Talk()
+    conversation.handshake()
     records = batch([Item(b"k", b"v")], crc=1) + batch([Item()])
     answer = {"responses": [{"topic": "orders", "partitions": [{"records": records}]}]}
-    made.client_sends(request(FETCH, 4, {}, correlation_id=1))
-    made.broker_sends(response(FETCH, 4, answer, correlation_id=1))
+    conversation.client_sends(request(FETCH, 4, {}, correlation_id=1))
+    conversation.broker_sends(response(FETCH, 4, answer, correlation_id=1))
     path = tmp_path / "x.pcap"
-    path.write_bytes(capture_bytes(made))
+    path.write_bytes(capture_bytes(conversation))
     assert "crc_mismatch" not in run(capsys, "read", str(path)).out
     (line,) = run(capsys, "read", "--check-crcs", str(path)).lines
     assert line.endswith("! crc_mismatch")

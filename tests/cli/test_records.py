@@ -56,7 +56,7 @@ def rows(done: Run) -> list[Row]:
 
 
 def shown(row: Row) -> Place:
-    """A row of ours as ``said`` has it."""
+    """A row of ours as ``record_key`` has it."""
 
     def payload(text: str | None, encoding: str | None) -> Any:
         if encoding != "base64" or text is None:
@@ -66,10 +66,10 @@ def shown(row: Row) -> Place:
 
     headers = [[each["key"], payload(each["value"], each["value_encoding"])] for each in row["headers"]]
     key, value = (payload(row[name], row[f"{name}_encoding"]) for name in ("key", "value"))
-    return said({**row, "key": key, "value": value, "headers": headers})
+    return record_key({**row, "key": key, "value": value, "headers": headers})
 
 
-def said(row: Row) -> Place:
+def record_key(row: Row) -> Place:
     """A row of a truth file, to be compared: of long texts most say the size alone, and of a record without
     an offset some do not say the partition."""
     value = row["value"]
@@ -89,7 +89,7 @@ def truth_of(capture: Path) -> dict[str, list[Row]]:
 @pytest.mark.parametrize("capture", TOLD, ids=name_of)
 def test_what_was_produced(capture: Path, records: Records) -> None:
     sent = Counter(
-        said(row)
+        record_key(row)
         for row in truth_of(capture)["produced"]
         if row["error"] is None and (row["offset"] is not None or row["acks"] == 0)
     )
@@ -106,7 +106,7 @@ def test_what_was_produced(capture: Path, records: Records) -> None:
 @pytest.mark.parametrize("capture", TOLD, ids=name_of)
 def test_what_was_fetched(capture: Path, records: Records) -> None:
     truth = [row for row in truth_of(capture)["consumed"] if not row["topic"].startswith("__")]
-    got = set(map(said, truth))
+    got = set(map(record_key, truth))
     seen = {shown(row) for row in rows(records("--json", "--fetched", capture))}
     assert got - seen == set()
 
@@ -154,7 +154,7 @@ def test_filters(records: Records) -> None:
     assert count("--api", "Produce") == count("--produced")
 
 
-def test_what_is_not_understood(records: Records) -> None:
+def test_invalid_filters(records: Records) -> None:
     done = records("--offset", "9..5", QUICKSTART)
     assert (done.status, done.err) == (USAGE, "kdissect: the range 9..5 is empty\n")
     assert records().status == USAGE
@@ -169,24 +169,24 @@ def test_transactions(records: Records) -> None:
     marks = rows(records("--json", "--control", "--topic", "spread", TRANSACTIONS))
     assert {row["control_type"] for row in marks} == {"COMMIT", "ABORT"}
     assert all(row["control"] for row in marks)
-    found = rows(records("--json", "--no-control", "--fetched", TRANSACTIONS))
-    assert {row["aborted"] for row in found} == {True, False, None}
-    assert {row["transactional"] for row in found} == {True, False}
+    selected = rows(records("--json", "--no-control", "--fetched", TRANSACTIONS))
+    assert {row["aborted"] for row in selected} == {True, False, None}
+    assert {row["transactional"] for row in selected} == {True, False}
     assert "  aborted" in records("--fetched", TRANSACTIONS).out
 
 
 def test_internal_topics_are_decoded(records: Records) -> None:
-    found = rows(records("--json", "--topic", "__consumer_offsets", "--key", "pay-in", TRANSACTIONS))
-    assert {row["key_encoding"] for row in found} == {"json"}
-    assert {json.loads(row["key"])["group"] for row in found} == {"pay-in"}
+    selected = rows(records("--json", "--topic", "__consumer_offsets", "--key", "pay-in", TRANSACTIONS))
+    assert {row["key_encoding"] for row in selected} == {"json"}
+    assert {json.loads(row["key"])["group"] for row in selected} == {"pay-in"}
 
 
 def test_csv_has_the_same_columns(records: Records) -> None:
     done = records("--csv", "--topic", "orders", "--offset", "0", "--produced", QUICKSTART)
-    header, *found = csv.reader(io.StringIO(done.out))
+    header, *selected = csv.reader(io.StringIO(done.out))
     assert header == [column.name for column in RECORD]
-    assert len(found) == 3
-    assert dict(zip(header, found[0], strict=True))["value"] == '{"order": 0, "item": "apple", "count": 1}'
+    assert len(selected) == 3
+    assert dict(zip(header, selected[0], strict=True))["value"] == '{"order": 0, "item": "apple", "count": 1}'
 
 
 def test_trees(records: Records) -> None:
@@ -245,10 +245,10 @@ def test_files(tmp_path: Path, records: Records) -> None:
     ],
     ids=("-V --json", "--csv -o", "-q --csv"),
 )
-def test_one_way_at_once(options: tuple[str, ...], message: str, records: Records) -> None:
+def test_options_that_exclude_each_other(options: tuple[str, ...], message: str, records: Records) -> None:
     done = records(*options, QUICKSTART)
-    said = f"kdissect: {message} (see kdissect records --help)\n"
-    assert (done.status, done.out, done.err) == (USAGE, "", said)
+    expected = f"kdissect: {message} (see kdissect records --help)\n"
+    assert (done.status, done.out, done.err) == (USAGE, "", expected)
 
 
 def test_schemas_and_traces(tmp_path: Path, records: Records) -> None:
@@ -263,7 +263,7 @@ def test_schemas_and_traces(tmp_path: Path, records: Records) -> None:
     assert (row["schema_id"], row["trace_id"], row["trace_format"]) == (17, trace, "w3c")
 
 
-def test_ctrl_c_tells_what_was_counted() -> None:
+def test_ctrl_c_reports_the_counts() -> None:
     process = spawn("records", "-l", "-t", "u", "-", stdin=-1)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -284,17 +284,17 @@ def test_ctrl_c_tells_what_was_counted() -> None:
 
 def talk(body: bytes, *, topic: str = "orders", snapshot: bytes | None = None) -> Talk:
     """A client that fetches."""
-    made = Talk()
-    made.handshake()
+    conversation = Talk()
+    conversation.handshake()
     answer = {"responses": [{"topic": topic, "partitions": [{"records": body}]}]}
-    made.client_sends(request(FETCH, 4, {}, correlation_id=1))
-    made.broker_sends(response(FETCH, 4, answer, correlation_id=1))
+    conversation.client_sends(request(FETCH, 4, {}, correlation_id=1))
+    conversation.broker_sends(response(FETCH, 4, answer, correlation_id=1))
     if snapshot is not None:
-        made.client_sends(request(FETCH_SNAPSHOT, 0, {}, correlation_id=2))
+        conversation.client_sends(request(FETCH_SNAPSHOT, 0, {}, correlation_id=2))
         partitions = [{"unaligned_records": snapshot}]
         answer = {"topics": [{"name": topic, "partitions": partitions}]}
-        made.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=2))
-    return made
+        conversation.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=2))
+    return conversation
 
 
 def test_damaged_batches_are_counted_on_stderr(tmp_path: Path, records: Records) -> None:
@@ -304,7 +304,7 @@ def test_damaged_batches_are_counted_on_stderr(tmp_path: Path, records: Records)
     assert done.err == "kdissect: anomalies in record batches: 1 crc_mismatch, 1 wrong_record_count\n"
 
 
-def test_a_batch_without_a_readable_record_is_told(tmp_path: Path, records: Records) -> None:
+def test_a_batch_without_a_readable_record_is_reported(tmp_path: Path, records: Records) -> None:
     lost = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip")
     path = write(tmp_path / "x.pcap", talk(lost * 22 + batch([Item()])))
     for options in ((), ("--json",), ("-q",), ("-V",)):
@@ -321,7 +321,7 @@ def test_a_batch_without_a_readable_record_is_told(tmp_path: Path, records: Reco
         ]
 
 
-def test_what_unique_forgot_is_told(records: Records) -> None:
+def test_what_unique_forgot_is_reported(records: Records) -> None:
     done = records("-q", "--unique", "--limits", "unique_records=20", QUICKSTART)
     assert "--unique forgot " in done.err
     assert "raise the limit with --limits unique_records=N" in done.err
@@ -330,14 +330,14 @@ def test_what_unique_forgot_is_told(records: Records) -> None:
 
 def test_slices_of_a_snapshot_are_joined(tmp_path: Path, records: Records) -> None:
     raw = b"".join(batch([Item(None, b"%d" % number)]) for number in range(3))
-    made = Talk()
-    made.handshake()
+    conversation = Talk()
+    conversation.handshake()
     for number, (begin, end) in enumerate(((0, 100), (100, len(raw)))):
-        made.client_sends(request(FETCH_SNAPSHOT, 0, {}, correlation_id=number))
+        conversation.client_sends(request(FETCH_SNAPSHOT, 0, {}, correlation_id=number))
         piece = {"size": len(raw), "position": begin, "unaligned_records": raw[begin:end]}
         answer = {"topics": [{"name": "__cluster_metadata", "partitions": [piece]}]}
-        made.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=number))
-    path = write(tmp_path / "x.pcap", made)
+        conversation.broker_sends(response(FETCH_SNAPSHOT, 0, answer, correlation_id=number))
+    path = write(tmp_path / "x.pcap", conversation)
     done = records("--json", "--show-secrets", path)
     assert ([row["value"] for row in rows(done)], done.err) == (["0", "1", "2"], "")
     done = records("--where", "number == 1", path)
@@ -355,7 +355,7 @@ def test_no_escape_sequence_reaches_a_terminal(tmp_path: Path, records: Records)
 
 @pytest.mark.parametrize("topic", ["__cluster_metadata", ""])
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=" ".join)
-def test_what_may_be_a_credential_is_withheld(
+def test_possible_credentials_are_redacted(
     tmp_path: Path, records: Records, topic: str, options: list[str]
 ) -> None:
     items = [Item(SECRET, SECRET, ((SECRET, SECRET),))]
@@ -379,8 +379,10 @@ def test_nor_is_it_in_trees_and_files(tmp_path: Path, records: Records, options:
 
 
 def test_a_scram_user_on_its_way_through_the_metadata_log(records: Records) -> None:
-    found = rows(records("--json", "--topic", "__cluster_metadata", KRAFT))
-    users = [json.loads(row["value"]) for row in found if "UserScramCredentialRecord" in (row["value"] or "")]
+    selected = rows(records("--json", "--topic", "__cluster_metadata", KRAFT))
+    users = [
+        json.loads(row["value"]) for row in selected if "UserScramCredentialRecord" in (row["value"] or "")
+    ]
     assert users
     for user in users:
         assert {name for name, value in user.items() if isinstance(value, dict) and "withheld" in value} >= {
@@ -388,24 +390,24 @@ def test_a_scram_user_on_its_way_through_the_metadata_log(records: Records) -> N
             "stored_key",
             "server_key",
         }
-    shown = records("--json", "--show-secrets", "--topic", "__cluster_metadata", KRAFT).out
+    selected = records("--json", "--show-secrets", "--topic", "__cluster_metadata", KRAFT).out
     hidden = records("--json", "--topic", "__cluster_metadata", KRAFT).out
-    for row in shown.splitlines():
+    for row in selected.splitlines():
         value = json.loads(row)["value"] or ""
         if "UserScramCredentialRecord" in value:
             secret = json.loads(value)["stored_key"]["base64"]
             assert secret not in hidden
 
 
-def test_a_snapshot_tells_no_offsets(tmp_path: Path, records: Records) -> None:
+def test_a_snapshot_has_no_offsets(tmp_path: Path, records: Records) -> None:
     path = write(tmp_path / "x.pcap", talk(batch([Item()]), snapshot=batch([Item()])))
     assert [row["offset"] for row in rows(records("--json", path))] == [0, None]
 
 
-def test_a_damaged_capture_is_told(tmp_path: Path, records: Records) -> None:
-    whole = Path(write(tmp_path / "x.pcap", talk(batch([Item()])))).read_bytes()
+def test_a_damaged_capture_is_reported(tmp_path: Path, records: Records) -> None:
+    data = Path(write(tmp_path / "x.pcap", talk(batch([Item()])))).read_bytes()
     path = tmp_path / "damaged.pcap"
-    path.write_bytes(whole + bytes(8) + b"\xff" * 8)
+    path.write_bytes(data + bytes(8) + b"\xff" * 8)
     done = records(path)
     assert len(done.lines) == 1
     assert "the rest was not read" in done.err

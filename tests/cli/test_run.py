@@ -35,7 +35,7 @@ def apis(run: Run, **how: Any) -> list[str]:
     return seen
 
 
-def test_takes_its_own_options_and_leaves_the_others(capture: str) -> None:
+def test_query_options_are_removed_from_those_of_the_command(capture: str) -> None:
     arguments = options(files=(capture,), also_files=("first.pcap",), api=("Heartbeat",), count=3)
     query = Query.take(arguments)
     assert arguments == {"count": 3}
@@ -48,7 +48,7 @@ def test_no_file_is_a_usage_error() -> None:
         Query.take(options())
 
 
-def test_all_or_what_is_asked_for(capture: str) -> None:
+def test_all_or_selected_exchanges(capture: str) -> None:
     with open_run(Query.take(options(files=(capture,))), bar=never) as run:
         assert apis(run) == ["Metadata", "Heartbeat", "Heartbeat", "Heartbeat"]
         assert run.complete
@@ -66,7 +66,7 @@ def test_one_exchange_by_name(capture: str) -> None:
         assert apis(run) == ["Metadata"]
 
 
-def test_enough_is_not_the_whole(capture: str) -> None:
+def test_a_limited_run_is_not_complete(capture: str) -> None:
     with open_run(Query.take(options(files=(capture,))), bar=never) as run:
         assert apis(run, max_rows=2) == ["Metadata", "Heartbeat"]
         assert not run.complete

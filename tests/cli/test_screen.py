@@ -51,25 +51,25 @@ class Pair:
 
 @contextmanager
 def pair(*, colour: bool = True) -> Iterator[Pair]:
-    made = Pair(colour=colour)
+    ends = Pair(colour=colour)
     try:
-        yield made
+        yield ends
     finally:
-        made.close()
+        ends.close()
 
 
-def test_it_enters_and_puts_back_what_was_there() -> None:
-    with pair() as made:
-        before = termios.tcgetattr(made.terminal)
-        made.screen.enter()
-        assert made.read() == "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
-        during = termios.tcgetattr(made.terminal)
+def test_it_restores_the_terminal() -> None:
+    with pair() as ends:
+        before = termios.tcgetattr(ends.terminal)
+        ends.screen.enter()
+        assert ends.read() == "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+        during = termios.tcgetattr(ends.terminal)
         assert not during[3] & (termios.ICANON | termios.ECHO)
         assert during[3] & termios.ISIG
         assert not during[0] & termios.IXON
-        made.screen.leave()
-        assert made.read() == "\x1b[?7h\x1b[?25h\x1b[?1049l"
-        assert termios.tcgetattr(made.terminal) == before
+        ends.screen.leave()
+        assert ends.read() == "\x1b[?7h\x1b[?25h\x1b[?1049l"
+        assert termios.tcgetattr(ends.terminal) == before
 
 
 def lines(*texts: str) -> list[Text]:
@@ -77,36 +77,36 @@ def lines(*texts: str) -> list[Text]:
 
 
 def test_only_what_changed_is_written() -> None:
-    with pair() as made:
-        assert made.screen.size == (80, 24)
-        made.screen.show(lines("one", "two"), (80, 24))
-        assert made.read() == "\x1b[2J\x1b[1;1Hone\x1b[2;1Htwo"
-        made.screen.show(lines("one", "2"), (80, 24))
-        assert made.read() == "\x1b[2;1H2"
-        made.screen.show(lines("one", "2"), (80, 24))
-        assert not made.screen.has_changed
-        termios.tcsetwinsize(made.terminal, (10, 20))
-        assert made.screen.has_changed
-        made.screen.show(lines("one"), (20, 10))
-        assert made.read() == "\x1b[2J\x1b[1;1Hone"
-        made.screen.forget()
-        made.screen.show(lines("one"), (20, 10))
-        assert made.read() == "\x1b[2J\x1b[1;1Hone"
+    with pair() as ends:
+        assert ends.screen.size == (80, 24)
+        ends.screen.show(lines("one", "two"), (80, 24))
+        assert ends.read() == "\x1b[2J\x1b[1;1Hone\x1b[2;1Htwo"
+        ends.screen.show(lines("one", "2"), (80, 24))
+        assert ends.read() == "\x1b[2;1H2"
+        ends.screen.show(lines("one", "2"), (80, 24))
+        assert not ends.screen.has_changed
+        termios.tcsetwinsize(ends.terminal, (10, 20))
+        assert ends.screen.has_changed
+        ends.screen.show(lines("one"), (20, 10))
+        assert ends.read() == "\x1b[2J\x1b[1;1Hone"
+        ends.screen.forget()
+        ends.screen.show(lines("one"), (20, 10))
+        assert ends.read() == "\x1b[2J\x1b[1;1Hone"
 
 
 @pytest.mark.parametrize(
     ("colour", "written"), [(True, "\x1b[1;31mbad\x1b[0m"), (False, "\x1b[1mbad\x1b[0m")]
 )
 def test_colours(colour: bool, written: str) -> None:
-    with pair(colour=colour) as made:
-        made.screen.show([Text("bad", "bold red")], (80, 24))
-        assert made.read().endswith(f"1;1H{written}")
+    with pair(colour=colour) as ends:
+        ends.screen.show([Text("bad", "bold red")], (80, 24))
+        assert ends.read().endswith(f"1;1H{written}")
 
 
-def test_a_terminal_that_does_not_know_its_size_is_as_usual() -> None:
-    with pair() as made:
-        termios.tcsetwinsize(made.terminal, (0, 0))
-        assert made.screen.size == (80, 24)
+def test_a_terminal_of_unknown_size_has_the_default_size() -> None:
+    with pair() as ends:
+        termios.tcsetwinsize(ends.terminal, (0, 0))
+        assert ends.screen.size == (80, 24)
 
 
 def test_a_terminal_that_takes_few_characters() -> None:
@@ -118,19 +118,19 @@ def test_a_terminal_that_takes_few_characters() -> None:
 
 
 def test_long_lines_are_not_folded() -> None:
-    with pair() as made:
-        made.screen.show([Text("x" * 500, no_wrap=True)], (500, 24))
-        assert made.read().endswith("x" * 500)
+    with pair() as ends:
+        ends.screen.show([Text("x" * 500, no_wrap=True)], (500, 24))
+        assert ends.read().endswith("x" * 500)
 
 
 def test_keys_are_waited_for_and_escapes_put_together() -> None:
-    with pair() as made:
-        made.screen.enter()
-        assert made.screen.keys(0) == []
-        os.write(made.person, b"q\x1b[A")
-        assert made.screen.keys(5) == ["q", "up"]
-        os.write(made.person, b"\x1b")
-        assert made.screen.keys(5) == ["escape"]
+    with pair() as ends:
+        ends.screen.enter()
+        assert ends.screen.keys(0) == []
+        os.write(ends.person, b"q\x1b[A")
+        assert ends.screen.keys(5) == ["q", "up"]
+        os.write(ends.person, b"\x1b")
+        assert ends.screen.keys(5) == ["escape"]
 
 
 def test_a_terminal_that_is_gone() -> None:

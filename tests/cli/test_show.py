@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_all_rows_or_as_many_as_were_asked_for() -> None:
+def test_all_rows_or_at_most_max_rows() -> None:
     got: list[int] = []
     assert show(iter(range(5)), got.append, None, str) == (5, False)
     assert show(iter(range(5)), got.append, 2, str) == (2, False)
@@ -21,9 +21,9 @@ def test_all_rows_or_as_many_as_were_asked_for() -> None:
     ("each", "flushed"), [(True, ["a", "flushed", "b", "flushed"]), (False, ["a", "flushed", "b"])]
 )
 def test_the_first_row_is_flushed_and_all_where_somebody_watches(each: bool, flushed: list[str]) -> None:
-    told: list[object] = []
-    show("ab", told.append, None, lambda: told.append("flushed"), flush_each=each)
-    assert told == flushed
+    events: list[object] = []
+    show("ab", events.append, None, lambda: events.append("flushed"), flush_each=each)
+    assert events == flushed
 
 
 def test_ctrl_c_ends_it_and_what_was_shown_counts() -> None:

@@ -44,7 +44,7 @@ def test_it_ends_after_some_time() -> None:
     assert signals.signal is None
 
 
-def test_what_happens_the_second_time_can_be_said() -> None:
+def test_the_second_signal_can_have_a_handler() -> None:
     ongoing: Any = Ongoing()
     pressed: list[int] = []
     signals = StopSignals(ongoing, lambda number, _: pressed.append(number))

@@ -14,23 +14,23 @@ BASICS = "samples/kafka-4-basics.pcap"
 
 
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", BASICS)
-    assert (told.status, told.err) == (0, "")
-    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    done = run(capsys, "summary", BASICS)
+    assert (done.status, done.err) == (0, "")
+    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "APIs", "Brokers", "Clients", "Topics", "Errors", "Slowest exchanges"]
 
 
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--limit", "2", BASICS)
-    assert told.status == 0
-    start = told.lines.index("Partitions")
-    assert [line.split()[0] for line in told.lines[start + 2 : start + 4]] == ["late:0", "late:1"]
-    assert told.lines[-1].endswith(" more; use --limit to show them")
+    done = run(capsys, "summary", "--by", "partition", "--order-by", "name", "--limit", "2", BASICS)
+    assert done.status == 0
+    start = done.lines.index("Partitions")
+    assert [line.split()[0] for line in done.lines[start + 2 : start + 4]] == ["late:0", "late:1"]
+    assert done.lines[-1].endswith(" more; use --limit to show them")
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--json", "--api", "Produce", "--interval", "1s", BASICS)
-    document = json.loads(told.out)
+    done = run(capsys, "summary", "--json", "--api", "Produce", "--interval", "1s", BASICS)
+    document = json.loads(done.out)
     assert [row["api"] for row in document["apis"]] == ["Produce"]
     assert document["capture"]["exchanges"] == sum(
         row["exchanges"] for row in document["intervals"] if row["key"] is None
@@ -39,36 +39,34 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json_has_every_row_unless_fewer_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    whole = json.loads(run(capsys, "summary", "--json", BASICS).out)
-    part = json.loads(run(capsys, "summary", "--json", "--limit", "3", BASICS).out)
-    assert len(whole["apis"]) > 10
-    assert part["apis"] == whole["apis"][:3]
+    all_rows = json.loads(run(capsys, "summary", "--json", BASICS).out)
+    first_rows = json.loads(run(capsys, "summary", "--json", "--limit", "3", BASICS).out)
+    assert len(all_rows["apis"]) > 10
+    assert first_rows["apis"] == all_rows["apis"][:3]
 
 
 def test_parts_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--lag", BASICS)
-    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    done = run(capsys, "summary", "--lag", BASICS)
+    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "Lag"]
-    told = run(capsys, "summary", "--groups", "--versions", BASICS)
-    assert {"Groups", "Rejected by a newer Kafka"} < set(told.lines)
-    assert "APIs" not in told.lines
+    done = run(capsys, "summary", "--groups", "--versions", BASICS)
+    assert {"Groups", "Rejected by a newer Kafka"} < set(done.lines)
+    assert "APIs" not in done.lines
     document = json.loads(run(capsys, "summary", "--lag", "--json", BASICS).out)
     assert (document["apis"], document["lag"][0]["kind"]) == (None, "client")
 
 
-def test_nothing_that_matches_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--topic", "nothing-like-it", BASICS)
-    assert told.status == 0
-    assert "no match in 246 exchanges" in told.err
+def test_no_match_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "summary", "--topic", "nothing-like-it", BASICS)
+    assert done.status == 0
+    assert "no match in 246 exchanges" in done.err
 
 
 @pytest.mark.parametrize("arguments", [("--interval", "0s"), ("--interval", "soon"), ("--by", "colour")])
-def test_what_is_no_option_value_is_told(
-    arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = run(capsys, "summary", *arguments, BASICS)
-    assert (told.status, told.out) == (2, "")
-    assert len(told.err.splitlines()) == 1
+def test_invalid_option_values(arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "summary", *arguments, BASICS)
+    assert (done.status, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
 
 
 def test_a_damaged_capture_is_summarised_up_to_there(
@@ -76,10 +74,10 @@ def test_a_damaged_capture_is_summarised_up_to_there(
 ) -> None:
     path = tmp_path / "cut.pcap"
     path.write_bytes(capture_bytes(talk())[:-10])
-    told = run(capsys, "summary", str(path))
-    assert told.status == 0
-    assert "4 exchanges" in told.out
-    assert "warning" in told.err
+    done = run(capsys, "summary", str(path))
+    assert done.status == 0
+    assert "4 exchanges" in done.out
+    assert "warning" in done.err
 
 
 @pytest.mark.parametrize(
@@ -97,9 +95,9 @@ def test_fail_without_an_audit_is_a_usage_error(capsys: pytest.CaptureFixture[st
 
 
 def test_findings_with_evidence(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--findings", BASICS)
-    assert told.status == 0
-    assert "warning: throttled" in told.lines
+    done = run(capsys, "summary", "--findings", BASICS)
+    assert done.status == 0
+    assert "warning: throttled" in done.lines
     document = json.loads(run(capsys, "summary", "--findings", "--json", BASICS).out)
     (finding,) = document["findings"]
     (evidence,) = finding["evidence"]
@@ -116,25 +114,25 @@ def test_a_pipeline_can_gate_on_findings(
 
 
 def test_rules_are_explained_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--findings", "--list")
-    assert (told.status, told.err) == (0, "")
+    done = run(capsys, "summary", "--findings", "--list")
+    assert (done.status, done.err) == (0, "")
     rows = json.loads(run(capsys, "summary", "--findings", "--list", "--json").out)
-    assert all(row["rule"] in told.out and row["title"] in told.out for row in rows)
+    assert all(row["rule"] in done.out and row["title"] in done.out for row in rows)
     assert run(capsys, "summary", "--list").status == 2
 
 
 def test_transactions(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "summary", "--transactions", "samples/kafka-4-transactions.pcap")
-    titles = [line for line, before in zip(told.lines, ["", *told.lines], strict=False) if not before]
+    done = run(capsys, "summary", "--transactions", "samples/kafka-4-transactions.pcap")
+    titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
     assert titles == ["Capture", "Producers", "Transactions", "Sequence numbers"]
-    assert "5 producers, 10 transactions, 0 never ended" in told.lines
+    assert "5 producers, 10 transactions, 0 never ended" in done.lines
 
 
 def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "sketches.jsonl"
-    told = run(capsys, "summary", "--json", "--sketches", str(path), BASICS)
-    assert (told.status, told.err) == (0, "")
-    document = json.loads(told.out)
+    done = run(capsys, "summary", "--json", "--sketches", str(path), BASICS)
+    assert (done.status, done.err) == (0, "")
+    document = json.loads(done.out)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     counts = {
         line["key"]: line["count"]
@@ -147,6 +145,6 @@ def test_sketches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_sketches_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    told = run(capsys, "summary", "--sketches", str(tmp_path / "none" / "sketches.jsonl"), BASICS)
-    assert told.status != 0
-    assert "cannot write" in told.err
+    done = run(capsys, "summary", "--sketches", str(tmp_path / "none" / "sketches.jsonl"), BASICS)
+    assert done.status != 0
+    assert "cannot write" in done.err

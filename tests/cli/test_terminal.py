@@ -25,7 +25,7 @@ class Tty(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("stream", "choice", "environment", "wanted"),
+    ("stream", "choice", "environment", "enabled"),
     [
         (Tty(), "auto", {}, True),
         (Tty(), "auto", {"NO_COLOR": "1"}, False),
@@ -47,7 +47,7 @@ def test_colour(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert terminal.wants_colour(stream, choice) is enabled
+    assert terminal.use_colour(stream, choice) is enabled
 
 
 def test_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_warnings_are_safe_for_a_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "kdissect: \\x1b[31m\\nforged\nbelow\\x9b\n"
 
 
-def test_warnings_that_nobody_can_see_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.StringIO):
         def writelines(self, _: object) -> None:
             raise OSError(28, "No space left on device")
@@ -76,7 +76,7 @@ def test_warnings_that_nobody_can_see_are_no_fault(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("stdin", "text"), [(None, "stdin is closed"), (Tty(), "stdin is a terminal; give a")]
 )
-def test_where_no_capture_can_come_from(
+def test_stdin_that_is_not_a_capture(
     stdin: io.StringIO | None, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -112,7 +112,7 @@ def test_a_closed_pipe_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert end.value.exit_code == 0
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Failing(OSError(28, "No space left on device")))
     with (
         pytest.raises(click.ClickException, match="cannot write: No space left on device"),
@@ -130,7 +130,7 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("stream", "least", "wanted", "is_shown"),
+    ("stream", "least", "enabled", "is_shown"),
     [
         (Tty(), 0, True, True),
         (Tty(), 0, False, False),
@@ -138,7 +138,7 @@ def test_what_an_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> N
         (Tty(), 10**9, True, False),
     ],
 )
-def test_a_progress_bar_where_somebody_can_see_it(
+def test_a_progress_bar_only_on_a_terminal(
     stream: io.StringIO,
     least: int,
     enabled: bool,

@@ -62,18 +62,18 @@ def piped(folder: Path, *arguments: str, size: Size = SMALL) -> Iterator[Piped]:
     fifo = folder / "packets"
     os.mkfifo(fifo)
     with Terminal("live", "-", "--top", *arguments, size=size, stdin=str(fifo)) as terminal:
-        made = Piped(terminal, os.open(fifo, os.O_WRONLY))
+        dashboard = Piped(terminal, os.open(fifo, os.O_WRONLY))
         try:
-            yield made
+            yield dashboard
         finally:
-            made.end()
+            dashboard.end()
 
 
 def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
-    with piped(tmp_path) as made:
-        screen = made.terminal
+    with piped(tmp_path) as dashboard:
+        screen = dashboard.terminal
         screen.shows("kdissect live -", "waiting for packets", "q quit")
-        made.write(STORM)
+        dashboard.write(STORM)
         screen.shows("Heartbeat", "REBALANCE_IN_PROGRESS", "p99 ", "0 dropped", "memory ")
         assert " 1 APIs " in screen.lines[2]
         assert screen.lines[3].split()[:2] == ["API", "/s▼"]
@@ -98,9 +98,9 @@ def test_a_dashboard_at_80x24(tmp_path: Path) -> None:
 
 
 def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None:
-    with piped(tmp_path, size=LARGE) as made:
-        screen = made.terminal
-        made.write(STORM)
+    with piped(tmp_path, size=LARGE) as dashboard:
+        screen = dashboard.terminal
+        dashboard.write(STORM)
         screen.shows("1 APIs ", "2 Topics ──", "3 Clients ", "4 Groups ──", "Heartbeat", "rebalance 10 -> 11")
         assert any(line.startswith("Heartbeat") and " spread " in line for line in screen.lines)
         screen.resize(SMALL)
@@ -108,7 +108,7 @@ def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None
         assert "TOPIC" not in screen.text
         screen.resize((120, 45))
         screen.shows("1 APIs ", "2 Topics ", "──")
-        made.end()
+        dashboard.end()
         screen.shows("ENDED", f" {EXCHANGES} exchanges")
         screen.press("q")
         assert screen.ends() == OK
@@ -124,48 +124,46 @@ def test_all_panes_at_200x50_and_a_terminal_that_changes(tmp_path: Path) -> None
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGHUP"],
 )
-def test_signals_leave_the_terminal_as_it_was(
-    tmp_path: Path, end: Callable[[Terminal], object], status: int
-) -> None:
-    with piped(tmp_path) as made:
-        made.write(STORM)
-        made.terminal.shows("Heartbeat")
-        end(made.terminal)
-        assert made.terminal.ends() == status
-        assert made.terminal.is_as_before()
+def test_signals_restore_the_terminal(tmp_path: Path, end: Callable[[Terminal], object], status: int) -> None:
+    with piped(tmp_path) as dashboard:
+        dashboard.write(STORM)
+        dashboard.terminal.shows("Heartbeat")
+        end(dashboard.terminal)
+        assert dashboard.terminal.ends() == status
+        assert dashboard.terminal.is_as_before()
 
 
 @pytest.mark.parametrize(("key", "status"), [("q", {OK}), ("\x03", {INTERRUPTED, USAGE})])
 def test_it_ends_before_anything_came(tmp_path: Path, key: str, status: set[int]) -> None:
-    with piped(tmp_path) as made:
-        made.terminal.shows("waiting for packets")
-        made.terminal.press(key)
-        assert made.terminal.ends() in status
-        assert made.terminal.is_as_before()
+    with piped(tmp_path) as dashboard:
+        dashboard.terminal.shows("waiting for packets")
+        dashboard.terminal.press(key)
+        assert dashboard.terminal.ends() in status
+        assert dashboard.terminal.is_as_before()
 
 
-def test_after_a_fault_the_terminal_is_as_before(tmp_path: Path) -> None:
-    with piped(tmp_path) as made:
-        made.terminal.shows("waiting for packets")
-        made.write(b"this is no capture at all, and says so in more than sixty-four bytes of text\n" * 2)
-        assert made.terminal.ends() == USAGE
-        assert made.terminal.is_as_before()
-        assert b"neither pcap nor pcapng" in made.terminal.said.partition(b"\x1b[?1049l")[2]
+def test_the_terminal_is_restored_after_a_fault(tmp_path: Path) -> None:
+    with piped(tmp_path) as dashboard:
+        dashboard.terminal.shows("waiting for packets")
+        dashboard.write(b"this is no capture at all, and says so in more than sixty-four bytes of text\n" * 2)
+        assert dashboard.terminal.ends() == USAGE
+        assert dashboard.terminal.is_as_before()
+        assert b"neither pcap nor pcapng" in dashboard.terminal.said.partition(b"\x1b[?1049l")[2]
 
 
 def test_a_terminal_that_is_closed_ends_it(tmp_path: Path) -> None:
-    with piped(tmp_path) as made:
-        made.terminal.shows("waiting for packets")
-        child = made.terminal.child
+    with piped(tmp_path) as dashboard:
+        dashboard.terminal.shows("waiting for packets")
+        child = dashboard.terminal.child
         child.ptyproc.fileobj.close()  # which the kernel tells by SIGHUP
         child.wait()
         assert child.exitstatus == OK
 
 
 def test_ctrl_z_leaves_the_terminal_to_the_shell(tmp_path: Path) -> None:
-    with piped(tmp_path) as made:
-        screen = made.terminal
-        made.write(STORM)
+    with piped(tmp_path) as dashboard:
+        screen = dashboard.terminal
+        dashboard.write(STORM)
         screen.shows("Heartbeat")
         screen.press("\x1a")
         screen.until(screen.is_as_before)
@@ -203,7 +201,7 @@ def test_an_interface() -> None:
         assert b"kdissect: listening on lo" in screen.said.partition(b"\x1b[?1049l")[2]
 
 
-def test_a_fault_of_the_drawing_thread_is_raised_when_the_terminal_is_as_before() -> None:
+def test_a_fault_of_the_drawing_thread_is_raised_after_the_terminal_is_restored() -> None:
     def now() -> Now:
         raise ZeroDivisionError
 
@@ -228,15 +226,15 @@ def test_without_a_terminal_one_line_says_so(capsys: pytest.CaptureFixture[str])
     assert done.err == ("kdissect: --top needs a terminal; without one: --json, or -q --prometheus :9464\n")
 
 
-def test_what_is_said_meanwhile_is_kept_the_last_of_it() -> None:
-    said = StderrBuffer()
-    said.write("one\ntw")
-    said.writelines(["o\n", *(f"{number}\n" for number in range(100))])
-    assert said.lines[0] == "80"
-    assert said.lines[-1] == "99"
-    assert len(said.lines) == 20
+def test_the_last_lines_of_stderr_are_kept() -> None:
+    buffer = StderrBuffer()
+    buffer.write("one\ntw")
+    buffer.writelines(["o\n", *(f"{number}\n" for number in range(100))])
+    assert buffer.lines[0] == "80"
+    assert buffer.lines[-1] == "99"
+    assert len(buffer.lines) == 20
 
 
-def test_memory_is_told_where_the_system_tells() -> None:
+def test_memory_is_reported_if_known() -> None:
     memory = memory_bytes()
     assert memory is None or memory > 1_000_000

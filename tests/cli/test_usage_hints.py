@@ -37,6 +37,6 @@ def test_a_mistake_is_one_line_with_a_hint(
     assert done.err.count("\n") == 1
 
 
-def test_no_option_of_ours_is_said_to_be_missing() -> None:
+def test_no_existing_option_has_a_hint() -> None:
     ours = {name for option in read.params for name in option.opts}
     assert ours & OPTION_HINTS.keys() == set()

@@ -8,7 +8,7 @@ import click
 
 from kdissect.cli.options import colour_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.cli.terminal import output, use_colour, width
 from kdissect.phrases import json_writer
 from kdissect.spark.session import needs, trial
 from kdissect.tables.values import json_document
@@ -51,7 +51,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
         if as_json:
             json_writer(out)(json_document([need._asdict() for need in needed]))
         else:
-            page.write(out, [_section(needed)], width=width(out), colour=wants_colour(out, colour))
+            page.write(out, [_section(needed)], width=width(out), colour=use_colour(out, colour))
     if any(need.remedy is not None for need in needed):
         raise click.exceptions.Exit(MISSING)
 

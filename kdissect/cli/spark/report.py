@@ -11,7 +11,7 @@ import click
 
 from kdissect.cli.options import colour_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, wants_colour, warn, width
+from kdissect.cli.terminal import output, use_colour, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import json_writer, listed
 from kdissect.query.nearest import did_you_mean
@@ -128,7 +128,7 @@ def report(folder: str, **options: Any) -> None:
         elif as_json:
             reporting.write_json(json_writer(out), reports)
         else:
-            colour = wants_colour(out, options["colour"])
+            colour = use_colour(out, options["colour"])
             reporting.write_page(out, reports, limit=options["limit"], width=width(out), colour=colour)
 
 

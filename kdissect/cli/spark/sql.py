@@ -11,7 +11,7 @@ import click
 from kdissect.cli.options import CSV_TEXTS, colour_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
-from kdissect.cli.terminal import output, wants_colour, width
+from kdissect.cli.terminal import output, use_colour, width
 from kdissect.phrases import absent, json_writer, many
 from kdissect.spark.session import session
 from kdissect.spark.tables import is_number, rows, views
@@ -90,7 +90,7 @@ def _page(out: TextIO, frame: DataFrame, max_rows: int, colour: str) -> None:
     result_rows = list(rows(frame, max_rows + 1))
     if frame.columns:
         page.write(
-            out, [_section(frame, result_rows, max_rows)], width=width(out), colour=wants_colour(out, colour)
+            out, [_section(frame, result_rows, max_rows)], width=width(out), colour=use_colour(out, colour)
         )
 
 

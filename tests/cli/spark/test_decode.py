@@ -49,7 +49,7 @@ def test_rows_are_those_of_export(
     )
 
 
-def test_splits_are_those_that_there_are() -> None:
+def test_splits_match_those_of_the_package() -> None:
     pytest.importorskip("pyspark")
     from kdissect.spark import decode as decoding
 
@@ -70,15 +70,13 @@ def test_filters_and_forms(decode: Decoding, spark: object, capture: str, tmp_pa
     assert list((tmp_path / "tables" / "exchanges").glob("date=2023-11-14/part-*.jsonl"))
 
 
-def test_names_of_topics_that_no_capture_tells_are_counted(
-    decode: Decoding, spark: object, tmp_path: Path
-) -> None:
+def test_unresolved_topic_ids_are_counted(decode: Decoding, spark: object, tmp_path: Path) -> None:
     done = decode(SAMPLES / "midstream.pcap", "-o", tmp_path / "tables", "--tables", "topic_ids")
     assert done.status == OK
     assert "kdissect: 1 topic id whose name appears in no capture\n" in done.err
 
 
-def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture(decode: Decoding, spark: object, tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_text("no capture")
     done = decode(tmp_path / "x.pcap", "-o", tmp_path / "tables")
     assert (done.status, done.out) == (USAGE, "")
@@ -87,7 +85,7 @@ def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "no FILE given; use - for stdin"),
         (["nix-*.pcap"], "no file matches nix-*.pcap"),
@@ -96,10 +94,10 @@ def test_a_capture_that_is_none(decode: Decoding, spark: object, tmp_path: Path)
         (["x.pcap", "--api", "Fetsch"], "did you mean Fetch?"),
     ],
 )
-def test_options_that_are_none(decode: Decoding, tmp_path: Path, options: list[str], said: str) -> None:
+def test_invalid_options(decode: Decoding, tmp_path: Path, options: list[str], message: str) -> None:
     done = decode(*options, "-o", tmp_path)
     assert done.status == USAGE
-    assert said in done.err
+    assert message in done.err
 
 
 def test_stdin(decode: Decoding, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

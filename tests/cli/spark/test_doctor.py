@@ -26,22 +26,22 @@ def test_what_is_missing(
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(run(capsys, "spark", "doctor", "--json").out)
-    assert [need["name"] for need in found[:4]] == ["Python", "pyspark", "pyarrow", "pandas"]
-    assert [need["name"] for need in found[4:]] == [
+    needs = json.loads(run(capsys, "spark", "doctor", "--json").out)
+    assert [need["name"] for need in needs[:4]] == ["Python", "pyspark", "pyarrow", "pandas"]
+    assert [need["name"] for need in needs[4:]] == [
         "Java 17 or newer", "a writable folder", "ports on 127.0.0.1",
     ]  # fmt: skip
-    assert found[0]["remedy"] is None
+    assert needs[0]["remedy"] is None
 
 
-def test_nobody_listens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "spark", "doctor", "--remote", "sc://127.0.0.1:1", "--start")
     assert done.status == MISSING
     assert "a server at --remote sc://127.0.0.1:1" in done.out
     assert "Java" not in done.out
 
 
-def test_all_is_there(capsys: pytest.CaptureFixture[str], spark: SparkSession) -> None:
+def test_nothing_is_missing(capsys: pytest.CaptureFixture[str], spark: SparkSession) -> None:
     done = run(capsys, "spark", "doctor", "--start")
     assert (done.status, done.err) == (OK, "")
     assert "workers" in done.lines[-1]

@@ -19,7 +19,7 @@ def manifest(folder: Path, name: str, *, complete: bool) -> None:
     (folder / name / FOLDER / MANIFEST).write_text(json.dumps({"table": name, "complete": complete}))
 
 
-def test_a_folder_is_looked_for_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_a_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     manifest(tmp_path / "tables", "groups", complete=True)
     assert address("tables", SparkTarget()) == str(tmp_path / "tables")
@@ -35,7 +35,7 @@ def test_no_tables(tmp_path: Path) -> None:
     assert address("/elsewhere", SparkTarget("spark://host:7077")) == "/elsewhere"
 
 
-def test_what_is_not_complete_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomplete_tables_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest(tmp_path, "groups", complete=True)
     manifest(tmp_path, "exchanges", complete=False)
     address(str(tmp_path), SparkTarget())

@@ -41,15 +41,15 @@ def test_the_line() -> None:
 
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     """A terminal for stderr; not by a fixture, because pytest has an stderr of its own for each phase."""
-    made = Screen()
-    monkeypatch.setattr(sys, "stderr", made)
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progressing, "EVERY_S", 0.001)
-    return made
+    return screen
 
 
 def test_it_is_written_over_and_away(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = screen(monkeypatch)
-    with progress(session(stage(1, 1, 4)), "decoding", wanted=True):
+    with progress(session(stage(1, 1, 4)), "decoding", enabled=True):
         deadline = time.monotonic() + MOST_WAIT_S
         while seen.getvalue().count("\r") < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -60,18 +60,18 @@ def test_it_is_written_over_and_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_spark_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = screen(monkeypatch)
-    with progress(session(SimpleNamespace()), "decoding", wanted=True):
+    with progress(session(SimpleNamespace()), "decoding", enabled=True):
         time.sleep(0.01)
     assert seen.getvalue() == "\r\x1b[K"
 
 
-def test_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = screen(monkeypatch)
-    with progress(session(), "decoding", wanted=False):
+    with progress(session(), "decoding", enabled=False):
         time.sleep(0.01)
     assert seen.getvalue() == ""
     file = io.StringIO()
     monkeypatch.setattr(sys, "stderr", file)
-    with progress(session(), "decoding", wanted=True):
+    with progress(session(), "decoding", enabled=True):
         pass
     assert file.getvalue() == ""

@@ -54,7 +54,7 @@ def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--job", "latencies"], 'unknown job "latencies"; did you mean "latency"?'),
         (["--job", "nix"], 'unknown job "nix"; known: latency, throughput'),
@@ -64,25 +64,25 @@ def test_parquet(report: Reporting, spark: SparkSession, tmp_path: Path) -> None
         (["--conf", "driver.memory=4g"], 'invalid Spark setting "driver.memory=4g": use spark.NAME=VALUE'),
     ],
 )
-def test_options_that_are_none(report: Reporting, options: list[str], said: str) -> None:
+def test_invalid_options(report: Reporting, options: list[str], message: str) -> None:
     done = report(*options)
     assert (done.status, done.out) == (USAGE, "")
-    assert said in done.err
+    assert message in done.err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--by", "clint"], 'cannot group by "clint"; did you mean "client"?'),
         (["--window", "1 minuet"], 'invalid duration "1 minuet"'),
         (["--window", "1ns"], '"1ns" is too short; use 10s, 1m'),
     ],
 )
-def test_what_makes_no_rows_is_said_before_spark_starts(
-    report: Reporting, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+def test_invalid_reports_fail_before_spark_starts(
+    report: Reporting, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.delattr("kdissect.cli.spark.report.session")
     done = report(*options)
     assert (done.status, done.out) == (USAGE, "")
-    assert said in done.err
+    assert message in done.err

@@ -22,8 +22,8 @@ def test_every_table_in_every_notation(capsys: pytest.CaptureFixture[str], name:
     for options in ((), ("--ddl",)):
         done = run(capsys, "spark", "schema", name, *options)
         assert (done.status, done.out) == (OK, f"{spark_schema.ddl(columns)}\n")
-    told = json.loads(run(capsys, "spark", "schema", "--json", name).out)
-    assert told == spark_schema.struct_type(columns)
+    printed = json.loads(run(capsys, "spark", "schema", "--json", name).out)
+    assert printed == spark_schema.struct_type(columns)
     sql = run(capsys, "spark", "schema", "--sql", "--location", "/share/my tables", name).out
     assert f"LOCATION 'file:///share/my%20tables/{name}'" in sql
     assert sql.count(" COMMENT '") == len(columns)
@@ -48,12 +48,12 @@ def test_it_needs_no_spark(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert run(capsys, "spark", "schema", "topic_ids").status == OK
 
 
-def test_a_table_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_table(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "spark", "schema", "exchange")
     assert done.status == USAGE
     assert 'unknown table "exchange"; did you mean "exchanges"?' in done.err
 
 
-def test_where_the_tables_are_unless_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_location(capsys: pytest.CaptureFixture[str]) -> None:
     sql = run(capsys, "spark", "schema", "--sql", "captures").out
     assert (Path.cwd() / "tables" / "captures").as_uri() in sql

@@ -88,7 +88,7 @@ def test_a_statement_that_answers_nothing(ask: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("selct 1", "kdissect: [PARSE_SYNTAX_ERROR] Syntax error at or near 'selct'. (line 1, pos 0)"),
         ("select * from exchange", "kdissect: [TABLE_OR_VIEW_NOT_FOUND] The table or view `exchange` cannot"),
@@ -96,10 +96,10 @@ def test_a_statement_that_answers_nothing(ask: Asking) -> None:
         ("select raise_error('boo')", "kdissect: [USER_RAISED_EXCEPTION] boo"),
     ],
 )
-def test_mistakes_are_one_line(ask: Asking, statement: str, said: str) -> None:
+def test_mistakes_are_one_line(ask: Asking, statement: str, message: str) -> None:
     done = ask(statement)
     assert (done.status, done.out) == (USAGE, "")
-    assert done.err.startswith(said)
+    assert done.err.startswith(message)
     assert done.err.count("\n") == 1
 
 

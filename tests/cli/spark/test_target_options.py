@@ -13,16 +13,16 @@ from kdissect.spark.session import SparkTarget
 
 def taken(*arguments: str) -> tuple[SparkTarget, Path | None] | str:
     """What the options of a command become."""
-    found: list[Any] = []
+    values: list[Any] = []
 
     @click.command()
     @target_options.spark_options
     def command(**options: Any) -> None:
-        found.append(target_options.take(options))
+        values.append(target_options.take(options))
         assert options == {}
 
     done = CliRunner().invoke(command, arguments)
-    return found[0] if found else done.output
+    return values[0] if values else done.output
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +46,12 @@ def test_a_server_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--master", "yarn", "--remote", "sc://h"], "--master and --remote are mutually exclusive"),
         (["--remote", "host:15002"], 'invalid Spark Connect server "host:15002": use sc://HOST:PORT'),
         (["--conf", "spark.a"], 'invalid Spark setting "spark.a": use spark.NAME=VALUE'),
     ],
 )
-def test_mistakes(arguments: list[str], said: str) -> None:
-    assert said in taken(*arguments)
+def test_mistakes(arguments: list[str], message: str) -> None:
+    assert message in taken(*arguments)
