@@ -143,7 +143,7 @@ class Monitor:
     @property
     def was_quit(self) -> bool:
         """Whether the user quit the dashboard."""
-        return self.top is not None and self.top.is_over
+        return self.top is not None and self.top.is_closed
 
     def begin(self, run: LiveRun) -> None:
         """Attach a run that has started."""

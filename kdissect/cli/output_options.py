@@ -86,8 +86,8 @@ def time_formatter(out: TextIO, name: str | None, first_ns: int | None, *, is_tr
     narrow one.
     """
     columns_of_terminal = None if is_tree else width(out)
-    usual = "ud" if columns_of_terminal is None else "u"
-    return Times(name or usual, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
+    default = "ud" if columns_of_terminal is None else "u"
+    return Times(name or default, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
 
 
 def are_rows_independent(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:

@@ -70,7 +70,7 @@ class Top:
         colour: whether to use colors.
 
     Attributes:
-        is_over: whether the user quit it, or the terminal was closed.
+        is_closed: whether the user quit it, or the terminal was closed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Top:
         *,
         colour: bool,
     ) -> None:
-        self.is_over = False
+        self.is_closed = False
         self._now = now
         self._drops = drops
         self._name = name
@@ -132,7 +132,7 @@ class Top:
     def linger(self, keep_open: Callable[[], bool]) -> None:
         """Show the dashboard after the last packet, until the user quits or ``keep_open`` is false."""
         self._capture_ended = True
-        while keep_open() and not self.is_over:
+        while keep_open() and not self.is_closed:
             self._closing.wait(_POLL_S)
 
     def _run(self) -> None:
@@ -181,9 +181,9 @@ class Top:
 
     def _quit(self, *, again: bool = False) -> None:
         """Stop the capture as SIGTERM does; the second time (``again``) end the command immediately."""
-        if self.is_over and not again:
+        if self.is_closed and not again:
             return
-        self.is_over = True
+        self.is_closed = True
         if callable(signal.getsignal(signal.SIGTERM)):  # otherwise no run has started yet
             os.kill(os.getpid(), signal.SIGTERM)
 

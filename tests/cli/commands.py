@@ -1,4 +1,4 @@
-"""Captures, and runs of commands: in this process, or in one of their own where its end is what counts."""
+"""Captures for tests, and functions that run commands in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
 
 
 class Run(NamedTuple):
-    """What a command did."""
+    """The result of a command."""
 
     status: int
     out: str
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 
 class Screen(io.TextIOWrapper):
-    """A terminal, as far as a command can tell."""
+    """A stream that looks like a terminal."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", newline="")
@@ -55,13 +55,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Run:
 
 
 def spawn(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a process of its own."""
+    """Start a command in a child process."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen([sys.executable, "-m", "kdissect", *arguments], **pipes)
 
 
 def talk(**options: Any) -> Talk:
-    """A client that asks for metadata and beats three times; the last beat is not answered."""
+    """A client that sends a Metadata request and three Heartbeats, of which the last has no response."""
     conversation = Talk(**options)
     conversation.handshake()
     conversation.client_sends(request(METADATA, 12, {"topics": [{"name": "orders"}]}, correlation_id=1))
@@ -73,19 +73,19 @@ def talk(**options: Any) -> Talk:
 
 
 def capture_bytes(*talks: Talk) -> bytes:
-    """A pcap file of these conversations, one after the other."""
+    """A pcap file of these conversations in sequence."""
     packets = [packet for each in talks for packet in each.packets]
     return pcap((number * 1_000_000, packet.data) for number, packet in enumerate(packets, 1_700_000_000_000))
 
 
 def write(path: Path, *talks: Talk) -> str:
-    """Write them to a file; its name."""
+    """Write them to a file and return its name."""
     path.write_bytes(capture_bytes(*talks))
     return str(path)
 
 
 def long_capture(beats: int) -> bytes:
-    """Some thousand heartbeats, answered."""
+    """A capture of some thousand Heartbeats with responses."""
     conversation = Talk()
     conversation.handshake()
     for first in range(1, beats, 50):

@@ -1,4 +1,4 @@
-"""``kdissect live`` in a process of its own, for tests: what it shows as it shows it."""
+"""``kdissect live`` in a child process, for tests that read its output line by line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTED = re.compile(
 
 
 class Live:
-    """A command that has begun to listen."""
+    """A running command."""
 
     def __init__(self, process: subprocess.Popen[bytes], timeout_s: float = WAIT_S) -> None:
         self.process = process
@@ -30,24 +30,24 @@ class Live:
         self._guard.start()
 
     def line(self) -> str:
-        """The next line of stdout, as soon as it is there."""
+        """Wait for the next line of stdout."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
         assert line, "it has ended, or nothing came"
         return line
 
     def error_line(self) -> str:
-        """The same of stderr."""
+        """Wait for the next line of stderr."""
         assert self.process.stderr is not None
         return self.process.stderr.readline().decode()
 
     def end(self, number: int = signal.SIGINT) -> tuple[int, list[str], str]:
-        """End it by a signal: exit status, the other lines, and what it said."""
+        """Send a signal; return the exit status, the remaining lines of stdout, and stderr."""
         self.process.send_signal(number)
         return self.rest()
 
     def rest_of_pipe(self) -> tuple[int, list[str], str]:
-        """Nothing more comes: wait for its end."""
+        """Close its stdin and wait for its end."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it may have ended before
             self.process.stdin.close()
@@ -67,7 +67,7 @@ class Live:
         return status, lines, stderr[0].decode()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Kill it if it is still running."""
         self._guard.cancel()
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -79,7 +79,7 @@ class Live:
 
 @contextmanager
 def live(*arguments: str, timeout_s: float = WAIT_S, **options: int) -> Iterator[Live]:
-    """Run it; it is killed if it takes longer than ``timeout_s`` seconds."""
+    """Run the command; it is killed after ``timeout_s`` seconds."""
     process = Live(spawn("live", *arguments, **options), timeout_s)
     try:
         yield process
@@ -89,7 +89,7 @@ def live(*arguments: str, timeout_s: float = WAIT_S, **options: int) -> Iterator
 
 @contextmanager
 def on_loopback(port: int, *arguments: str, name: str = "lo") -> Iterator[Live]:
-    """Listen to a broker."""
+    """Run the command on the interface and port of a broker."""
     with live("-i", name, "-f", f"tcp port {port}", *arguments) as process:
         assert process.error_line() == f'kdissect: listening on {name}, filter "tcp port {port}"\n'
         yield process

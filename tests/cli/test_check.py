@@ -44,7 +44,7 @@ Exchanges
 
 
 def test_drop_counters_beyond_64_bits(tmp_path: Path, capsys: Capsys) -> None:
-    """Each alone, and added up; two files more than one."""
+    """Each counter, their sum, and the sum of two files."""
     max_count = (1 << 64) - 1
     data = section() + (interface(resolution=0x7F) + counters(dropped=max_count, dropped_by_system=max_count))
     paths = [tmp_path / "one.pcapng", tmp_path / "two.pcapng"]

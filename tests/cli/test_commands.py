@@ -15,7 +15,7 @@ SUMMARIES = {"one": "Says one.", "two": "Says two."}
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """Two commands, of which the module of one can be imported."""
+    """Two commands; only the module of the first can be imported."""
 
     @click.command()
     def one() -> None:

@@ -61,7 +61,7 @@ def export(capsys: pytest.CaptureFixture[str]) -> Exporting:
 def test_drop_counters_beyond_64_bits(
     options: list[str], export: Exporting, capture: str, out: Path, tmp_path: Path
 ) -> None:
-    """Each alone, and added up."""
+    """Each counter, and their sum."""
     path = tmp_path / "dropped.pcapng"
     path.write_bytes(section() + interface() + counters(dropped=1 << 63, dropped_by_system=(1 << 64) - 1))
     assert export(capture, path, "-o", out, *options).status == OK
@@ -71,7 +71,7 @@ def test_drop_counters_beyond_64_bits(
 
 
 def names(folder: Path) -> list[str]:
-    """All files of rows below a folder."""
+    """All files with rows in a folder and its subfolders."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*part-*"))
 
 
@@ -257,7 +257,7 @@ def test_a_capture_that_has_changed_is_another_one(export: Exporting, capture: s
     assert export(capture, "-o", out).status == USAGE
 
 
-def test_somebody_elses_files(export: Exporting, capture: str, out: Path) -> None:
+def test_files_of_another_program(export: Exporting, capture: str, out: Path) -> None:
     (out / "exchanges").mkdir(parents=True)
     (out / "exchanges" / "part-00000.jsonl").write_text("mine\n")
     for options in ([], ["--overwrite"]):
@@ -304,7 +304,7 @@ def test_a_damaged_capture_is_exported_up_to_there(
 
 
 def test_ctrl_c_completes_the_files(tmp_path: Path, out: Path) -> None:
-    """What was read is written, whole lines, and the manifest says that it is not all."""
+    """The rows read so far are complete lines, and the manifest says that the export is incomplete."""
     process = spawn("export", "-", "-o", str(out), stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(long_capture(300))

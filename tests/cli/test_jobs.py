@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def capture(path: Path, size: int) -> Path:
-    """A few packets of a size, and as many bytes as would be worth it: only the beginning is read."""
+    """A few packets of a size, in a file large enough for several workers: only its start is read."""
     header = pcap([(number, bytes(size)) for number in range(10)])
     path.write_bytes(header)
     with path.open("r+b") as file:

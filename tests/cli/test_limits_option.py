@@ -1,4 +1,4 @@
-"""``--limits``: every bound can be shown and set, and what is none is told in one line."""
+"""``--limits``: every limit can be shown and set, and an invalid one is an error of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End to end: commands in processes of their own, as people run them."""
+"""End to end: commands in child processes, as users run them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_it_stops_after_a_time() -> None:
 
 
 def beats(port: int) -> list[bytes]:
-    """A conversation of three heartbeats, as it passes a network card."""
+    """Ethernet frames of a conversation of three Heartbeats."""
     conversation = Talk(client=("10.0.0.1", port)).handshake()
     for number in range(1, 4):
         conversation.client_sends(b"".join(heartbeats(1, first=number)))
@@ -215,7 +215,7 @@ def test_interfaces_have_printable_names(
     assert run(capsys, "live", "-D").lines[0] == r"e\x1b[2J  up"
 
 
-# Pipes and files, for which nobody needs a right
+# Pipes and files, which need no privileges
 
 
 def test_a_pipe_is_shown_as_it_comes() -> None:
@@ -234,7 +234,7 @@ def test_a_pipe_is_shown_as_it_comes() -> None:
 
 
 def test_what_waits_for_a_packet_is_shown_while_nothing_comes() -> None:
-    """The first segment of a connection without SYN may have come late: its deadline passes in silence."""
+    """The first segment of a connection without SYN may be out of order: its deadline passes while idle."""
     conversation = talk()
     del conversation.packets[:3]
     with live("-", "--json", stdin=subprocess.PIPE) as running:

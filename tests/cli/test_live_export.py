@@ -57,7 +57,7 @@ def write(running: Live, data: bytes) -> None:
 
 
 def beats(count: int, step_ns: int, first: int = 1) -> list[tuple[int, bytes]]:
-    """Heartbeats and answers, so long after one another."""
+    """Heartbeats with responses, ``step_ns`` apart."""
     conversation = Talk(client=("10.0.0.1", 40_000 + first)).handshake()
     for number in range(first, first + count):
         conversation.client_sends(heartbeats(1, first=number)[0])
@@ -99,7 +99,7 @@ def test_exchanges_are_shown_too_if_requested(out: Path, options: list[str], cou
 
 
 def test_files_appear_by_time_in_all_tables_at_once(out: Path) -> None:
-    """Packet time: five seconds and more pass between the first packet and the last."""
+    """By packet time: the last packet is more than five seconds after the first."""
     options = ("--export", str(out), "--rotate", "2s", "--format", "parquet")
     with live("-", *options, stdin=subprocess.PIPE) as running:
         data = pcapng(beats(1000, 3_000_000))
@@ -154,7 +154,7 @@ def test_records_are_a_table_if_requested(out: Path) -> None:
 
 @listens
 def test_an_interface_until_sigterm_and_again(out: Path) -> None:
-    """What has come is in files after a second although nothing more comes; the next run adds to them."""
+    """Rows are in files after a second although there are no more packets; the next run adds files."""
     options = ("--export", str(out), "--rotate", "1s")
     with broker() as port, Client(port) as client:
         with on_loopback(port, *options) as running:

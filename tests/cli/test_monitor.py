@@ -1,4 +1,4 @@
-"""What wants to know what happens now, end to end: metrics beside lines, JSON, and nothing."""
+"""Metrics of a live capture, end to end: with lines, with JSON, and with -q."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SERVED = re.compile(r"kdissect: serving metrics on (http://127\.0\.0\.1:\d+/met
 
 @contextmanager
 def served(*arguments: str, lines_before: int = 0) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A command, and where its metrics are."""
+    """A command and the URL of its metrics."""
     process = spawn("live", *arguments, "--prometheus", ":0", stdin=subprocess.PIPE)
     try:
         assert process.stderr is not None

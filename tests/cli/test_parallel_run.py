@@ -1,4 +1,4 @@
-"""Several processes write what one writes: on stdout, on stderr, in files."""
+"""Several processes write the same as one, on stdout, on stderr and in files."""
 
 from __future__ import annotations
 

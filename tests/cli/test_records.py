@@ -52,11 +52,11 @@ def rows(done: Run) -> list[Row]:
     return [json.loads(line) for line in done.lines]
 
 
-# What clients say that they sent and got
+# Records compared with what the clients logged
 
 
 def shown(row: Row) -> Place:
-    """A row of ours as ``record_key`` has it."""
+    """A row of ours in the form of ``record_key``."""
 
     def payload(text: str | None, encoding: str | None) -> Any:
         if encoding != "base64" or text is None:
@@ -70,8 +70,8 @@ def shown(row: Row) -> Place:
 
 
 def record_key(row: Row) -> Place:
-    """A row of a truth file, to be compared: of long texts most say the size alone, and of a record without
-    an offset some do not say the partition."""
+    """The comparable part of a row of a truth file: most log only the size of long strings, and some omit the
+    partition of a record without offset."""
     value = row["value"]
     if isinstance(value, str) and len(value.encode()) > LONG_BYTES:
         value = {"bytes": len(value.encode())}
@@ -111,7 +111,7 @@ def test_what_was_fetched(capture: Path, records: Records) -> None:
     assert got - seen == set()
 
 
-# What is shown, and how
+# Formats and filters
 
 
 def test_lines(records: Records) -> None:
@@ -279,7 +279,7 @@ def test_ctrl_c_reports_the_counts() -> None:
     assert re.fullmatch(rb"kdissect: interrupted after \d+ packets, 2 records shown\n", err)
 
 
-# What is wrong, and what is withheld
+# Damage and redaction
 
 
 def talk(body: bytes, *, topic: str = "orders", snapshot: bytes | None = None) -> Talk:

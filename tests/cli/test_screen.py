@@ -34,7 +34,7 @@ def test_what_is_typed_are_keys(typed: bytes, keys: list[str]) -> None:
 
 
 class Pair:
-    """A screen, and the other end of its terminal."""
+    """A screen and the other end of its pseudo-terminal."""
 
     def __init__(self, *, colour: bool = True) -> None:
         self.person, self.terminal = pty.openpty()

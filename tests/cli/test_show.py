@@ -20,7 +20,7 @@ def test_all_rows_or_at_most_max_rows() -> None:
 @pytest.mark.parametrize(
     ("each", "flushed"), [(True, ["a", "flushed", "b", "flushed"]), (False, ["a", "flushed", "b"])]
 )
-def test_the_first_row_is_flushed_and_all_where_somebody_watches(each: bool, flushed: list[str]) -> None:
+def test_the_first_row_is_flushed_and_all_if_requested(each: bool, flushed: list[str]) -> None:
     events: list[object] = []
     show("ab", events.append, None, lambda: events.append("flushed"), flush_each=each)
     assert events == flushed

@@ -10,7 +10,7 @@ from kdissect.cli.live_run import StopSignals
 
 
 class Ongoing:
-    """Knows whether it was stopped."""
+    """Records whether it was stopped."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()

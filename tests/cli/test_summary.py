@@ -38,7 +38,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["groups"] is None
 
 
-def test_json_has_every_row_unless_fewer_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_row_unless_limited(capsys: pytest.CaptureFixture[str]) -> None:
     all_rows = json.loads(run(capsys, "summary", "--json", BASICS).out)
     first_rows = json.loads(run(capsys, "summary", "--json", "--limit", "3", BASICS).out)
     assert len(all_rows["apis"]) > 10

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tty(io.StringIO):
-    """A terminal that remembers."""
+    """A stream that looks like a terminal and keeps what is written."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The dashboard in a pseudo-terminal, as people see it."""
+"""The dashboard in a pseudo-terminal, as users see it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*forkpty:DeprecationWarning")
 
 
 class Piped:
-    """A dashboard of what is written into a pipe."""
+    """A dashboard of a capture that is written to a pipe."""
 
     def __init__(self, terminal: Terminal, pipe: int) -> None:
         self.terminal = terminal
@@ -41,7 +41,7 @@ class Piped:
         self.is_open = True
 
     def write(self, some: bytes) -> None:
-        """Write it while the screen is read: who waits for a terminal reads no pipe."""
+        """Write in a thread while the screen is read: a command that waits for its terminal reads no pipe."""
         writer = Thread(target=self._write, args=(some,))
         writer.start()
         self.terminal.until(lambda: not writer.is_alive())

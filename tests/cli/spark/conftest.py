@@ -1,4 +1,4 @@
-"""The session of tests/spark for commands that are run in this process, and tables that they are run on."""
+"""The session of tests/spark for commands that run in this process, and tables to run them on."""
 
 from __future__ import annotations
 

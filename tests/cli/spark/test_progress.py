@@ -25,7 +25,7 @@ def stage(done: int, running: int, tasks: int) -> Any:
 
 
 def session(*stages: Any) -> Any:
-    """Of Spark, with these stages."""
+    """A Spark session with these stages."""
     tracker = SimpleNamespace(
         getActiveStageIds=lambda: range(len(stages)), getStageInfo=lambda number: stages[number]
     )
@@ -40,7 +40,7 @@ def test_the_line() -> None:
 
 
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """A terminal for stderr; not by a fixture, because pytest has an stderr of its own for each phase."""
+    """A terminal as stderr. Not a fixture, because pytest replaces stderr in each phase."""
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progressing, "EVERY_S", 0.001)

@@ -104,7 +104,7 @@ def test_mistakes_are_one_line(ask: Asking, statement: str, message: str) -> Non
 
 
 def test_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Said before Spark is started: this test is not given one."""
+    """Reported before Spark is started: this test has no session."""
     done = run(capsys, "spark", "sql", str(tmp_path), "select 1")
     assert done.status == USAGE
     assert done.err == (

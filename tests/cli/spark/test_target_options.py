@@ -12,7 +12,7 @@ from kdissect.spark.session import SparkTarget
 
 
 def taken(*arguments: str) -> tuple[SparkTarget, Path | None] | str:
-    """What the options of a command become."""
+    """The values of the options, or the error."""
     values: list[Any] = []
 
     @click.command()

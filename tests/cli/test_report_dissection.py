@@ -9,7 +9,7 @@ from kdissect.cli.run import MAX_NOTICES, report_dissection
 
 
 class DissectionStub:
-    """What ``report_dissection`` looks at, of a capture and a dissection alike."""
+    """The attributes of a capture and a dissection that ``report_dissection`` reads."""
 
     def __init__(self, **attributes: Any) -> None:
         self.warnings: list[str] = attributes.pop("warnings", [])
