@@ -150,12 +150,12 @@ def _matching_exchanges(
 ) -> Iterator[Exchange]:
     """Yield the selected exchanges, select their connections, and read the capture to its end."""
 
-    def bar_credentials(exchange: Exchange) -> None:
+    def exclude_credentials(exchange: Exchange) -> None:
         if not with_secrets and may_carry_credentials(exchange):
             index.bar(exchange.connection.ordinal)
 
-    for number, exchange in enumerate(run.selected(bar_credentials)):
-        bar_credentials(exchange)
+    for number, exchange in enumerate(run.selected(exclude_credentials)):
+        exclude_credentials(exchange)
         if max_exchanges is None or number < max_exchanges:
             index.want(exchange.connection.ordinal)
             yield exchange

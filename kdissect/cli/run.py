@@ -323,7 +323,7 @@ def show(
 MAX_NOTICES = 20
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
-_UNRECOGNISED = "not recognized"
+_UNRECOGNIZED = "not recognized"
 
 
 class ReadCapture(Protocol):
@@ -379,7 +379,7 @@ def report_dissection(
     if skipped := dissection.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
         warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
-    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
+    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
         warn(f"{connections} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")

@@ -43,23 +43,23 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
     listening there. Exit status: 1 if something is missing.
     """
     spark_target, log = target_options.take(options)
-    needed = list(needs(spark_target))
-    is_fit = all(need.remedy is None for need in needed)
+    requirements = list(needs(spark_target))
+    is_fit = all(requirement.remedy is None for requirement in requirements)
     if start and is_fit:
-        needed += trial(spark_target, log)
+        requirements += trial(spark_target, log)
     with output() as out:
         if as_json:
-            json_writer(out)(json_document([need._asdict() for need in needed]))
+            json_writer(out)(json_document([requirement._asdict() for requirement in requirements]))
         else:
-            page.write(out, [_section(needed)], width=width(out), colour=use_colour(out, colour))
-    if any(need.remedy is not None for need in needed):
+            page.write(out, [_section(requirements)], width=width(out), colour=use_colour(out, colour))
+    if any(requirement.remedy is not None for requirement in requirements):
         raise click.exceptions.Exit(MISSING)
 
 
-def _section(checked: Sequence[Need]) -> PageSection:
+def _section(requirements: Sequence[Need]) -> PageSection:
     views = (
-        View("NEED", lambda need: need.name),
-        View("FOUND", lambda need: need.found, gives=True, width=20),
-        View("WHAT TO DO", lambda need: need.remedy or "", gives=True, width=20),
+        View("NEED", lambda requirement: requirement.name),
+        View("FOUND", lambda requirement: requirement.found, gives=True, width=20),
+        View("WHAT TO DO", lambda requirement: requirement.remedy or "", gives=True, width=20),
     )
-    return table("", views, checked)
+    return table("", views, requirements)
