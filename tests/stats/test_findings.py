@@ -9,7 +9,7 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
-from kdissect.stats.appraisal import appraise, findings, shard
+from kdissect.stats.appraisal import appraise, findings, share
 from kdissect.stats.survey import Survey
 
 NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
@@ -175,7 +175,7 @@ def test_the_worst_comes_first() -> None:
 
 def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
     def of(complete: int, total: int) -> str:
-        return shard(replace(NOTHING.exchanges, complete=complete, total=total))
+        return share(replace(NOTHING.exchanges, complete=complete, total=total))
 
     assert of(0, 0) == "no exchange was found"
     assert of(1, 1) == "1 of 1 exchange is complete (100 %)"
