@@ -88,12 +88,12 @@ class GroupEvent(NamedTuple):
         return self.time_ns, self.connection, self.number, self.member_id or ""
 
 
-def group_events(exchange: Exchange, *, alive_too: bool = False) -> list[GroupEvent]:
+def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[GroupEvent]:
     """The events in an exchange: one as a rule, several where several members leave at once.
 
     Args:
         exchange: any; most have none. A response whose request was not captured does not tell its group.
-        alive_too: heartbeats too that say nothing new.
+        include_alive: also heartbeats without news.
     """
     read = _READERS.get(exchange.api or "")
     request = exchange.request
@@ -114,7 +114,7 @@ def group_events(exchange: Exchange, *, alive_too: bool = False) -> list[GroupEv
         group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
     )
     found = read(outset, request, exchange.response or {}, exchange.topic_names)
-    return [event for event in found if alive_too or event.event != ALIVE]
+    return [event for event in found if include_alive or event.event != ALIVE]
 
 
 def _answered_ns(exchange: Exchange) -> int | None:

@@ -31,7 +31,7 @@ from kdissect.kafka.recognition import (
     locate_request,
     locate_response,
     locate_response_chain,
-    looks_like,
+    other_protocol,
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
@@ -82,7 +82,7 @@ class Identity:
         self.raw_tokens = True
         self._info.sasl_mechanism = "GSSAPI"
 
-    def asked(self, frame: Frame) -> None:
+    def on_handshake(self, frame: Frame) -> None:
         """Look at a SaslHandshake before its answer is there."""
         _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
         self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
@@ -372,9 +372,25 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_broker_side", "_client", "_connection", "_counts", "_framings", "_gaps", "_heard", "_identity",
-        "_limits", "_losses", "_made", "_pairing", "_pending_anomalies", "_refused", "last_ns", "protocol",
-        "resyncs", "skipped_bytes", "unread_bytes",
+        "_broker_side",
+        "_client",
+        "_completed_before",
+        "_connection",
+        "_counts",
+        "_framings",
+        "_gaps",
+        "_identity",
+        "_limits",
+        "_losses",
+        "_pairing",
+        "_pending_anomalies",
+        "_refused",
+        "_seen",
+        "last_ns",
+        "protocol",
+        "resyncs",
+        "skipped_bytes",
+        "unread_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -388,14 +404,14 @@ class KafkaConnection:
         self._limits = limits
         self._broker_side = broker_side
         self._client: int | None = None
-        self._heard = [False, False]
+        self._seen = [False, False]
         self._refused = False
         self._framings: tuple[Framing, ...] = tuple(
             Framing(limits, partial(self._locate, side), at_start=connection.from_start[side])
             for side in (0, 1)
         )
         self._pairing: Pairing | None = None
-        self._made = 0  # exchanges before it turned out to be something else
+        self._completed_before = 0  # exchanges before it turned out to be something else
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
@@ -407,7 +423,7 @@ class KafkaConnection:
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
         """Take the next bytes from ``side``; get the exchanges that they complete."""
         self.last_ns = item.time_ns
-        if not self._heard[side]:
+        if not self._seen[side]:
             self._hear(side, item)
         if self._client is not None:
             if isinstance(item, Gap):
@@ -442,7 +458,7 @@ class KafkaConnection:
         for side in (0, 1):
             out += self._take(side, self._framings[side].close())
         if self._pairing is not None:
-            out += self._finish(self._pairing.give_up(now_ns, reason))
+            out += self._finish(self._pairing.complete_unanswered(now_ns, reason))
         self._framings = ()  # each refers to this object
         return out
 
@@ -454,7 +470,9 @@ class KafkaConnection:
         if self._pairing is None or self._pairing.shorten():
             return []
         return self._finish(
-            self._pairing.give_up(now_ns, "the limit on bytes held for all connections was reached")
+            self._pairing.complete_unanswered(
+                now_ns, "the limit on bytes held for all connections was reached"
+            )
         )
 
     @property
@@ -464,9 +482,9 @@ class KafkaConnection:
         return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
 
     @property
-    def heard(self) -> tuple[bool, bool]:
+    def seen(self) -> tuple[bool, bool]:
         """By side, whether any byte of it was captured."""
-        return self._heard[0], self._heard[1]
+        return self._seen[0], self._seen[1]
 
     @property
     def client(self) -> int | None:
@@ -475,7 +493,7 @@ class KafkaConnection:
 
     @property
     def exchanges(self) -> int:
-        return self._made if self._pairing is None else self._pairing.made
+        return self._completed_before if self._pairing is None else self._pairing.completed
 
     @property
     def gaps(self) -> Mapping[str, int]:
@@ -493,8 +511,8 @@ class KafkaConnection:
             self._recognized(1 - self._broker_side)
         if not isinstance(item, Data):
             return
-        self._heard[side] = True
-        other = looks_like(item.payload)
+        self._seen[side] = True
+        other = other_protocol(item.payload)
         if other is not None and (self._client is None or other == "TLS"):
             self._refuse(other)
         elif (
@@ -517,8 +535,8 @@ class KafkaConnection:
             return locate_request(search)
         ids = self._pairing.ids
         if ids is not None:
-            return locate_response(search, self._pairing.asked, ids)
-        return None if self._heard[self._client] else locate_response_chain(search)
+            return locate_response(search, self._pairing.api_of, ids)
+        return None if self._seen[self._client] else locate_response_chain(search)
 
     def _begins_with_frame(self, side: int) -> bool:
         """Whether a stream needs no look at its first bytes: they are known to be Kafka's."""
@@ -535,7 +553,7 @@ class KafkaConnection:
             place = locate_request(search) if initiator in (None, side) else None
         if place is not None:
             self._recognized(side)
-        elif initiator != side and not self._heard[1 - side]:
+        elif initiator != side and not self._seen[1 - side]:
             place = locate_response_chain(search)
             if place is not None:
                 self._recognized(1 - side)
@@ -559,7 +577,7 @@ class KafkaConnection:
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
-        self._made = self.exchanges
+        self._completed_before = self.exchanges
         self._client = self._pairing = None
         for framing in self._framings:
             framing.lose()
@@ -572,7 +590,7 @@ class KafkaConnection:
             self._losses = GapLosses(self._pairing, self._counts)
         framing = self._framings[side]
         out = self._take(side, framing.feed(gap))
-        if not framing.synchronised:
+        if not framing.synchronized:
             self._hide(side)
         return out
 
@@ -627,7 +645,7 @@ class KafkaConnection:
             return []
         done = pairing.request(frame)
         if frame.data.startswith(_SASL_HANDSHAKE):
-            identity.asked(frame)
+            identity.on_handshake(frame)
         if self._losses is not None and self._losses.awaits_request:
             correlation_id = frame.data[HEADER_BEGINS_BYTES - CORRELATION_ID_BYTES : HEADER_BEGINS_BYTES]
             self._losses.request(int.from_bytes(correlation_id, "big", signed=True))
@@ -653,7 +671,7 @@ class KafkaConnection:
         self.skipped_bytes += lost.skipped
         self.resyncs += not lost.end
         if side == self._client:
-            self._framings[1 - side].look_again()
+            self._framings[1 - side].rescan()
         if lost.missing and (lost.skipped or side == self._client):
             self._hide(side)
         elif lost.skipped and self._pairing is not None:

@@ -73,7 +73,7 @@ class Pairing:
         return self._waiting
 
     @property
-    def made(self) -> int:
+    def completed(self) -> int:
         """Exchanges that have their number: all but those that wait."""
         return self._number
 
@@ -88,7 +88,7 @@ class Pairing:
         waiting = self._waiting
         return (waiting[0].correlation_id, waiting[-1].correlation_id) if waiting else None
 
-    def asked(self, correlation_id: int) -> tuple[int, int] | None:
+    def api_of(self, correlation_id: int) -> tuple[int, int] | None:
         """Api key and version of the oldest request that waits with this correlation id."""
         waiting = self._by_id.get(correlation_id)
         if not waiting or waiting[0].api_key is None or waiting[0].api_version is None:
@@ -200,11 +200,11 @@ class Pairing:
             self._shorten_next()
         return self._bytes < before
 
-    def give_up(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+    def complete_unanswered(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
         """What waits is unanswered: nothing more will come, or for another ``reason``."""
-        return [self._give_up(now_ns, reason) for _ in range(len(self._waiting))]
+        return [self._complete_oldest(now_ns, reason) for _ in range(len(self._waiting))]
 
-    def _give_up(self, now_ns: int, reason: str | None) -> Exchange:
+    def _complete_oldest(self, now_ns: int, reason: str | None) -> Exchange:
         oldest = self._pop()
         if reason is not None:
             oldest.anomalies.append(Anomaly("given_up", "request", reason))
@@ -229,7 +229,7 @@ class Pairing:
                 reason = f"outstanding for more than {limits.pending_age_ns // 1_000_000_000} s"
             else:
                 break
-            given_up.append(self._give_up(frame.end_ns, reason))
+            given_up.append(self._complete_oldest(frame.end_ns, reason))
         return given_up
 
     def _shorten_next(self) -> None:

@@ -110,7 +110,7 @@ class PartitionRecords(NamedTuple):
         return self.piece is None
 
     @property
-    def tells_offsets(self) -> bool:
+    def offsets_known(self) -> bool:
         """Whether it is known which offsets its records have."""
         return self.in_log and (not self.produced or self.base_offset is not None)
 
@@ -119,7 +119,7 @@ class CarriedRecord(NamedTuple):
     """One record with all that is told about it.
 
     Attributes:
-        carried: the exchange and the partition.
+        source: the exchange and the partition.
         batch: what it shares with others.
         record: as in the batch; of one in Kafka's own topics ``key`` and ``value`` say more.
         offset: absolute; None for a Produce whose response is not there or refuses, and in a snapshot.
@@ -128,7 +128,7 @@ class CarriedRecord(NamedTuple):
         ordinal: its place among the records of this exchange and partition, from 0.
     """
 
-    carried: PartitionRecords
+    source: PartitionRecords
     batch: Batch
     record: Record
     offset: int | None
@@ -143,13 +143,13 @@ class CarriedRecord(NamedTuple):
         """The time it has in the log, as far as that is told; -1 where the producer set none, None for magic
         0.
         """
-        told = self.carried.log_append_time_ms
+        told = self.source.log_append_time_ms
         return self.record.timestamp_ms if told is None else told
 
     @property
     def timestamp_type(self) -> str | None:
         """Who set it: one of ``records.TIMESTAMP_TYPES``; None for magic 0."""
-        return self.carried.timestamp_type(self.batch)
+        return self.source.timestamp_type(self.batch)
 
     @property
     def schema(self) -> SchemaId | None:
@@ -179,24 +179,24 @@ class CarriedRecord(NamedTuple):
         return schema_id(payload, told)
 
 
-class OpenBatch:
+class DecodedBatch:
     """The records of a batch: iterate over it to get each with what is told about it.
 
     Attributes:
-        carried, batch: what they share.
+        source, batch: what they share.
         are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
     """
 
-    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "carried")
+    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "source")
 
-    def __init__(self, carried: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
-        self.carried = carried
+    def __init__(self, source: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
+        self.source = source
         self.batch = batch
         # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
-        self._topic = next(iter(carried.names), CLUSTER_METADATA) if carried.in_log else CLUSTER_METADATA
+        self._topic = next(iter(source.names), CLUSTER_METADATA) if source.in_log else CLUSTER_METADATA
         self.are_plain = not batch.controls and not is_internal(self._topic)
         self._first = first
-        self._is_told = carried.tells_offsets
+        self._is_told = source.offsets_known
         self._show_secrets = show_secrets
 
     def __len__(self) -> int:
@@ -205,26 +205,26 @@ class OpenBatch:
     def __iter__(self) -> Iterator[CarriedRecord]:
         if not self.are_plain:
             yield from _decoded(
-                self.carried, self.batch, self._first, self._topic, show_secrets=self._show_secrets
+                self.source, self.batch, self._first, self._topic, show_secrets=self._show_secrets
             )
             return
         yield from map(self.plain, range(len(self)))
 
-    def pieces(self) -> Iterator[OpenBatch]:
+    def pieces(self) -> Iterator[DecodedBatch]:
         """It, or batches of ``TOGETHER`` records each that stand for it; they are plain."""
         for start in range(0, len(self), TOGETHER):
             batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
-            yield OpenBatch(self.carried, batch, self._first + start, show_secrets=self._show_secrets)
+            yield DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
 
     def plain(self, place: int) -> CarriedRecord:
         """One of them, counted from 0; they are plain."""
         record = self.batch.records[place]
         offset = record[0] if self._is_told else None
-        told = self.carried, self.batch, record, offset, *record[2:], None, self._first + place
+        told = self.source, self.batch, record, offset, *record[2:], None, self._first + place
         return _new(CarriedRecord, told)
 
 
-def carried(exchange: Exchange) -> Iterator[PartitionRecords]:
+def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
     if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
@@ -233,7 +233,7 @@ def carried(exchange: Exchange) -> Iterator[PartitionRecords]:
             base_offset, append_ms = answers.get(
                 (place.topic or place.topic_id, place.partition), _NOTHING_TOLD
             )
-            yield _carried(
+            yield _partition_records(
                 exchange,
                 place,
                 produced=True,
@@ -246,19 +246,21 @@ def carried(exchange: Exchange) -> Iterator[PartitionRecords]:
         for place in places(plan, exchange.response):
             aborted = place.struct.get("aborted_transactions")
             piece = _piece(place.struct) if exchange.api_key == FETCH_SNAPSHOT else None
-            yield _carried(exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget)
+            yield _partition_records(
+                exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget
+            )
 
 
-def open_carried(
+def decode_batches(
     found: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
-) -> Iterator[OpenBatch]:
+) -> Iterator[DecodedBatch]:
     """Open record data batch by batch; the batch's anomalies say what could not be read.
 
     Of a piece of a snapshot that is not its first (``partition_records.py`` joins them) nothing can be.
     """
     where = REQUEST if found.produced else RESPONSE
     if found.piece is not None and found.piece.position:
-        yield OpenBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
+        yield DecodedBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
         return
     index = 0
     batches = read_records(
@@ -270,19 +272,19 @@ def open_carried(
         budget=found.budget,
     )
     for batch in batches:
-        yield OpenBatch(found, batch, index, show_secrets=show_secrets)
+        yield DecodedBatch(found, batch, index, show_secrets=show_secrets)
         index += len(batch.records)
 
 
 def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
     """What is wrong with the checksums of an exchange's record batches; none is opened."""
     found: list[Anomaly] = []
-    for each in carried(exchange):
+    for each in partition_records(exchange):
         found += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
     return found
 
 
-def _carried(exchange: Exchange, place: FieldValue, **told: Any) -> PartitionRecords:
+def _partition_records(exchange: Exchange, place: FieldValue, **told: Any) -> PartitionRecords:
     topic_id = place.topic_id
     name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
     return PartitionRecords(
@@ -354,7 +356,7 @@ def _decoded(
     found: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
 ) -> Iterator[CarriedRecord]:
     """Those of Kafka's own topics, and the marks in any."""
-    is_told, controls = found.tells_offsets, batch.controls
+    is_told, controls = found.offsets_known, batch.controls
     withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None
@@ -365,7 +367,7 @@ def _decoded(
             if withholds and isinstance(key, bytes):  # brokers write none there
                 key = Withheld(len(key))
         yield CarriedRecord(
-            carried=found,
+            source=found,
             batch=batch,
             record=record,
             offset=record.offset if is_told else None,

@@ -161,7 +161,7 @@ class TopicNameResolver(Generic[Item]):
             del self._names[next(iter(self._names))]
 
 
-def teachings(exchange: Exchange) -> list[tuple[str, str]]:
+def learned_names(exchange: Exchange) -> list[tuple[str, str]]:
     """Pairs of topic id and name that a decoded exchange teaches."""
     return topic_refs(exchange).learned
 
@@ -170,14 +170,14 @@ def learn(exchange: Exchange, facts: LearnedFacts) -> None:
     """Take what an exchange says; it is decoded only if it may say anything."""
     if exchange.api_key is None or exchange.api_version is None:
         return
-    if can_teach(exchange.api_key, exchange.api_version):
+    if may_name_topic_ids(exchange.api_key, exchange.api_version):
         decode_exchange(exchange)
-        for topic_id, name in teachings(exchange):
+        for topic_id, name in learned_names(exchange):
             facts.learn_topic(topic_id, name, exchange.completed_ns)
 
 
 @cache
-def can_teach(api_key: int, version: int) -> bool:
+def may_name_topic_ids(api_key: int, version: int) -> bool:
     """Whether a request or response of this version may have id and name side by side: what cannot need not
     be decoded to learn them.
     """

@@ -23,7 +23,7 @@ from kdissect.kafka.compression import HELD_BYTES, Budget, in_pieces
 from kdissect.kafka.internal.topics import open_control_record
 from kdissect.kafka.messageset import MESSAGES, end_of_message, message_parts, read_messages
 from kdissect.kafka.primitives import crc32c
-from kdissect.kafka.recordbatch import Record, int64, read_batch, read_pieces, whole_entries
+from kdissect.kafka.recordbatch import Record, complete_entries, int64, read_batch, read_pieces
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
@@ -508,7 +508,7 @@ def _inner_parts(
     bad_crcs, left = 0, limits.batch_items
     fault: DecodeError | None = None
     try:
-        for data in whole_entries(pieces, end_of_message, limits.record_bytes):
+        for data in complete_entries(pieces, end_of_message, limits.record_bytes):
             records, bad, fault = _inner_messages(data, left)
             bad_crcs += bad
             left -= len(records)

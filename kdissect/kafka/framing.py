@@ -64,7 +64,7 @@ class Framing:
         self._start_ns = 0
 
     @property
-    def synchronised(self) -> bool:
+    def synchronized(self) -> bool:
         return self._search is None
 
     @property
@@ -124,15 +124,15 @@ class Framing:
         self._search = Search(self._limits, skipped=skipped)
         self._reset()
 
-    def look_again(self) -> None:
+    def rescan(self) -> None:
         """A search may have passed by what it can recognize now."""
         if self._search is not None:
-            self._search.look_again()
+            self._search.rescan()
 
     def shed(self) -> None:
         """Hold next to nothing: the beginning of what has come of a frame, of a search nothing."""
         if self._search is not None:
-            self._search.give_up(self._search.held)
+            self._search.drop_oldest(self._search.held)
         elif self._kept > SHED_BYTES:
             self._pieces = [b"".join(self._pieces)[:SHED_BYTES]]
             self._kept = SHED_BYTES

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    Asked = Callable[[int], tuple[int, int] | None]
+    ApiOf = Callable[[int], tuple[int, int] | None]
     """correlation id -> api key and version of a request that waits for its response."""
 
 _SIZE = Struct(">i")
@@ -113,18 +113,18 @@ def locate_request(search: Search) -> int | None:
     return hunt.first(search, hunt.matches(search, _REQUEST, _REQUEST_BYTES), _is_request)
 
 
-def locate_response(search: Search, asked_by: Asked, ids: tuple[int | None, int | None]) -> int | None:
+def locate_response(search: Search, api_of: ApiOf, ids: tuple[int | None, int | None]) -> int | None:
     """A response to one of the requests that wait.
 
     Args:
         search: where to look.
-        asked_by: what was asked under a correlation id, None where nobody waits.
+        api_of: what was asked under a correlation id, None where nobody waits.
         ids: the first and the last correlation id that wait (None: of a SASL token).
     """
     hunt = search.hunt("response")
     pattern = _response_pattern(*_prefix_and_range(*ids))
     fresh = hunt.matches(search, pattern, _SIZE_AND_CORRELATION.size)
-    return hunt.first(search, fresh, partial(_is_response, asked_by))
+    return hunt.first(search, fresh, partial(_is_response, api_of))
 
 
 def locate_response_chain(search: Search) -> int | None:
@@ -135,16 +135,16 @@ def locate_response_chain(search: Search) -> int | None:
     return hunt.first(search, hunt.item_starts(search), _is_chain)
 
 
-def _is_response(asked_by: Asked, search: Search, place: int) -> bool | int:
+def _is_response(api_of: ApiOf, search: Search, place: int) -> bool | int:
     head = search.peek(place, _SIZE_AND_CORRELATION.size)
     if head is None:
         return False
     size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-    asked = asked_by(correlation_id)
+    asked = api_of(correlation_id)
     if asked is None or not _SIZE.size <= size <= search.largest:
         return False
     begin, end = place + _SIZE.size, place + _SIZE.size + int(size)
-    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
+    if size > search.largest_held:  # believed for its beginning where a packet begins with it
         return can_be_response(search.read(begin, _PREFIX), *asked) if search.is_item_start(place) else False
     if end > search.end:
         return end if can_be_response(search.read(begin, min(size, _PREFIX)), *asked) else False
@@ -160,7 +160,7 @@ def _is_response(asked_by: Asked, search: Search, place: int) -> bool | int:
     if behind is None:
         return end + _SIZE_AND_CORRELATION.size
     next_size, next_id = _SIZE_AND_CORRELATION.unpack(behind)
-    follows = next_id == correlation_id + 1 or asked_by(next_id) is not None
+    follows = next_id == correlation_id + 1 or api_of(next_id) is not None
     return bool(follows and _SIZE.size <= next_size <= search.largest)
 
 
@@ -221,7 +221,7 @@ def _is_request(search: Search, place: int) -> bool | int:
         return begin + enough if len(beginning) < enough else False
     if not (named or search.is_item_start(place)) or not fits_request(beginning, to_the_end=False):
         return False
-    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
+    if size > search.largest_held:  # believed for its beginning where a packet begins with it
         if not (named and search.is_item_start(place)):
             return False
         return True if len(beginning) == _PREFIX else begin + _PREFIX
@@ -282,7 +282,7 @@ def is_gssapi_token(data: bytes) -> bool:
     return 0 < octets + 2 + length == size and octets <= 4
 
 
-def looks_like(data: bytes) -> str | None:
+def other_protocol(data: bytes) -> str | None:
     """The name of another protocol that begins like this, None where none is known. TLS also in
     mid-stream.
     """

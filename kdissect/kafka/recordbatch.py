@@ -210,7 +210,7 @@ def read_pieces(
     """
     records_left = headers_left = limits.batch_items
     try:
-        for data in whole_entries(pieces, _end_of_record, limits.record_bytes):
+        for data in complete_entries(pieces, _end_of_record, limits.record_bytes):
             records, fault = read_batch(data, 0, len(data), base_offset, base_timestamp_ms, limits)
             if len(records) > records_left:
                 del records[records_left:]
@@ -228,7 +228,7 @@ def read_pieces(
     return None
 
 
-def whole_entries(
+def complete_entries(
     pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], most_bytes: int
 ) -> Iterator[bytes]:
     """Cut what comes in pieces anew, behind entries; only the last one may be incomplete, or malformed.

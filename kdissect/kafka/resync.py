@@ -110,7 +110,7 @@ class Search:
         return 2 * self.held - ITEM_COST * len(self._items)
 
     @property
-    def largest_whole(self) -> int:
+    def largest_held(self) -> int:
         """Size of the largest frame that surely can be held as a whole."""
         return self._limits.resync_bytes // 4
 
@@ -120,7 +120,7 @@ class Search:
         return self._limits.frame_max_bytes
 
     @property
-    def is_weary(self) -> bool:
+    def effort_exhausted(self) -> bool:
         """Whether so much was searched in vain that only packets' first bytes are worth a look."""
         fed, limits = self._fed, self._limits
         return fed > limits.search_bytes or self.effort > _EFFORT * fed + limits.resync_bytes
@@ -132,7 +132,7 @@ class Search:
             hunt = self._hunts[quarry] = Hunt()
         return hunt
 
-    def look_again(self) -> None:
+    def rescan(self) -> None:
         """What is looked for is better known now: the last bytes are worth a second look."""
         for hunt in self._hunts.values():
             hunt.scanned = min(hunt.scanned, max(0, self.end - _AGAIN))
@@ -166,7 +166,7 @@ class Search:
         self.held += size
         self._fed += size
         if self.held > self._limits.resync_bytes:
-            self.give_up(self.held - self._limits.resync_bytes // 2)
+            self.drop_oldest(self.held - self._limits.resync_bytes // 2)
 
     def read(self, place: int, length: int) -> bytes:
         """Bytes from ``place`` on, up to ``length`` or the next gap, as far as they have come."""
@@ -201,7 +201,7 @@ class Search:
                 rest.append(item._replace(payload=item.payload[before:]) if before else item)
         return Lost(self._lost_missing, self._lost_skipped), rest
 
-    def give_up(self, excess: int) -> None:
+    def drop_oldest(self, excess: int) -> None:
         """Let go of the oldest items, so many bytes of them at least."""
         enough = self.held - excess
         count = 0
@@ -243,7 +243,7 @@ class Hunt:
 
     def matches(self, search: Search, pattern: re.Pattern[bytes], width: int) -> Iterator[int]:
         """Places not looked at so far where ``pattern`` matches and ``width`` bytes have come."""
-        if search.is_weary:
+        if search.effort_exhausted:
             for place in self.item_starts(search):
                 if pattern.match(search.read(place, width)):
                     yield place
@@ -268,7 +268,7 @@ class Hunt:
             due.append(heappop(later)[1])
         for places in (sorted(due), fresh):
             for place in places:
-                if search.is_weary and not search.is_item_start(place):
+                if search.effort_exhausted and not search.is_item_start(place):
                     continue
                 said = verdict(search, place)
                 if said is True:

@@ -117,7 +117,7 @@ _INT32 = Struct(">i")
 _FRAME_VERSIONS = (0, 1)  # 0 only in 2.8
 
 
-class OpenedPayload(NamedTuple):
+class DecodedPayload(NamedTuple):
     """What bytes say.
 
     Attributes:
@@ -138,7 +138,7 @@ def read(
     told: int | None = None,
     exact: bool = False,
     budget: DecodeBudget | None = None,
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     """Read a body, None where no layout of the version fits.
 
     Args:
@@ -177,7 +177,7 @@ def read_versioned(
     newest: bool = False,
     exact: bool = False,
     budget: DecodeBudget | None = None,
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     """Read v16; ``newest``: versions above the newest one that is known have its fields too, and more behind
     them.
     """
@@ -190,7 +190,7 @@ def read_versioned(
 
 def read_self_versioned(
     message: Message, data: bytes, budget: DecodeBudget | None = None
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     """Read a body that begins with its version."""
     prefix = _INT32 if message.fields[0].type == "int32" else _INT16
     if len(data) < prefix.size:
@@ -198,7 +198,7 @@ def read_self_versioned(
     return read(message, prefix.unpack_from(data)[0], data, budget=budget)
 
 
-def read_key(family: str, data: bytes) -> OpenedPayload | None:
+def read_key(family: str, data: bytes) -> DecodedPayload | None:
     """Read type16."""
     message = key_message(family, record_type(data))
     return None if message is None else read(message, 0, data, _INT16.size)
@@ -209,7 +209,7 @@ def record_type(key: bytes) -> int:
     return int(_INT16.unpack_from(key)[0]) if len(key) >= _INT16.size else -1
 
 
-def read_frame(family: str, data: bytes) -> OpenedPayload | None:
+def read_frame(family: str, data: bytes) -> DecodedPayload | None:
     """Read frame, to its last byte."""
     try:
         frame_version, pos = _uvarint(data, 0)
@@ -257,12 +257,12 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
     return (first, pos + 1) if first < 0x80 else primitives.uvarint(data, pos + 1, first)
 
 
-def _opened(message: Message, version: int, draft: Draft | None, body: Body) -> OpenedPayload:
+def _opened(message: Message, version: int, draft: Draft | None, body: Body) -> DecodedPayload:
     own: Body = {"_message": message.name, "_version": version}
     if draft is not None:
         own["_draft"] = draft.releases
         message = _as_drafted(message, draft)
-    return OpenedPayload(message, own | body)
+    return DecodedPayload(message, own | body)
 
 
 @cache
@@ -475,7 +475,7 @@ def _expected(role: str, protocol: GroupProtocol) -> str | None:
 
 def _payloads_opened(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
         return _of_member(role, data, protocol, budget)
     if role not in (_SUBSCRIPTION_DATA, _ASSIGNMENT_DATA):
@@ -491,7 +491,7 @@ def _payloads_opened(
     return None
 
 
-def _sticky(data: bytes, budget: DecodeBudget | None) -> OpenedPayload | None:
+def _sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
     """No version stands in front, so Kafka tries them; kafka-python 3 puts one there."""
     message = schema.embedded("StickyAssignorUserData")
     for version in (1, 0):
@@ -502,7 +502,7 @@ def _sticky(data: bytes, budget: DecodeBudget | None) -> OpenedPayload | None:
 
 def _of_member(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     """What a member says or is told; where nobody said in which protocol, only what is a consumer's to the
     last byte.
     """

@@ -26,7 +26,7 @@ from kdissect.kafka.internal.payloads import Context, open_body, read_self_versi
 from kdissect.model import Embedded, Withheld
 
 if TYPE_CHECKING:
-    from kdissect.kafka.internal.payloads import OpenedPayload
+    from kdissect.kafka.internal.payloads import DecodedPayload
     from kdissect.kafka.schema import Message
 
 
@@ -85,7 +85,7 @@ def open_record(
     return key, value
 
 
-def _read_value(family: str, key: bytes, value: bytes) -> OpenedPayload | None:
+def _read_value(family: str, key: bytes, value: bytes) -> DecodedPayload | None:
     message = _value_message(family, key)
     if message is None:
         return None
@@ -104,7 +104,7 @@ def _value_message(family: str, key: bytes | None) -> Message | None:
 
 
 def _shown(
-    opened: OpenedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
+    opened: DecodedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
 ) -> Payload:
     """What a reader sees; ``message``: what the bytes should be, where they could not be read."""
     if data is None:
@@ -168,7 +168,7 @@ def open_control_record(key: bytes | None, value: bytes | None) -> Control:
     return Control(name, Embedded(key, read_key.body), shown)
 
 
-def _read_control_value(number: int, value: bytes) -> OpenedPayload | None:
+def _read_control_value(number: int, value: bytes) -> DecodedPayload | None:
     if number in _MARKERS:
         return read_versioned(schema.embedded(_MARKERS[number]), value)
     if number in _OF_KRAFT:
