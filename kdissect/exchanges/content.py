@@ -57,12 +57,12 @@ def partitions(exchange: Exchange) -> list[tuple[str, int]]:
 
 def resource_topics(exchange: Exchange) -> list[str]:
     """The topics whose configs or ACLs the messages are about; of an ACL it can be a prefix, or ``*``."""
-    found: list[str] = []
+    names: list[str] = []
     for layout, body in _messages(exchange):
         for path, kind, name in _resource_paths(layout):
             structs = at(path, body)
-            found += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
-    return list(dict.fromkeys(found))
+            names += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
+    return list(dict.fromkeys(names))
 
 
 def errors(exchange: Exchange) -> list[str]:
@@ -119,12 +119,12 @@ def records_bytes(exchange: Exchange) -> int | None:
 
 def _messages(exchange: Exchange) -> list[tuple[BodyLayout, Body]]:
     """Request and response, as far as they were decoded by a layout."""
-    found: list[tuple[BodyLayout, Body]] = []
+    messages: list[tuple[BodyLayout, Body]] = []
     if (layout := request_layout(exchange)) is not None and exchange.request is not None:
-        found.append((layout, exchange.request))
+        messages.append((layout, exchange.request))
     if (layout := response_layout(exchange)) is not None and exchange.response is not None:
-        found.append((layout, exchange.response))
-    return found
+        messages.append((layout, exchange.response))
+    return messages
 
 
 def _collect(layout: BodyLayout | None, role: str, body: Body | None) -> list[Any]:
@@ -170,39 +170,39 @@ class _TopicPlan(NamedTuple):
     inner: tuple[tuple[str, bool, _TopicPlan], ...]
 
 
-Mention = tuple[str, int | None]
+TopicRef = tuple[str, int | None]
 """A topic, and a partition of it."""
 
 
-def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
+def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[TopicRef]:
     """Each mention of a topic, with partition None, and then of its partitions."""
-    found: list[Mention] = []
+    refs: list[TopicRef] = []
     for layout, body in _messages(exchange):
         plan = _topic_plan(layout, partitions_too)
         if plan is not None:
-            _mentioned(plan, body, exchange.topic_names, None, found)
-    return found
+            _collect_refs(plan, body, exchange.topic_names, None, refs)
+    return refs
 
 
-def _mentioned(
-    plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, found: list[Mention]
+def _collect_refs(
+    plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, refs: list[TopicRef]
 ) -> None:
     """Gather what a struct and those inside it mention; generators would take half as long again."""
-    if mentioned := _topic_of(plan, struct, names):
-        topic = mentioned
-        found.append((topic, None))
+    if own_topic := _topic_of(plan, struct, names):
+        topic = own_topic
+        refs.append((topic, None))
     for key in plan.topics:
-        found += ((names.get(each, each), None) for each in struct.get(key) or () if each)
+        refs += ((names.get(each, each), None) for each in struct.get(key) or () if each)
     if topic is not None:
         if plan.partition is not None and plan.partition in struct:
-            found.append((topic, struct[plan.partition]))
+            refs.append((topic, struct[plan.partition]))
         for key in plan.partitions:
-            found += ((topic, number) for number in struct.get(key) or ())
+            refs += ((topic, number) for number in struct.get(key) or ())
     for key, array, inner in plan.inner:
         value = struct.get(key)
         if value is not None:
             for deeper in value if array else (value,):
-                _mentioned(inner, deeper, names, topic, found)
+                _collect_refs(inner, deeper, names, topic, refs)
 
 
 def _topic_of(plan: _TopicPlan, struct: Body, names: Mapping[str, str]) -> str | None:
@@ -221,16 +221,16 @@ def _topic_plan(layout: BodyLayout, partitions_too: bool) -> _TopicPlan | None:
 
 def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _TopicPlan | None:
     """The plan of a struct; None where it says nothing and leads to nothing."""
-    here = present(fields, version)
-    told = [field for field in here if field.role in roles]
-    single = {(field.role, field.type): field.name for field in told if not field.array}
-    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in here]
+    fields_present = present(fields, version)
+    with_role = [field for field in fields_present if field.role in roles]
+    single = {(field.role, field.type): field.name for field in with_role if not field.array}
+    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in fields_present]
     plan = _TopicPlan(
         name=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
-        topics=tuple(field.name for field in told if field.array and field.role == TOPIC),
+        topics=tuple(field.name for field in with_role if field.array and field.role == TOPIC),
         partition=single.get((PARTITION, "int32")),
-        partitions=tuple(field.name for field in told if field.array and field.role == PARTITION),
+        partitions=tuple(field.name for field in with_role if field.array and field.role == PARTITION),
         inner=tuple((name, array, deeper) for name, array, deeper in inner if deeper is not None),
     )
     return plan if any(plan) else None
@@ -241,11 +241,11 @@ def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _Topic
 
 def _record_data(exchange: Exchange) -> list[RecordData] | None:
     """All that is there, nulls left out; None where no message that was decoded has a place for any."""
-    found: list[RecordData] | None = None
+    data: list[RecordData] | None = None
     for layout, body in _messages(exchange):
         for path in _record_paths(layout):
-            found = (found or []) + at(path, body)
-    return found
+            data = (data or []) + at(path, body)
+    return data
 
 
 def at(path: Path, body: Body) -> list[Any]:
@@ -270,9 +270,9 @@ def _resource_paths(layout: BodyLayout) -> list[tuple[Path, str, str]]:
     names = {path: field.name for path, field in paths(layout)}
     return [
         (path[:-1], kind, name)
-        for path, found in names.items()
+        for path, field_name in names.items()
         for kind, name in _RESOURCES
-        if found == kind and (*path[:-1], (name, False)) in names
+        if field_name == kind and (*path[:-1], (name, False)) in names
     ]
 
 

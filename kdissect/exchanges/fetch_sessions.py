@@ -64,16 +64,19 @@ class FetchSessions:
 
     def __init__(self, limits: Limits) -> None:
         self._sessions: OrderedDict[tuple[str, int], _Session] = OrderedDict()
-        self._most = limits.fetch_session_partitions
+        self._max_partitions = limits.fetch_session_partitions
         self._partitions = 0
 
     def feed(self, exchange: Exchange, touched: Sequence[Touched]) -> list[Position]:
         """Take a Fetch and what it touched; get the position in every partition that it fetched."""
         request = exchange.request or {}
-        asked_id, asked_epoch = request.get("session_id", _NO_SESSION), request.get("session_epoch", -1)
+        requested_id, requested_epoch = (
+            request.get("session_id", _NO_SESSION),
+            request.get("session_epoch", -1),
+        )
         connection = exchange.connection.id
-        is_incremental = asked_id != _NO_SESSION and asked_epoch > _FIRST_EPOCH
-        session = self._take(connection, asked_id) if asked_id != _NO_SESSION else {}
+        is_incremental = requested_id != _NO_SESSION and requested_epoch > _FIRST_EPOCH
+        session = self._take(connection, requested_id) if requested_id != _NO_SESSION else {}
         if not is_incremental:
             session = {}
         for topic in request.get("forgotten_topics_data") or ():
@@ -85,10 +88,12 @@ class FetchSessions:
         if exchange.response is None or exchange.response.get("error_code"):
             return []
         for each in touched:
-            session[each.topic, each.partition] = _moved(each, session.get((each.topic, each.partition)))
-        told_id = exchange.response.get("session_id", _NO_SESSION)
-        if told_id != _NO_SESSION and session:
-            self._keep((connection, told_id), session)
+            session[each.topic, each.partition] = _new_position(
+                each, session.get((each.topic, each.partition))
+            )
+        assigned_id = exchange.response.get("session_id", _NO_SESSION)
+        if assigned_id != _NO_SESSION and session:
+            self._keep((connection, assigned_id), session)
         return list(session.values())
 
     def _take(self, connection: str, session_id: int) -> _Session:
@@ -98,39 +103,46 @@ class FetchSessions:
 
     def _keep(self, key: tuple[str, int], session: _Session) -> None:
         """Remember a session: how far it has come, and no longer what came last."""
-        rested = {
+        kept = {
             each: position._replace(fetch_offset=position.next_offset) for each, position in session.items()
         }
         self._take(*key)
-        self._sessions[key] = rested
-        self._partitions += len(rested)
-        while self._partitions > self._most and self._sessions:
+        self._sessions[key] = kept
+        self._partitions += len(kept)
+        while self._partitions > self._max_partitions and self._sessions:
             _, oldest = self._sessions.popitem(last=False)
             self._partitions -= len(oldest)
 
 
-def _moved(each: Touched, before: Position | None) -> Position:
+def _new_position(touched: Touched, previous: Position | None) -> Position:
     """The position after an answer; what neither message says is as it was."""
-    fetch_offset = each.request.get("fetch_offset")
-    if fetch_offset is None and before is not None:
-        fetch_offset = before.next_offset
-    next_offset, newest_ms = _end(each.fetched)
+    fetch_offset = touched.request.get("fetch_offset")
+    if fetch_offset is None and previous is not None:
+        fetch_offset = previous.next_offset
+    next_offset, newest_ms = _end(touched.fetched)
     return Position(
-        each.topic,
-        each.partition,
+        touched.topic,
+        touched.partition,
         fetch_offset,
         fetch_offset if next_offset is None else next_offset,
         newest_ms,
-        _told(each.response.get("high_watermark"), None if before is None else before.high_watermark),
-        _told(each.response.get("last_stable_offset"), None if before is None else before.last_stable_offset),
-        _told(each.response.get("log_start_offset"), None if before is None else before.log_start_offset),
-        each.error or 0,
+        _or_previous(
+            touched.response.get("high_watermark"), None if previous is None else previous.high_watermark
+        ),
+        _or_previous(
+            touched.response.get("last_stable_offset"),
+            None if previous is None else previous.last_stable_offset,
+        ),
+        _or_previous(
+            touched.response.get("log_start_offset"), None if previous is None else previous.log_start_offset
+        ),
+        touched.error or 0,
     )
 
 
-def _told(value: int | None, before: int | None) -> int | None:
+def _or_previous(value: int | None, previous: int | None) -> int | None:
     """-1 stands for an offset that the broker does not tell."""
-    return before if value is None or value < 0 else value
+    return previous if value is None or value < 0 else value
 
 
 def _end(records: RecordData | None) -> tuple[int | None, int | None]:

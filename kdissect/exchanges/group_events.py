@@ -100,9 +100,9 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
     if read is None or request is None or not (group := request.get("group_id")):
         return []
     answered = exchange.response is not None
-    outset = GroupEvent(
+    template = GroupEvent(
         time_ns=exchange.time_ns,
-        completed_ns=exchange.completed_ns or _answered_ns(exchange) if answered else None,
+        completed_ns=exchange.completed_ns or _response_end_ns(exchange) if answered else None,
         connection=exchange.connection.id,
         number=exchange.number,
         group_id=group,
@@ -113,11 +113,11 @@ def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[Gro
         member_id=request.get("member_id") or None,
         group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
     )
-    found = read(outset, request, exchange.response or {}, exchange.topic_names)
-    return [event for event in found if include_alive or event.event != ALIVE]
+    events = read(template, request, exchange.response or {}, exchange.topic_names)
+    return [event for event in events if include_alive or event.event != ALIVE]
 
 
-def _answered_ns(exchange: Exchange) -> int | None:
+def _response_end_ns(exchange: Exchange) -> int | None:
     return None if exchange.response_frame is None else exchange.response_frame.end_ns
 
 
@@ -128,7 +128,7 @@ def _join(
     chosen = response.get("protocol_name") or None
     subscription: Body | None = next((each for each in protocols if each.get("name") == chosen), None)
     subscription = subscription or next(iter(protocols), None) or _NOTHING
-    told = response.get("members") or []
+    members = response.get("members") or []
     member = response.get("member_id") or event.member_id
     yield event._replace(
         kind=CLASSIC,
@@ -143,8 +143,8 @@ def _join(
         reason=request.get("reason") or None,
         subscribed=_names_in(_decoded(subscription.get("metadata")).get("topics")),
         leads=response["leader"] == member if response.get("leader") else None,
-        members=tuple(each.get("member_id") or "" for each in told) or None,
-        instances=tuple(each.get("group_instance_id") for each in told) or None,
+        members=tuple(each.get("member_id") or "" for each in members) or None,
+        instances=tuple(each.get("group_instance_id") for each in members) or None,
     )
 
 
@@ -182,14 +182,14 @@ def _leave(
     if "members" not in request:
         yield event
         return
-    answers = response.get("members") or []
-    for place, member in enumerate(request["members"] or []):
-        answer = answers[place] if place < len(answers) else {}
+    results = response.get("members") or []
+    for index, member in enumerate(request["members"] or []):
+        result = results[index] if index < len(results) else {}
         yield event._replace(
-            member_id=member.get("member_id") or answer.get("member_id") or None,
+            member_id=member.get("member_id") or result.get("member_id") or None,
             group_instance_id=member.get("group_instance_id"),
             reason=member.get("reason") or None,
-            error=event.error or _error(answer),
+            error=event.error or _error(result),
         )
 
 
@@ -205,10 +205,10 @@ def _commit(
 def _consumer_heartbeat(
     event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
 ) -> Iterator[GroupEvent]:
-    given = response.get("assignment")
+    assignment = response.get("assignment")
     topics = None
-    if given is not None:
-        topics = given.get("topic_partitions", given.get("assigned_topic_partitions"))
+    if assignment is not None:
+        topics = assignment.get("topic_partitions", assignment.get("assigned_topic_partitions"))
     yield _by_epoch(
         event._replace(
             kind=CONSUMER,
@@ -224,8 +224,8 @@ def _consumer_heartbeat(
 def _share_heartbeat(
     event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
 ) -> Iterator[GroupEvent]:
-    for found in _consumer_heartbeat(event, request, response, names):
-        yield found._replace(kind=SHARE)
+    for heartbeat in _consumer_heartbeat(event, request, response, names):
+        yield heartbeat._replace(kind=SHARE)
 
 
 def _streams_heartbeat(
@@ -249,24 +249,24 @@ def _streams_heartbeat(
 
 def _by_epoch(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
     """What a heartbeat is, told by the member epochs in it."""
-    sent, given = request.get("member_epoch"), response.get("member_epoch")
+    sent, assigned = request.get("member_epoch"), response.get("member_epoch")
     error = _error(response)
     is_news = (
         error is not None
         or event.assignment is not None
         or event.subscribed is not None
-        or (given is not None and given != sent)
+        or (assigned is not None and assigned != sent)
     )
-    kind_of = HEARTBEAT if is_news else ALIVE
+    event_name = HEARTBEAT if is_news else ALIVE
     if sent == _JOINING:
-        kind_of = JOIN
+        event_name = JOIN
     elif sent is not None and sent <= _LEAVING:
-        kind_of = LEAVE
+        event_name = LEAVE
     return event._replace(
-        event=kind_of,
+        event=event_name,
         member_id=response.get("member_id") or event.member_id,
-        is_new=kind_of == JOIN,
-        generation=sent if given is None or error else given,
+        is_new=event_name == JOIN,
+        generation=sent if assigned is None or error else assigned,
         error=error,
     )
 
@@ -285,11 +285,11 @@ def _names_in(topics: list[Any] | None) -> tuple[str, ...] | None:
 def _assignment(topics: list[Body] | None, key: str, names: Mapping[str, str]) -> Assignment | None:
     if topics is None:
         return None
-    given: dict[str, set[int]] = {}
+    assigned: dict[str, set[int]] = {}
     for topic in topics:
         if (name := topic.get(key)) is not None:
-            given.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
-    return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in given.items()))
+            assigned.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
+    return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in assigned.items()))
 
 
 def _decoded(value: Any) -> Body:

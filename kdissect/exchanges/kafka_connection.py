@@ -59,7 +59,7 @@ SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
 
-_TELLING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+_IDENTIFYING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
 
 
 class Identity:
@@ -91,7 +91,7 @@ class Identity:
 
     def learn(self, exchange: Exchange) -> None:
         """Look at a finished exchange, and write on it who the client is."""
-        if exchange.api_key in _TELLING:
+        if exchange.api_key in _IDENTIFYING:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):
@@ -118,7 +118,7 @@ class Identity:
         mechanism = self._info.sasl_mechanism or ""
         self._rounds += 1
         if self._rounds == 1:
-            self._candidate = user_of(mechanism, _asked_token(exchange))
+            self._candidate = user_of(mechanism, _request_token(exchange))
         answer = _accepting_token(exchange)
         if answer is None or self._candidate is None:
             return
@@ -168,7 +168,7 @@ def _jwt_subject(token: bytes) -> str | None:
     return subject if isinstance(subject, str) else None
 
 
-def _asked_token(exchange: Exchange) -> bytes:
+def _request_token(exchange: Exchange) -> bytes:
     assert exchange.request_frame is not None
     if exchange.api_key is None:
         return exchange.request_frame.data
@@ -215,7 +215,7 @@ def _request(frame: Frame, api_key: int) -> Body:
 LOST = "exchanges_lost"
 INCOMPLETE = "exchanges_incomplete"
 
-_MOST_MISSING = 100_000  # correlation ids: more is a client that began to count anew
+_MAX_MISSING = 100_000  # correlation ids: more is a client that began to count anew
 
 
 class GapLosses:
@@ -226,23 +226,23 @@ class GapLosses:
         counts: where to count.
     """
 
-    __slots__ = ("_before", "_counts", "_found", "_hidden", "_pairing", "_requests_lost", "_waited")
+    __slots__ = ("_counts", "_hidden", "_id_before", "_orphans", "_pairing", "_requests_lost", "_waited")
 
     def __init__(self, pairing: Pairing, counts: Counter[str]) -> None:
         self._pairing = pairing
         self._counts = counts
         self._waited: set[Exchange] = set()
         self._requests_lost = False
-        self._before: int | None = None  # correlation id of the last request before a gap
-        self._found = 0  # orphans since, while the first request behind it has not come
+        self._id_before: int | None = None  # correlation id of the last request before a gap
+        self._orphans = 0  # orphans since, while the first request behind it has not come
         self._hidden = range(0)  # correlation ids that were lost, and are counted
 
     def in_requests(self) -> None:
         """A gap hides where a request begins."""
         self._requests_lost = True
-        before = self._pairing.forget_last_id()
-        if before is not None:
-            self._before, self._found = before, 0
+        id_before = self._pairing.forget_last_id()
+        if id_before is not None:
+            self._id_before, self._orphans = id_before, 0
 
     def in_responses(self) -> None:
         """A gap hides where a response begins, or bytes were passed over until the next one was found."""
@@ -251,18 +251,18 @@ class GapLosses:
 
     def request(self, correlation_id: int) -> None:
         """The first request behind a gap in them."""
-        if self._before is None:
+        if self._id_before is None:
             return
-        hidden = range(self._before + 1, correlation_id)
-        self._before = None
-        if len(hidden) <= _MOST_MISSING:
+        hidden = range(self._id_before + 1, correlation_id)
+        self._id_before = None
+        if len(hidden) <= _MAX_MISSING:
             self._hidden = hidden
-            self._counts[LOST] += max(0, len(hidden) - self._found)
+            self._counts[LOST] += max(0, len(hidden) - self._orphans)
 
     @property
     def awaits_request(self) -> bool:
         """Whether ``request`` wants to be told the next one."""
-        return self._before is not None
+        return self._id_before is not None
 
     def judge(self, exchange: Exchange) -> None:
         """Write on an exchange that is complete now what it lost."""
@@ -274,16 +274,16 @@ class GapLosses:
                     Anomaly("gap", "response", "may be in bytes that were not captured")
                 )
         elif exchange.kind == ORPHAN and self._requests_lost and not exchange.anomalies:
-            if self._before is not None:
-                self._found += 1
+            if self._id_before is not None:
+                self._orphans += 1
             if exchange.correlation_id not in self._hidden:
                 self._counts[LOST] += 1
             exchange.anomalies.append(Anomaly("gap", "request", "was in bytes that were not captured"))
-        if not (_is_whole(exchange.request_frame) and _is_whole(exchange.response_frame)):
+        if not (_is_complete(exchange.request_frame) and _is_complete(exchange.response_frame)):
             self._counts[INCOMPLETE] += 1
 
 
-def _is_whole(frame: Frame | None) -> bool:
+def _is_complete(frame: Frame | None) -> bool:
     return frame is None or frame.complete
 
 
@@ -308,10 +308,10 @@ class MemoryBudget:
         held: bytes, costs included, when they were last summed up.
     """
 
-    __slots__ = ("_bound", "_changed", "_due", "_held_by", "held")
+    __slots__ = ("_changed", "_due", "_held_by", "_limit", "held")
 
     def __init__(self, limits: Limits) -> None:
-        self._bound = limits.held_bytes_in_all
+        self._limit = limits.held_bytes_in_all
         self._changed: dict[KafkaConnection, None] = {}
         self._held_by: dict[KafkaConnection, int] = {}  # silent for longest first
         self._due = _EVERY
@@ -329,11 +329,11 @@ class MemoryBudget:
         for kafka in changed:
             self._account(kafka)
         for _ in range(len(self._held_by)):
-            if self.held <= self._bound:
+            if self.held <= self._limit:
                 break
-            silent = next(iter(self._held_by))
-            yield silent
-            self._account(silent)
+            idle = next(iter(self._held_by))
+            yield idle
+            self._account(idle)
 
     def forget(self, kafka: KafkaConnection) -> None:
         self._changed.pop(kafka, None)
@@ -372,25 +372,9 @@ class KafkaConnection:
     """
 
     __slots__ = (
-        "_broker_side",
-        "_client",
-        "_completed_before",
-        "_connection",
-        "_counts",
-        "_framings",
-        "_gaps",
-        "_identity",
-        "_limits",
-        "_losses",
-        "_pairing",
-        "_pending_anomalies",
-        "_refused",
-        "_seen",
-        "last_ns",
-        "protocol",
-        "resyncs",
-        "skipped_bytes",
-        "unread_bytes",
+        "_broker_side", "_client", "_completed_before", "_connection", "_counts", "_framings", "_gaps",
+        "_identity", "_limits", "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen",
+        "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -424,15 +408,15 @@ class KafkaConnection:
         """Take the next bytes from ``side``; get the exchanges that they complete."""
         self.last_ns = item.time_ns
         if not self._seen[side]:
-            self._hear(side, item)
+            self._first_item(side, item)
         if self._client is not None:
             if isinstance(item, Gap):
                 return self._take_gap(side, item)
             framing = self._framings[side]
-            found = framing.feed(item)
-            if found:
+            frames_or_lost = framing.feed(item)
+            if frames_or_lost:
                 self._connection.expect(side, 0)
-                return self._take(side, found)
+                return self._take(side, frames_or_lost)
             self._connection.expect(side, framing.bytes_expected)
             return []
         if isinstance(item, Gap):
@@ -505,16 +489,16 @@ class KafkaConnection:
         """Anomalies behind the last exchange."""
         return self._pending_anomalies
 
-    def _hear(self, side: int, item: Data | Gap) -> None:
+    def _first_item(self, side: int, item: Data | Gap) -> None:
         """The first that one side says may tell what the connection is."""
         if self.protocol is None and self._broker_side is not None:
             self._recognized(1 - self._broker_side)
         if not isinstance(item, Data):
             return
         self._seen[side] = True
-        other = other_protocol(item.payload)
-        if other is not None and (self._client is None or other == "TLS"):
-            self._refuse(other)
+        protocol = other_protocol(item.payload)
+        if protocol is not None and (self._client is None or protocol == "TLS"):
+            self._refuse(protocol)
         elif (
             side == self._connection.initiator
             and self._client in (None, side)
@@ -548,17 +532,17 @@ class KafkaConnection:
         if initiator == side and run is not None:
             verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
             self._refused = verdict is False
-            place = 0 if verdict else None
+            pos = 0 if verdict else None
         else:
-            place = locate_request(search) if initiator in (None, side) else None
-        if place is not None:
+            pos = locate_request(search) if initiator in (None, side) else None
+        if pos is not None:
             self._recognized(side)
         elif initiator != side and not self._seen[1 - side]:
-            place = locate_response_chain(search)
-            if place is not None:
+            pos = locate_response_chain(search)
+            if pos is not None:
                 self._recognized(1 - side)
                 self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
-        return place
+        return pos
 
     def _recognized(self, client: int) -> None:
         ends = self._connection.ends
@@ -607,19 +591,19 @@ class KafkaConnection:
             return []
         out: list[Exchange] = []
         refused = 0  # bytes of frames that are none, up to where a boundary was found again
-        was_found = False
+        resynchronized = False
         for frame in frames:
             if isinstance(frame, Lost):
                 self._note_lost(side, frame, refused)
-                refused, was_found = 0, True
+                refused, resynchronized = 0, True
             elif refused:
                 refused += SIZE_BYTES + frame.size
             else:
                 try:
-                    done = self._message(side, frame, was_found=was_found)
+                    done = self._message(side, frame, resynchronized=resynchronized)
                     if done:
                         out += self._finish(done)
-                    was_found = False
+                    resynchronized = False
                 except DecodeError as error:
                     refused = SIZE_BYTES + frame.size
                     detail = f"{error.reason} from the {self._end(side)}"
@@ -628,12 +612,12 @@ class KafkaConnection:
             self._framings[side].lose(refused)
         return out
 
-    def _message(self, side: int, frame: Frame, *, was_found: bool) -> list[Exchange]:
+    def _message(self, side: int, frame: Frame, *, resynchronized: bool) -> list[Exchange]:
         pairing, identity = self._pairing, self._identity
         assert pairing is not None
         assert identity is not None
         if side != self._client:
-            return pairing.response(frame, may_be_token=identity.raw_tokens, was_found=was_found)
+            return pairing.response(frame, may_be_token=identity.raw_tokens, resynchronized=resynchronized)
         if identity.raw_tokens:
             if not can_be_request(frame):
                 return pairing.token_request(frame)
@@ -699,8 +683,8 @@ class KafkaConnection:
         return "client" if side == self._client else "broker"
 
     def _count(self, gap: Gap) -> dict[str, int]:
-        found = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
+        counts = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
         if self._gaps is None:
             self._gaps = Counter()
-        self._gaps.update(found)
-        return found
+        self._gaps.update(counts)
+        return counts

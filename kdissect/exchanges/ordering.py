@@ -36,14 +36,14 @@ Item = TypeVar("Item", bound=Completed)
 class Ordering(Generic[Item]):
     """What is held back until its order is settled."""
 
-    __slots__ = ("_bytes", "_heap", "_latest", "_limits", "_places")
+    __slots__ = ("_arrivals", "_bytes", "_heap", "_latest", "_limits")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by place, connection and arrival
         self._latest: dict[str, tuple[int, int]] = {}  # place of the last one held, by connection
         self._bytes = 0
-        self._places = count()
+        self._arrivals = count()
 
     @property
     def is_idle(self) -> bool:
@@ -62,8 +62,8 @@ class Ordering(Generic[Item]):
             return items
         for item in items:
             connection = item.connection_id
-            place = latest[connection] = max(item.order, latest.get(connection, item.order))
-            heappush(heap, (place, connection, next(self._places), item))
+            order = latest[connection] = max(item.order, latest.get(connection, item.order))
+            heappush(heap, (order, connection, next(self._arrivals), item))
             self._bytes += item.held_bytes
         settled = []
         limits = self._limits

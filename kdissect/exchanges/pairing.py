@@ -47,7 +47,7 @@ class Pairing:
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_passed_ns", "_repeats", "_short",
+        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_orphan_ns", "_repeats", "_short",
         "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class Pairing:
         self._bytes = 0  # of their frames
         self._short = 0  # of the oldest, whose bodies were let go
         self._stale = 0  # the oldest, whose answers may have been missed
-        self._passed_ns = 0  # time of the latest orphan
+        self._orphan_ns = 0  # time of the latest orphan
         self._repeats = False  # whether correlation ids come again, as those of clients before 0.9
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         self._number = 0
@@ -150,10 +150,10 @@ class Pairing:
         return self._wait(self._new(frame, None), frame)
 
     def response(
-        self, frame: Frame, *, may_be_token: bool = False, was_found: bool = False
+        self, frame: Frame, *, may_be_token: bool = False, resynchronized: bool = False
     ) -> list[Exchange]:
         """Take a response frame; one to nobody ``may_be_token``, whose first bytes are no correlation id. One
-        that ``was_found`` by its content, because somebody waits, has to answer somebody.
+        that ``resynchronized`` by its content, because somebody waits, has to answer somebody.
 
         Returns:
             Older requests that were never answered, then the exchange that the response completes, or an
@@ -164,16 +164,16 @@ class Pairing:
         """
         correlation_id = read_correlation_id(frame.data)
         waiting = self._waiting
-        place: int | None = 0
+        index: int | None = 0
         if not waiting or self._stale or waiting[0].correlation_id != correlation_id:
-            place = self._place_of(correlation_id)
+            index = self._index_of(correlation_id)
         if (
-            was_found
+            resynchronized
             and waiting
-            and (place is None or (self.doubts and not _can_answer(frame, waiting[place])))
+            and (index is None or (self.doubts and not _can_answer(frame, waiting[index])))
         ):
             raise Malformed("what follows the gap matches no request", pos=0)
-        if place is None:
+        if index is None:
             if correlation_id not in self._by_id:
                 if may_be_token:
                     correlation_id = None
@@ -181,12 +181,12 @@ class Pairing:
                     raise Truncated(f"a response of {frame.size} bytes", pos=0)
             return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
         if self.doubts:
-            if not _can_answer(frame, waiting[place]):
+            if not _can_answer(frame, waiting[index]):
                 return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
             self.doubts = False
         done: list[Exchange] = []
-        while place:
-            place -= 1
+        while index:
+            index -= 1
             done.append(self._complete(self._pop(), UNANSWERED, frame.end_ns))
         exchange = self._pop()
         exchange.response_frame = frame
@@ -213,13 +213,13 @@ class Pairing:
     def _wait(self, exchange: Exchange, frame: Frame) -> list[Exchange]:
         waiting, limits = self._waiting, self._limits
         waiting.append(exchange)
-        if frame.end_ns < self._passed_ns:  # it was found late, and its answer may have gone by
+        if frame.end_ns < self._orphan_ns:  # it was found late, and its answer may have gone by
             self._stale = len(waiting)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(frame.data)
         while self._bytes > limits.pending_bytes and self._short < len(waiting) - 1:
             self._shorten_next()
-        given_up = []
+        timed_out = []
         while len(waiting) > 1:
             if len(waiting) > limits.pending_requests:
                 reason = f"more than {limits.pending_requests} outstanding requests"
@@ -229,8 +229,8 @@ class Pairing:
                 reason = f"outstanding for more than {limits.pending_age_ns // 1_000_000_000} s"
             else:
                 break
-            given_up.append(self._complete_oldest(frame.end_ns, reason))
-        return given_up
+            timed_out.append(self._complete_oldest(frame.end_ns, reason))
+        return timed_out
 
     def _shorten_next(self) -> None:
         exchange = self._waiting[self._short]
@@ -241,24 +241,24 @@ class Pairing:
             exchange.request_frame = frame._replace(data=frame.data[:SHED_BYTES])
             exchange.request = None  # as it was decoded
 
-    def _place_of(self, correlation_id: int | None) -> int | None:
+    def _index_of(self, correlation_id: int | None) -> int | None:
         """Whom a response answers, as a place among those that wait."""
         if correlation_id not in self._by_id and None not in self._by_id:
             return None
-        for place, exchange in enumerate(self._waiting):
-            asked_id = exchange.correlation_id
-            if place < self._stale and (self._repeats or asked_id is None):
+        for index, exchange in enumerate(self._waiting):
+            request_id = exchange.correlation_id
+            if index < self._stale and (self._repeats or request_id is None):
                 continue
-            if asked_id == correlation_id or asked_id is None:  # a token is answered by what comes next
-                return place
+            if request_id == correlation_id or request_id is None:  # a token is answered by what comes next
+                return index
         return None
 
     def _orphan(self, frame: Frame, correlation_id: int | None) -> Exchange:
-        self._passed_ns = max(self._passed_ns, frame.start_ns)
+        self._orphan_ns = max(self._orphan_ns, frame.start_ns)
         exchange = self._new(None, frame)
         exchange.correlation_id = correlation_id
-        for asked_id, api_key, api_version in reversed(self._unacknowledged or ()):
-            if asked_id == correlation_id:  # librdkafka's mock cluster answers what wanted no answer
+        for request_id, api_key, api_version in reversed(self._unacknowledged or ()):
+            if request_id == correlation_id:  # librdkafka's mock cluster answers what wanted no answer
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
                 detail = f"correlation id {correlation_id} was a request with acks 0"
@@ -298,8 +298,8 @@ def _name(api_key: int) -> str | None:
     return api.name if api else None
 
 
-def _can_answer(frame: Frame, asked: Exchange) -> bool:
-    api_key, version = asked.api_key, asked.api_version
+def _can_answer(frame: Frame, request: Exchange) -> bool:
+    api_key, version = request.api_key, request.api_version
     if api_key is None or version is None or not can_be_response(frame.data, api_key, version):
         return False
     known = apis.by_key(api_key)

@@ -143,8 +143,8 @@ class CarriedRecord(NamedTuple):
         """The time it has in the log, as far as that is told; -1 where the producer set none, None for magic
         0.
         """
-        told = self.source.log_append_time_ms
-        return self.record.timestamp_ms if told is None else told
+        append_ms = self.source.log_append_time_ms
+        return self.record.timestamp_ms if append_ms is None else append_ms
 
     @property
     def timestamp_type(self) -> str | None:
@@ -167,16 +167,16 @@ class CarriedRecord(NamedTuple):
         return trace_of(self.headers)
 
     def _schema(self, payload: Payload, header: str) -> SchemaId | None:
-        told = None
+        header_value = None
         for name, value in self.headers:
             if name == header:
-                told = value
-        if told is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
+                header_value = value
+        if header_value is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
             return None  # nearly always, and quickly
         # What is decoded or a credential is Kafka's own, and so are the marks in a log.
         if self.control is not None or not isinstance(payload, bytes | None):
             return None
-        return schema_id(payload, told)
+        return schema_id(payload, header_value)
 
 
 class DecodedBatch:
@@ -187,7 +187,7 @@ class DecodedBatch:
         are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
     """
 
-    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "source")
+    __slots__ = ("_first", "_offsets_known", "_show_secrets", "_topic", "are_plain", "batch", "source")
 
     def __init__(self, source: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
         self.source = source
@@ -196,7 +196,7 @@ class DecodedBatch:
         self._topic = next(iter(source.names), CLUSTER_METADATA) if source.in_log else CLUSTER_METADATA
         self.are_plain = not batch.controls and not is_internal(self._topic)
         self._first = first
-        self._is_told = source.offsets_known
+        self._offsets_known = source.offsets_known
         self._show_secrets = show_secrets
 
     def __len__(self) -> int:
@@ -216,104 +216,106 @@ class DecodedBatch:
             batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
             yield DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
 
-    def plain(self, place: int) -> CarriedRecord:
+    def plain(self, index: int) -> CarriedRecord:
         """One of them, counted from 0; they are plain."""
-        record = self.batch.records[place]
-        offset = record[0] if self._is_told else None
-        told = self.source, self.batch, record, offset, *record[2:], None, self._first + place
-        return _new(CarriedRecord, told)
+        record = self.batch.records[index]
+        offset = record[0] if self._offsets_known else None
+        values = self.source, self.batch, record, offset, *record[2:], None, self._first + index
+        return _new(CarriedRecord, values)
 
 
 def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
-    if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
-        answers, budget = _answers(exchange), Budget()
-        for place in places(plan, exchange.request):
-            base_offset, append_ms = answers.get(
-                (place.topic or place.topic_id, place.partition), _NOTHING_TOLD
+    if request is not None and exchange.request is not None and (plan := plan_for(request, RECORDS)):
+        appended, budget = _appended(exchange), Budget()
+        for field in field_values(plan, exchange.request):
+            base_offset, append_ms = appended.get(
+                (field.topic or field.topic_id, field.partition), _NOT_APPENDED
             )
             yield _partition_records(
                 exchange,
-                place,
+                field,
                 produced=True,
                 base_offset=base_offset,
                 log_append_time_ms=append_ms,
                 budget=budget,
             )
-    if response is not None and exchange.response is not None and (plan := plan_of(response, RECORDS)):
+    if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
         budget = Budget()
-        for place in places(plan, exchange.response):
-            aborted = place.struct.get("aborted_transactions")
-            piece = _piece(place.struct) if exchange.api_key == FETCH_SNAPSHOT else None
+        for field in field_values(plan, exchange.response):
+            aborted = field.struct.get("aborted_transactions")
+            piece = _piece(field.struct) if exchange.api_key == FETCH_SNAPSHOT else None
             yield _partition_records(
-                exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget
+                exchange, field, produced=False, aborted=aborted, piece=piece, budget=budget
             )
 
 
 def decode_batches(
-    found: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
+    source: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
 ) -> Iterator[DecodedBatch]:
     """Open record data batch by batch; the batch's anomalies say what could not be read.
 
     Of a piece of a snapshot that is not its first (``partition_records.py`` joins them) nothing can be.
     """
-    where = REQUEST if found.produced else RESPONSE
-    if found.piece is not None and found.piece.position:
-        yield DecodedBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
+    where = REQUEST if source.produced else RESPONSE
+    if source.piece is not None and source.piece.position:
+        yield DecodedBatch(
+            source, _unaligned(source.records, source.piece, where), 0, show_secrets=show_secrets
+        )
         return
     index = 0
     batches = read_records(
-        found.records,
+        source.records,
         limits,
-        base_offset=found.base_offset,
-        aborted=found.aborted,
+        base_offset=source.base_offset,
+        aborted=source.aborted,
         where=where,
-        budget=found.budget,
+        budget=source.budget,
     )
     for batch in batches:
-        yield DecodedBatch(found, batch, index, show_secrets=show_secrets)
+        yield DecodedBatch(source, batch, index, show_secrets=show_secrets)
         index += len(batch.records)
 
 
 def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
     """What is wrong with the checksums of an exchange's record batches; none is opened."""
-    found: list[Anomaly] = []
+    anomalies: list[Anomaly] = []
     for each in partition_records(exchange):
-        found += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
-    return found
+        anomalies += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
+    return anomalies
 
 
-def _partition_records(exchange: Exchange, place: FieldValue, **told: Any) -> PartitionRecords:
-    topic_id = place.topic_id
-    name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
+def _partition_records(exchange: Exchange, field: FieldValue, **known: Any) -> PartitionRecords:
+    topic_id = field.topic_id
+    name = field.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
     return PartitionRecords(
         exchange=exchange,
         topic=name,
         topic_id=topic_id,
-        partition=place.partition,
-        records=place.value,
-        **told,
+        partition=field.partition,
+        records=field.value,
+        **known,
     )
 
 
-_Told = tuple[int | None, int | None]
-_NOTHING_TOLD: _Told = (None, None)
+_Appended = tuple[int | None, int | None]
+_NOT_APPENDED: _Appended = (None, None)
 
 
-def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Told]:
+def _appended(exchange: Exchange) -> dict[tuple[str | None, int | None], _Appended]:
     """Of each partition whose records the broker took, the first record's offset and their LogAppendTime."""
     layout = response_layout(exchange)
-    plan = None if layout is None else plan_of(layout, _BASE_OFFSET)
+    plan = None if layout is None else plan_for(layout, _BASE_OFFSET)
     if plan is None or exchange.response is None:
         return {}
     return {
-        (place.topic or place.topic_id, place.partition): (
-            _unless_negative(place.value),
-            _unless_negative(place.struct.get("log_append_time_ms", -1)),
+        (field.topic or field.topic_id, field.partition): (
+            _unless_negative(field.value),
+            _unless_negative(field.struct.get("log_append_time_ms", -1)),
         )
-        for place in places(plan, exchange.response)
-        if not place.struct.get("error_code")
+        for field in field_values(plan, exchange.response)
+        if not field.struct.get("error_code")
     }
 
 
@@ -353,36 +355,36 @@ def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
 
 
 def _decoded(
-    found: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
+    source: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
 ) -> Iterator[CarriedRecord]:
     """Those of Kafka's own topics, and the marks in any."""
-    is_told, controls = found.offsets_known, batch.controls
-    withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
+    offsets_known, controls = source.offsets_known, batch.controls
+    redacts = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None
         if control is not None:
-            key, value = _marked(control, withholds=withholds)
+            key, value = _control_payloads(control, redacts=redacts)
         else:
             key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)
-            if withholds and isinstance(key, bytes):  # brokers write none there
+            if redacts and isinstance(key, bytes):  # brokers write none there
                 key = Withheld(len(key))
         yield CarriedRecord(
-            source=found,
+            source=source,
             batch=batch,
             record=record,
-            offset=record.offset if is_told else None,
+            offset=record.offset if offsets_known else None,
             key=key,
             value=value,
             # Brokers write no headers there, and damage can put anything in their place.
-            headers=() if withholds else record.headers,
+            headers=() if redacts else record.headers,
             control=None if control is None else control.type or "unknown",
             ordinal=first + ordinal,
         )
 
 
-def _marked(control: Control, *, withholds: bool) -> tuple[Payload, Payload]:
+def _control_payloads(control: Control, *, redacts: bool) -> tuple[Payload, Payload]:
     """Key and value of a control record; what is not what its type says may be anything."""
-    if not withholds:
+    if not redacts:
         return control.key, control.value
     return _known(control.key), _known(control.value)
 
@@ -392,8 +394,8 @@ def _known(payload: bytes | Embedded | None) -> Payload:
         case None:
             return None
         case Embedded(bytes(data), decoded):
-            odd = any(key in decoded for key in _OWN_KEYS)
-            return Withheld(len(data)) if odd else Embedded(Withheld(len(data)), decoded)
+            is_forged = any(key in decoded for key in _OWN_KEYS)
+            return Withheld(len(data)) if is_forged else Embedded(Withheld(len(data)), decoded)
         case bytes():
             return Withheld(len(payload))
         case _:
@@ -432,7 +434,7 @@ class FieldValue(NamedTuple):
     value: Any
 
 
-def places(
+def field_values(
     plan: Plan,
     struct: Body,
     topic: str | None = None,
@@ -442,8 +444,8 @@ def places(
     """Find the values that are there, in wire order; topic and partition are those around the struct."""
     if plan.topic is not None:
         topic = struct.get(plan.topic) or topic
-    if plan.topic_id is not None and (found := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
-        topic_id = found or topic_id
+    if plan.topic_id is not None and (struct_id := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
+        topic_id = struct_id or topic_id
     if plan.partition is not None:
         partition = struct.get(plan.partition, partition)
     for name in plan.values:
@@ -452,20 +454,20 @@ def places(
     for name, array, inner in plan.inner:
         if (value := struct.get(name)) is not None:
             for deeper in value if array else (value,):
-                yield from places(inner, deeper, topic, topic_id, partition)
+                yield from field_values(inner, deeper, topic, topic_id, partition)
 
 
 @cache
-def plan_of(layout: BodyLayout, wanted: str) -> Plan | None:
+def plan_for(layout: BodyLayout, target: str) -> Plan | None:
     """The way to the fields of a type or name; None where the layout has none."""
-    return _plan(layout_of(*layout).fields, layout.version, wanted)
+    return _plan(layout_of(*layout).fields, layout.version, target)
 
 
-def _plan(fields: Sequence[Field], version: int, wanted: str) -> Plan | None:
+def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
     """The plan of a struct, None where it does not lead to the type or name that is wanted."""
     here = present(fields, version)
-    values = tuple(field.name for field in here if wanted in (field.type, field.name))
-    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in here]
+    values = tuple(field.name for field in here if target in (field.type, field.name))
+    deeper = [(field.name, field.array, _plan(field.fields, version, target)) for field in here]
     inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
     if not values and not inner:
         return None

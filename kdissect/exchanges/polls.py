@@ -22,12 +22,12 @@ _WAITED = 0.9  # of max_wait_ms: brokers look at the clock every few millisecond
 _MS_NS = 1_000_000
 
 
-def is_long_poll(exchange: Exchange, found: Sequence[Touched] | None = None) -> bool:
+def is_long_poll(exchange: Exchange, partitions: Sequence[Touched] | None = None) -> bool:
     """Whether a fetch waited for as long as it was allowed to, and brought no records and no error.
 
     Args:
         exchange: any; most are none.
-        found: ``touched(exchange)``, where it is known already.
+        partitions: ``touched(exchange)``, if already known.
     """
     request, latency_ns = exchange.request, exchange.latency_ns
     if exchange.api not in _WAITING or request is None or latency_ns is None:
@@ -37,7 +37,7 @@ def is_long_poll(exchange: Exchange, found: Sequence[Touched] | None = None) -> 
         return False
     if content.errors(exchange):
         return False
-    records = (each.fetched for each in (touched(exchange) if found is None else found))
+    records = (each.fetched for each in (touched(exchange) if partitions is None else partitions))
     return not any(each is not None and len(each) for each in records)
 
 
@@ -49,5 +49,5 @@ def replica_id(exchange: Exchange) -> int | None:
     request = exchange.request
     if exchange.api != "Fetch" or request is None:
         return None
-    told: int = (request.get("replica_state") or request).get("replica_id", -1)
-    return told if told >= 0 else None
+    broker_id: int = (request.get("replica_state") or request).get("replica_id", -1)
+    return broker_id if broker_id >= 0 else None

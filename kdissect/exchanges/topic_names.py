@@ -192,9 +192,9 @@ def may_name_topic_ids(api_key: int, version: int) -> bool:
 
 def topic_refs(exchange: Exchange) -> TopicRefs:
     """Topic ids in a decoded exchange, and what it says of them."""
-    asked, answered = exchange.request_layout, exchange.response_layout
-    if not ((asked and _naming_structs(asked)) or (answered and _naming_structs(answered))):
-        return NONE  # as most apis and versions
+    of_request, of_response = exchange.request_layout, exchange.response_layout
+    if not ((of_request and _naming_structs(of_request)) or (of_response and _naming_structs(of_response))):
+        return NONE  # most APIs and versions
     structs = _structs_of(exchange)
     ids: dict[str, None] = {}
     learned = []
@@ -216,14 +216,14 @@ def topic_refs(exchange: Exchange) -> TopicRefs:
 
 def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
     """Where an exchange names topics by id."""
-    found: list[tuple[Body, _Struct]] = []
+    structs: list[tuple[Body, _Struct]] = []
     for layout, body in (
         (request_layout(exchange), exchange.request),
         (response_layout(exchange), exchange.response),
     ):
         if layout is not None and body is not None:
-            found += [(body, struct) for struct in _naming_structs(layout)]
-    return found
+            structs += [(body, struct) for struct in _naming_structs(layout)]
+    return structs
 
 
 @cache

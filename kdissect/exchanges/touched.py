@@ -70,22 +70,26 @@ def touched(exchange: Exchange) -> list[Touched]:
     """The partitions in wire order, the request's first."""
     if exchange.api in _DESCRIBES:
         return []
-    asked = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
-    told = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
-    found: list[Touched] = []
-    for key, (topic_id, struct, _, produced) in asked.items():
+    requested = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
+    responded = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
+    partitions: list[Touched] = []
+    for key, (topic_id, struct, _, produced) in requested.items():
         topic, partition, group = key
-        other_id, answer, error, fetched = told.pop(key, _NOTHING)
+        other_id, answer, error, fetched = responded.pop(key, _NOTHING)
         both_id = topic_id or other_id
-        found.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
-    for (topic, partition, group), (topic_id, struct, error, fetched) in told.items():
-        found.append(Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched))
-    return found
+        partitions.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
+    for (topic, partition, group), (topic_id, struct, error, fetched) in responded.items():
+        partitions.append(
+            Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched)
+        )
+    return partitions
 
 
 _Key = tuple[str, int, str | None]  # topic, partition, group
-_Said = tuple[str | None, Body, int | None, RecordData | None]  # topic id, struct, error code, records
-_NOTHING: _Said = (None, _NO_STRUCT, None, None)
+_PartitionStruct = tuple[
+    str | None, Body, int | None, RecordData | None
+]  # topic id, struct, error code, records
+_NOTHING: _PartitionStruct = (None, _NO_STRUCT, None, None)
 
 
 class _PartitionPlan(NamedTuple):
@@ -100,11 +104,13 @@ class _PartitionPlan(NamedTuple):
     inner: tuple[tuple[str, bool, _PartitionPlan], ...]
 
 
-def _structs(layout: BodyLayout | None, body: Body | None, names: Mapping[str, str]) -> dict[_Key, _Said]:
-    found: dict[_Key, _Said] = {}
+def _structs(
+    layout: BodyLayout | None, body: Body | None, names: Mapping[str, str]
+) -> dict[_Key, _PartitionStruct]:
+    structs: dict[_Key, _PartitionStruct] = {}
     if layout is not None and body is not None and (plan := _plan_of(layout)) is not None:
-        _gather(plan, body, names, None, None, None, found)
-    return found
+        _gather(plan, body, names, None, None, None, structs)
+    return structs
 
 
 def _gather(
@@ -114,24 +120,24 @@ def _gather(
     topic: str | None,
     topic_id: str | None,
     group: str | None,
-    found: dict[_Key, _Said],
+    structs: dict[_Key, _PartitionStruct],
 ) -> None:
     if plan.topic is not None:
         topic = struct.get(plan.topic) or topic
-    if plan.topic_id is not None and (told := struct.get(plan.topic_id)) is not None:
-        topic_id = told
-        topic = names.get(told, topic or told)
+    if plan.topic_id is not None and (struct_id := struct.get(plan.topic_id)) is not None:
+        topic_id = struct_id
+        topic = names.get(struct_id, topic or struct_id)
     if plan.group is not None:
         group = struct.get(plan.group) or group
     if plan.partition is not None and topic is not None and plan.partition in struct:
         error = struct.get(plan.error) if plan.error else None
         records = struct.get(plan.records) if plan.records else None
         known = records if isinstance(records, RecordData) else None
-        found[topic, struct[plan.partition], group] = topic_id, struct, error, known
+        structs[topic, struct[plan.partition], group] = topic_id, struct, error, known
     for name, array, inner in plan.inner:
         if value := struct.get(name):
             for deeper in value if array else (value,):
-                _gather(inner, deeper, names, topic, topic_id, group, found)
+                _gather(inner, deeper, names, topic, topic_id, group, structs)
 
 
 @cache

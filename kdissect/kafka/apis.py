@@ -58,18 +58,18 @@ def find(text: str) -> Api:
         UsageError: there is none; names the nearest.
 
     """
-    wanted = _plain(text)
+    query = _plain(text)
     names = _by_name()
-    if wanted not in names or text.startswith("-"):  # -1 is no key; inside a name a dash is nothing
-        raise UsageError(f"unknown API {text!r}{_hint(wanted, names)}")
-    return names[wanted]
+    if query not in names or text.startswith("-"):  # -1 is no key; inside a name a dash is nothing
+        raise UsageError(f"unknown API {text!r}{_hint(query, names)}")
+    return names[query]
 
 
-def _hint(wanted: str, names: dict[str, Api]) -> str:
+def _hint(query: str, names: dict[str, Api]) -> str:
     from difflib import get_close_matches
 
-    near = [] if wanted.isdecimal() else get_close_matches(wanted, names, n=1, cutoff=0.5)
-    return f", did you mean {names[near[0]].name}?" if near else f"; keys are 0 to {max(_rows())}"
+    matches = [] if query.isdecimal() else get_close_matches(query, names, n=1, cutoff=0.5)
+    return f", did you mean {names[matches[0]].name}?" if matches else f"; keys are 0 to {max(_rows())}"
 
 
 @cache
@@ -110,9 +110,9 @@ def _range(text: str) -> Versions:
 
 def _releases(text: str) -> dict[int, str]:
     """Read ``0-2@4.0.0 3@4.1`` as {0: "4.0.0", ..., 3: "4.1"}."""
-    found: dict[int, str] = {}
+    releases: dict[int, str] = {}
     for item in text.split():
         versions, _, release = item.partition("@")
         first, last = _range(versions)
-        found |= dict.fromkeys(range(first, last + 1), release)
-    return found
+        releases |= dict.fromkeys(range(first, last + 1), release)
+    return releases

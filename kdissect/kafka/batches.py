@@ -42,7 +42,7 @@ _ENTRY_BYTES = _ENTRY.size
 _BATCH = Struct(">qiibIhiqqqhii")
 _BATCH_BYTES = _BATCH.size
 _LOG_OVERHEAD = 12
-_LEAST_SIZE = (14, 22, 49)
+_MIN_SIZE = (14, 22, 49)
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 17
 _BATCH_CRC_FROM = 21
 _CRC_FROM = (_MAGIC_AT, _MAGIC_AT, _BATCH_CRC_FROM)
@@ -55,7 +55,7 @@ _DELETE_HORIZON = 0x40
 
 _new = tuple.__new__
 
-_ODD_CONTROLS = 10
+_MAX_CONTROL_ANOMALIES = 10
 """Control records of a batch of which each has an anomaly of its own."""
 
 _KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
@@ -63,8 +63,8 @@ _KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
 
 _T = TypeVar("_T")
 
-_LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
-_LARGEST_SEQUENCE = 0x7FFFFFFF
+_MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
+_MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class Batch(NamedTuple):
@@ -141,7 +141,7 @@ class Batch(NamedTuple):
         """A record's number in its producer's sequence, which begins anew behind 2147483647."""
         if self.base_sequence is None or self.base_sequence < 0:
             return None
-        return (self.base_sequence + record.offset - self.base_offset) & _LARGEST_SEQUENCE
+        return (self.base_sequence + record.offset - self.base_offset) & _MAX_SEQUENCE
 
 
 def read_records(
@@ -204,7 +204,7 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
     while end - pos >= _ENTRY_BYTES:
         _, size, crc, magic, _ = _ENTRY.unpack_from(data, pos)
         stop = pos + _LOG_OVERHEAD + size
-        if not 0 <= magic < len(_LEAST_SIZE) or size < _LEAST_SIZE[magic] or stop > end:
+        if not 0 <= magic < len(_MIN_SIZE) or size < _MIN_SIZE[magic] or stop > end:
             break
         checked = memoryview(data)[pos + _CRC_FROM[magic] : stop]
         if magic == 2:
@@ -279,9 +279,9 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         base_sequence,
         count,
     ) = _BATCH.unpack_from(data, pos)
-    if size < _LEAST_SIZE[2]:
+    if size < _MIN_SIZE[2]:
         return _unreadable(source, pos)
-    begin, stop = pos + _BATCH_BYTES, pos + _LOG_OVERHEAD + size
+    start, stop = pos + _BATCH_BYTES, pos + _LOG_OVERHEAD + size
     if stop > end:
         return None
     if base_offset is not None:
@@ -293,22 +293,22 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
 
     inflating = None
     packed: bytes | Pieces = data
-    if attributes & _CODEC and begin < stop:
-        packed, inflating = source.inflate(attributes & _CODEC, data[begin:stop])
-        begin, stop = 0, len(packed)
-    if stop - begin <= HELD_BYTES:
-        records, reading = read_batch(cast("bytes", packed), begin, stop, offset, base_ms, source.limits)
+    if attributes & _CODEC and start < stop:
+        packed, inflating = source.inflate(attributes & _CODEC, data[start:stop])
+        start, stop = 0, len(packed)
+    if stop - start <= HELD_BYTES:
+        records, reading = read_batch(cast("bytes", packed), start, stop, offset, base_ms, source.limits)
         shown = len(records)
     else:
 
         def parts() -> Generator[list[Record], None, DecodeError | None]:
-            pieces = in_pieces(packed, begin, stop) if isinstance(packed, bytes) else packed
+            pieces = in_pieces(packed, start, stop) if isinstance(packed, bytes) else packed
             return read_pieces(pieces, offset, base_ms, source.limits)
 
-        (records, source.rest, shown, _), reading = _read_twice(parts, stop - begin)
+        (records, source.rest, shown, _), reading = _read_twice(parts, stop - start)
         if attributes & _CONTROL and source.rest is not None:  # each is one record, in Kafka
             shown, source.rest = len(records), None
-            reading = reading or Oversized(f"control records of {stop - begin} bytes")
+            reading = reading or Oversized(f"control records of {stop - start} bytes")
     if inflating or reading:
         anomalies += source.fault(pos, inflating, reading, f"{shown} of {count} records are shown")
     elif shown != count:
@@ -326,7 +326,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
             2,
             attributes,
             offset,
-            last if (last := offset + last_delta) <= _LARGEST_OFFSET else int64(last),
+            last if (last := offset + last_delta) <= _MAX_OFFSET else int64(last),
             leader_epoch,
             producer_id,
             producer_epoch,
@@ -350,14 +350,14 @@ def _read_controls(
     records: list[Record], pos: int, source: _Source, anomalies: list[Anomaly]
 ) -> list[Control]:
     controls = [open_control_record(record.key, record.value) for record in records]
-    odd = [
+    malformed = [
         record.offset
         for record, control in zip(records, controls, strict=True)
         if control.type is None or not isinstance(control.value, Embedded | None)
     ]
-    details = [f"control record at offset {offset}" for offset in odd[:_ODD_CONTROLS]]
-    if len(odd) > _ODD_CONTROLS:
-        details.append(f"{len(odd) - _ODD_CONTROLS} more control records")
+    details = [f"control record at offset {offset}" for offset in malformed[:_MAX_CONTROL_ANOMALIES]]
+    if len(malformed) > _MAX_CONTROL_ANOMALIES:
+        details.append(f"{len(malformed) - _MAX_CONTROL_ANOMALIES} more control records")
     anomalies += [source.anomaly("malformed_payload", pos, detail) for detail in details]
     return controls
 
@@ -385,7 +385,7 @@ class _Parts(NamedTuple):
         return self._replace(first=change(self.first), rest=self.rest and map(change, self.rest))
 
 
-def _whole(records: list[Record]) -> _Parts:
+def _as_parts(records: list[Record]) -> _Parts:
     return _Parts(records, None, len(records), records[-1] if records else None)
 
 
@@ -425,18 +425,20 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
     data, end = source.records.data, source.records.end
     magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
     compressed = attributes & _CODEC
-    most = 1 if compressed else source.limits.batch_items
-    records, stop, bad_crcs, fault = read_messages(data, pos, end, min(most, MESSAGES))
-    parts = _whole(records)
-    if MESSAGES == len(records) < most and not fault:
-        parts, (stop, bad_crcs, fault) = _read_twice(lambda: message_parts(data, pos, end, most), end - pos)
+    max_messages = 1 if compressed else source.limits.batch_items
+    records, stop, bad_crcs, fault = read_messages(data, pos, end, min(max_messages, MESSAGES))
+    parts = _as_parts(records)
+    if MESSAGES == len(records) < max_messages and not fault:
+        parts, (stop, bad_crcs, fault) = _read_twice(
+            lambda: message_parts(data, pos, end, max_messages), end - pos
+        )
     anomalies = []
     if bad_crcs:
         detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
         anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
     if fault:
         anomalies += source.fault(pos, None, fault, f"{parts.number} records precede it")
-        stop = _behind(data, stop, end)
+        stop = _end_of_unreadable(data, stop, end)
     elif not parts.last:
         return None
     if compressed and parts.last:
@@ -460,10 +462,10 @@ def _numbered(parts: _Parts, base_offset: int) -> _Parts:
     )._replace(last=parts.last and parts.last._replace(offset=int64(base_offset + parts.number - 1)))
 
 
-def _behind(data: bytes, pos: int, end: int) -> int:
+def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
     """Where a message ends that cannot be read; ``end`` where its size cannot be true either."""
     size = _ENTRY.unpack_from(data, pos)[1]
-    return min(end, pos + _LOG_OVERHEAD + size) if size >= _LEAST_SIZE[0] else end
+    return min(end, pos + _LOG_OVERHEAD + size) if size >= _MIN_SIZE[0] else end
 
 
 def _open_set(
@@ -473,7 +475,7 @@ def _open_set(
     data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
     if isinstance(data, bytes):
         records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
-        parts = _whole(records)
+        parts = _as_parts(records)
     else:
         parts, (bad_crcs, reading) = _read_twice(lambda: _inner_parts(data, source.limits), len(data))
     if bad_crcs:
@@ -523,26 +525,26 @@ def _inner_parts(
     return bad_crcs, fault
 
 
-def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeError | None]:
+def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, DecodeError | None]:
     """Records, how many checksums do not hold, and why reading ended before ``data`` did."""
     records: list[Record] = []
     bad_crcs = pos = 0
     fault: DecodeError | None = None
     while pos < len(data) and not fault:
-        begin = pos
+        start = pos
         if len(data) - pos < _ENTRY_BYTES:
             fault = Truncated("a message is truncated", pos=pos)
         elif data[pos + _MAGIC_AT] > 1:
             fault = Malformed(f"magic {data[pos + _MAGIC_AT]} in a message set", pos=pos)
         elif data[pos + _ATTRIBUTES_AT] & _CODEC:
             fault = Malformed("a compressed message inside a compressed one", pos=pos)
-        elif len(records) >= most:
-            fault = Oversized(f"more than {most} records")
+        elif len(records) >= max_records:
+            fault = Oversized(f"more than {max_records} records")
         else:
-            found, pos, bad, fault = read_messages(data, pos, len(data), most - len(records))
-            records += found
+            new_records, pos, bad, fault = read_messages(data, pos, len(data), max_records - len(records))
+            records += new_records
             bad_crcs += len(bad)
-            if pos == begin:
+            if pos == start:
                 fault = fault or Truncated("a message is truncated", pos=pos)
     return records, bad_crcs, fault
 
@@ -551,10 +553,10 @@ def _unreadable(source: _Source, pos: int) -> Batch:
     """What is no batch, to the end: where the next one would begin cannot be told."""
     offset, size, _, magic, attributes = _ENTRY.unpack_from(source.records.data, pos)
     left = source.records.end - pos
-    what = f"an entry of {size} bytes" if 0 <= magic < len(_LEAST_SIZE) else f"magic {magic}"
+    what = f"an entry of {size} bytes" if 0 <= magic < len(_MIN_SIZE) else f"magic {magic}"
     anomalies = [source.anomaly("malformed_records", pos, f"{what}; {left} bytes are not read")]
-    begin = pos - source.records.start
-    return _without_producer(begin, left, magic, attributes, offset, offset, [], anomalies)
+    start = pos - source.records.start
+    return _without_producer(start, left, magic, attributes, offset, offset, [], anomalies)
 
 
 def _without_producer(
@@ -567,9 +569,9 @@ def _without_producer(
     records: list[Record],
     anomalies: list[Anomaly],
 ) -> Batch:
-    nothing = None, None, None, None, None
-    of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False, 0, 0)
-    return _new(Batch, of_nobody)
+    no_producer = None, None, None, None, None
+    values = (pos, size, magic, attributes, first, last, *no_producer, records, anomalies, (), False, 0, 0)
+    return _new(Batch, values)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -591,8 +593,8 @@ class AbortedTransactions:
         told: ``aborted_transactions`` as decoded.
     """
 
-    def __init__(self, told: Iterable[Mapping[str, int]]) -> None:
-        pairs = ((each.get("first_offset", 0), each.get("producer_id", -1)) for each in told)
+    def __init__(self, aborted: Iterable[Mapping[str, int]]) -> None:
+        pairs = ((each.get("first_offset", 0), each.get("producer_id", -1)) for each in aborted)
         self._waiting = sorted(pairs, reverse=True)
         self._open: set[int | None] = set()
 

@@ -88,13 +88,13 @@ def decode_exchange(
     """
     if budget is None:
         budget = DecodeBudget()
-    asked, answered = _plain(exchange.api_key, exchange.api_version)
+    plain_request, plain_response = _plain(exchange.api_key, exchange.api_version)
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
         header = exchange.request_header
-        if asked is not None and header is not None and header.body_pos >= 0:
-            exchange.request_layout = asked.layout
-            exchange.request = _decode_plainly(asked, frame, header.body_pos, budget)
+        if plain_request is not None and header is not None and header.body_pos >= 0:
+            exchange.request_layout = plain_request.layout
+            exchange.request = _decode_plainly(plain_request, frame, header.body_pos, budget)
         if exchange.request is None:
             decoded = decode_request(
                 frame.data,
@@ -108,16 +108,16 @@ def decode_exchange(
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
     if exchange.response is None and frame is not None:
-        if answered is not None and frame.data.startswith(answered.tags, CORRELATION_ID_BYTES):
-            exchange.response_layout = answered.layout
-            exchange.response = _decode_plainly(answered, frame, answered.response_pos, budget)
+        if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
+            exchange.response_layout = plain_response.layout
+            exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)
         if exchange.response is None:
             decoded = decode_response(
                 frame.data,
                 exchange.api_key,
                 exchange.api_version,
                 complete=frame.complete,
-                asked=exchange.request,
+                request=exchange.request,
                 show_secrets=show_secrets,
                 budget=budget,
             )
@@ -198,7 +198,7 @@ def decode_response(
     api_version: int | None,
     *,
     complete: bool = True,
-    asked: Body | None = None,
+    request: Body | None = None,
     show_secrets: bool = False,
     budget: DecodeBudget | None = None,
 ) -> DecodedBody:
@@ -209,13 +209,13 @@ def decode_response(
         api_key: of the request that it answers; None where no request was seen.
         api_version: likewise.
         complete: whether ``data`` is all of it.
-        asked: the decoded request, which tells what an Envelope's response contains.
+        request: the decoded request. An Envelope's response is decoded by what its request forwarded.
         show_secrets: leave credentials in.
         budget: what the body may take in memory; None: as much as the messages of an exchange.
     """
     budget = budget or DecodeBudget()
     if api_key is None or api_version is None:
-        if asked is not None:
+        if request is not None:
             return _sasl_token(data, show_secrets)
         return DecodedBody(_undecoded(None, data[CORRELATION_ID_BYTES:], show_secrets), None, [])
     try:
@@ -232,7 +232,7 @@ def decode_response(
         api_version = 0
     message = schema.response(api_key)
     decoded = _decode(
-        message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, asked
+        message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, request
     )
     return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
 
@@ -351,7 +351,7 @@ def _decode(
     complete: bool,
     show_secrets: bool,
     budget: DecodeBudget,
-    asked: Body | None = None,
+    request: Body | None = None,
 ) -> DecodedBody:
     if message is None or version not in message.versions:
         kind = "unknown_api" if message is None else "unknown_version"
@@ -374,10 +374,10 @@ def _decode(
                 anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
                 break
     if fault is not None:
-        most = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
-        allowed = DecodeBudget(most)
+        max_bytes = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
+        allowed = DecodeBudget(max_bytes)
         walked = walk(message, version, data, pos, budget=allowed, max_spans=None)
-        budget.left -= most - allowed.left
+        budget.left -= max_bytes - allowed.left
         value, end = walked.value, walked.end
         fault = walked.error or fault
         if isinstance(fault, Oversized):
@@ -394,8 +394,8 @@ def _decode(
     if api_key == ENVELOPE:
         if where == REQUEST:
             _open_envelope_request(value, show_secrets, budget)
-        elif asked is not None:
-            _open_envelope_response(value, asked, show_secrets, budget)
+        elif request is not None:
+            _open_envelope_response(value, request, show_secrets, budget)
     if not show_secrets:
         secrets.withhold(message, value)
     return DecodedBody(value, layout, anomalies)
@@ -440,11 +440,11 @@ def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget
     )
 
 
-def _open_envelope_response(value: Body, asked: Body, show_secrets: bool, budget: DecodeBudget) -> None:
-    data, request = value.get("response_data"), asked.get("request_data")
-    if not (isinstance(data, bytes) and isinstance(request, Embedded)):
+def _open_envelope_response(value: Body, request: Body, show_secrets: bool, budget: DecodeBudget) -> None:
+    data, request_data = value.get("response_data"), request.get("request_data")
+    if not (isinstance(data, bytes) and isinstance(request_data, Embedded)):
         return
-    header = request.decoded["header"]
+    header = request_data.decoded["header"]
     api_key, version = header["request_api_key"], header["request_api_version"]
     inner = decode_response(data, api_key, version, show_secrets=show_secrets, budget=budget)
     names: Body = {"correlation_id": read_correlation_id(data)}

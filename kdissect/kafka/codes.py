@@ -48,19 +48,19 @@ def error_code(name: str) -> int:
         UsageError: there is none; names the nearest.
 
     """
-    wanted = name.strip().upper()
-    number = wanted.removeprefix(UNNAMED_ERROR)
+    query = name.strip().upper()
+    number = query.removeprefix(UNNAMED_ERROR)
     if number.removeprefix("-").isdecimal():
         return int(number)
-    wanted = wanted.replace("-", "_")
+    query = query.replace("-", "_")
     names = _codes_by_name()
-    if wanted not in names:
+    if query not in names:
         from difflib import get_close_matches
 
-        near = get_close_matches(wanted, names, n=1, cutoff=0.5)
-        hint = f", did you mean {error_name(names[near[0]])}?" if near else ""
+        matches = get_close_matches(query, names, n=1, cutoff=0.5)
+        hint = f", did you mean {error_name(names[matches[0]])}?" if matches else ""
         raise UsageError(f"unknown error code {name!r}{hint}")
-    return names[wanted]
+    return names[query]
 
 
 def enum_name(message_name: str, path: str, value: int) -> str | None:
@@ -150,10 +150,10 @@ def text(name: str) -> str:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_KEPT = 4096
+_CACHED_UUIDS = 4096
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_UUIDS)
 def uuid_text(raw: bytes) -> str:
     """Kafka's text form of 16 bytes."""
     return urlsafe_b64encode(raw).decode("ascii").rstrip("=")

@@ -96,7 +96,7 @@ def in_pieces(data: bytes, pos: int, end: int) -> Iterator[bytes]:
     return (data[at : min(at + _PIECE_BYTES, end)] for at in range(pos, end, _PIECE_BYTES))
 
 
-def most_inflated(size: int, limits: Limits) -> int:
+def max_inflated(size: int, limits: Limits) -> int:
     """How many bytes so many compressed ones may become."""
     return min(_by_ratio(size, limits), limits.inflated_bytes)
 
@@ -124,34 +124,34 @@ class Budget:
         """Decompress what one batch holds, and count it; of more than ``HELD_BYTES`` nothing is held."""
         self.compressed += len(data)
         left = _by_ratio(self.compressed, limits) - self.inflated
-        most = min(left, most_inflated(len(data), limits))
-        found = _inflate(codec, data, most, HELD_BYTES)
-        self.inflated += most if isinstance(found.fault, Oversized) else len(found.data)
-        return found
+        max_bytes = min(left, max_inflated(len(data), limits))
+        inflated = _inflate(codec, data, max_bytes, HELD_BYTES)
+        self.inflated += max_bytes if isinstance(inflated.fault, Oversized) else len(inflated.data)
+        return inflated
 
 
-def inflate(codec: int, data: bytes, most: int) -> Inflated[bytes]:
+def inflate(codec: int, data: bytes, max_bytes: int) -> Inflated[bytes]:
     """Decompress ``data`` to at most so many bytes; never raises."""
-    return cast("Inflated[bytes]", _inflate(codec, data, most, most))
+    return cast("Inflated[bytes]", _inflate(codec, data, max_bytes, max_bytes))
 
 
-def _inflate(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
+def _inflate(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
     """The same, and in pieces if it becomes more than ``held``."""
     if codec == NONE:
         return Inflated(data, None)
-    plain = _at_once(codec, data, min(most, held))
-    return _step_by_step(codec, data, most, held) if plain is None else Inflated(plain, None)
+    plain = _at_once(codec, data, min(max_bytes, held))
+    return _step_by_step(codec, data, max_bytes, held) if plain is None else Inflated(plain, None)
 
 
-def _step_by_step(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
+def _step_by_step(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
     pieces: list[bytes] = []
     fault: DecodeError | None = None
     size = 0
     try:
-        for piece in _pieces(codec, data, most):
+        for piece in _pieces(codec, data, max_bytes):
             size += len(piece)
-            if size > most:
-                raise Oversized(f"{len(data)} bytes decompress to more than {most}")
+            if size > max_bytes:
+                raise Oversized(f"{len(data)} bytes decompress to more than {max_bytes}")
             if size <= held:
                 pieces.append(piece)
             else:
@@ -163,12 +163,12 @@ def _step_by_step(codec: int, data: bytes, most: int, held: int) -> Inflated[byt
     return Inflated(b"".join(pieces) if size <= held else Pieces(codec, data, size), fault)
 
 
-def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
+def _pieces(codec: int, data: bytes, max_bytes: int) -> Iterator[bytes]:
     match codec:
         case 1:
             return _gzip(data)
         case 2:
-            return _snappy(data, most)
+            return _snappy(data, max_bytes)
         case 3:
             return _lz4(data)
         case 4:
@@ -179,12 +179,12 @@ def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
 # --- at once ------------------------------------------------------------------------------------------------
 
 
-def _at_once(codec: int, data: bytes, most: int) -> bytes | None:
+def _at_once(codec: int, data: bytes, max_bytes: int) -> bytes | None:
     """All of it from one call to a library; None where that could pass the bound, or did not do."""
     if codec == LZ4:
-        return _lz4_at_once(data, most)
+        return _lz4_at_once(data, max_bytes)
     if codec == SNAPPY:
-        return _snappy_at_once(data, most)
+        return _snappy_at_once(data, max_bytes)
     return None
 
 
@@ -195,14 +195,14 @@ def _snappy_library() -> tuple[Callable[[bytes], bytes], type[Exception]]:
     return snappy.uncompress, snappy.UncompressError
 
 
-def _snappy_at_once(data: bytes, most: int) -> bytes | None:
+def _snappy_at_once(data: bytes, max_bytes: int) -> bytes | None:
     if data.startswith(_JAVA_SNAPPY):
-        begin = _JAVA_SNAPPY_HEADER_BYTES + 4
-        if len(data) - begin != int.from_bytes(data[_JAVA_SNAPPY_HEADER_BYTES:begin], "big"):
+        start = _JAVA_SNAPPY_HEADER_BYTES + 4
+        if len(data) - start != int.from_bytes(data[_JAVA_SNAPPY_HEADER_BYTES:start], "big"):
             return None
-        data = data[begin:]
+        data = data[start:]
     try:
-        return _snappy_block(data, most)
+        return _snappy_block(data, max_bytes)
     except DecodeError:
         return None
 
@@ -215,14 +215,14 @@ def _lz4_library() -> Callable[..., tuple[bytes, int]]:
     return read
 
 
-def _lz4_at_once(data: bytes, most: int) -> bytes | None:
+def _lz4_at_once(data: bytes, max_bytes: int) -> bytes | None:
     size = len(data)
-    if not _LZ4_SIZE_AT < size <= most // _LZ4_EXPANSION or not data.startswith(_LZ4_MAGIC):
+    if not _LZ4_SIZE_AT < size <= max_bytes // _LZ4_EXPANSION or not data.startswith(_LZ4_MAGIC):
         return None
     # The library allocates what the frame announces before it looks at the rest.
     if data[_LZ4_FLAGS_AT] & _LZ4_CONTENT_SIZE:
         announced = int.from_bytes(data[_LZ4_SIZE_AT : _LZ4_SIZE_AT + _LZ4_SIZE_BYTES], "little")
-        if announced > most:
+        if announced > max_bytes:
             return None
     try:
         plain, read = _lz4_library()(data, return_bytes_read=True)
@@ -255,9 +255,9 @@ def _gzip(data: bytes) -> Iterator[bytes]:
         pos -= len(member.unused_data)
 
 
-def _snappy(data: bytes, most: int) -> Iterator[bytes]:
+def _snappy(data: bytes, max_bytes: int) -> Iterator[bytes]:
     if not data.startswith(_JAVA_SNAPPY):
-        yield _snappy_block(data, most)
+        yield _snappy_block(data, max_bytes)
         return
     pos = 0
     while pos < len(data):
@@ -267,26 +267,26 @@ def _snappy(data: bytes, most: int) -> Iterator[bytes]:
             if pos > len(data):
                 raise Truncated("snappy: truncated header", pos=len(data))
             continue
-        begin = pos + 4
-        pos = begin + int.from_bytes(data[pos:begin], "big")
+        start = pos + 4
+        pos = start + int.from_bytes(data[pos:start], "big")
         if pos > len(data):
-            raise Truncated("snappy: truncated block", pos=begin)
-        piece = _snappy_block(data[begin:pos], most)
-        most -= len(piece)
+            raise Truncated("snappy: truncated block", pos=start)
+        piece = _snappy_block(data[start:pos], max_bytes)
+        max_bytes -= len(piece)
         yield piece
 
 
-def _snappy_block(data: bytes, most: int) -> bytes:
+def _snappy_block(data: bytes, max_bytes: int) -> bytes:
     uncompress, refused = _snappy_library()
     length = 0
-    for place, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
-        length |= (byte & 0x7F) << 7 * place
+    for index, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             break
     # The library allocates what the block announces before it looks at the rest.
     if length > len(data) * _SNAPPY_EXPANSION:
         raise Malformed(f"snappy: a block of {len(data)} bytes declares {length}")
-    if length > min(most, _SNAPPY_BLOCK_BYTES):
+    if length > min(max_bytes, _SNAPPY_BLOCK_BYTES):
         raise Oversized(f"a block of {len(data)} bytes decompresses to {length}")
     try:
         return uncompress(data)
@@ -319,22 +319,22 @@ def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generato
     checksum_bytes = 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
     window = b""
     while True:
-        begin = pos + 4
-        if begin > len(data):
+        start = pos + 4
+        if start > len(data):
             raise Truncated("lz4: truncated frame", pos=pos)
-        size = int.from_bytes(data[pos:begin], "little")
+        size = int.from_bytes(data[pos:start], "little")
         if not size:
-            return begin + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
-        pos = begin + (size & ~_LZ4_UNCOMPRESSED)
+            return start + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
+        pos = start + (size & ~_LZ4_UNCOMPRESSED)
         if pos > len(data):
-            raise Truncated("lz4: truncated block", pos=begin)
-        block = data[begin:pos]
+            raise Truncated("lz4: truncated block", pos=start)
+        block = data[start:pos]
         if not size & _LZ4_UNCOMPRESSED:
-            most = min(block_bytes, len(block) * _LZ4_EXPANSION)
+            max_bytes = min(block_bytes, len(block) * _LZ4_EXPANSION)
             try:
-                block = lz4.block.decompress(block, uncompressed_size=most, dict=window)
+                block = lz4.block.decompress(block, uncompressed_size=max_bytes, dict=window)
             except lz4.block.LZ4BlockError as error:
-                raise Malformed(f"lz4: {error}", pos=begin) from None
+                raise Malformed(f"lz4: {error}", pos=start) from None
         yield block
         if not flags & _LZ4_INDEPENDENT:
             window = (window + block[-_LZ4_WINDOW_BYTES:])[-_LZ4_WINDOW_BYTES:]

@@ -237,8 +237,8 @@ class _Generator:
 
     # Scalars
 
-    def scalar(self, kind: str, wanted: str) -> str:
-        variable = self.source.name(wanted)
+    def scalar(self, kind: str, name: str) -> str:
+        variable = self.source.name(name)
         if kind in FIXED:
             self.run.append((variable, FIXED[kind]))
             return f"uuid_text({variable})" if kind == "uuid" else variable
@@ -372,12 +372,12 @@ class FunctionSource:
         yield
         self._depth -= 1
 
-    def name(self, wanted: str) -> str:
+    def name(self, preferred: str) -> str:
         """A variable that nothing else in this function uses, named as wanted if that is free."""
-        name = f"{wanted}_" if iskeyword(wanted) else wanted
+        name = f"{preferred}_" if iskeyword(preferred) else preferred
         number = 2
         while name in self._names:
-            name = f"{wanted}_{number}"
+            name = f"{preferred}_{number}"
             number += 1
         self._names.add(name)
         return name
@@ -397,9 +397,9 @@ class FunctionSource:
     def function(self) -> Callable[..., Any]:
         """Compile the text and hand out the one function that it defines."""
         text = str(self)
-        known = set(self.namespace)
+        existing = set(self.namespace)
         exec(compile(text, self._file, "exec"), self.namespace)
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
-        (name,) = self.namespace.keys() - known - {"__builtins__"}
-        made: Callable[..., Any] = self.namespace[name]
-        return made
+        (name,) = self.namespace.keys() - existing - {"__builtins__"}
+        function: Callable[..., Any] = self.namespace[name]
+        return function

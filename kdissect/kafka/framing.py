@@ -47,7 +47,7 @@ class Framing:
     """
 
     __slots__ = (
-        "_holed", "_kept", "_limits", "_locate", "_need",
+        "_has_gap", "_kept", "_limits", "_locate", "_need",
         "_pieces", "_prefix", "_search", "_size", "_start_ns",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class Framing:
         self._kept = 0
         self._size = 0
         self._need = 0  # bytes to come until the frame is complete; 0: at a boundary
-        self._holed = False
+        self._has_gap = False
         self._start_ns = 0
 
     @property
@@ -97,7 +97,7 @@ class Framing:
         if rest is not None:
             if self._search is None:
                 self.lose()
-            self._go_on(deque((rest,)), out)
+            self._search_and_read(deque((rest,)), out)
         return out
 
     def retry(self, *, final: bool = False) -> list[Frame | Lost]:
@@ -106,7 +106,7 @@ class Framing:
         """
         out: list[Frame | Lost] = []
         if self._search is not None:
-            self._go_on(deque(), out, final=final)
+            self._search_and_read(deque(), out, final=final)
         return out
 
     def close(self) -> list[Frame | Lost]:
@@ -115,8 +115,8 @@ class Framing:
             lost = self._search.cut(self._search.end)[0]
             if lost.missing or lost.skipped:
                 out.append(lost._replace(end=True))
-        elif begun := len(self._prefix) + (self._size - self._need if self._need else 0):
-            out.append(Lost(0, begun, end=True))
+        elif partial := len(self._prefix) + (self._size - self._need if self._need else 0):
+            out.append(Lost(0, partial, end=True))
         return out
 
     def lose(self, skipped: int = 0) -> None:
@@ -136,9 +136,11 @@ class Framing:
         elif self._kept > SHED_BYTES:
             self._pieces = [b"".join(self._pieces)[:SHED_BYTES]]
             self._kept = SHED_BYTES
-            self._holed = True
+            self._has_gap = True
 
-    def _go_on(self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False) -> None:
+    def _search_and_read(
+        self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False
+    ) -> None:
         """Search, and read frames behind the boundary that is found, by turns: it may be lost again."""
         while todo or self._search is not None:
             if self._search is None:
@@ -149,9 +151,9 @@ class Framing:
                 continue
             if todo:
                 self._search.feed(todo.popleft())
-            found = self._locate(self._search, final and not todo)
-            if found is not None:
-                lost, items = self._search.cut(found)
+            boundary = self._locate(self._search, final and not todo)
+            if boundary is not None:
+                lost, items = self._search.cut(boundary)
                 self._search = None
                 if lost.missing or lost.skipped:
                     out.append(lost)
@@ -167,7 +169,7 @@ class Framing:
         self._prefix = b""
         self._pieces = []
         self._kept = self._size = self._need = 0
-        self._holed = False
+        self._has_gap = False
 
     def _feed_data(self, item: Data, out: list[Frame | Lost]) -> Data | None:
         """Read frames; what cannot be the beginning of one is returned."""
@@ -211,7 +213,7 @@ class Framing:
         """Pass over the end of a frame; what of the gap is behind it is returned."""
         missing = item.length
         if self._need:
-            self._holed = True
+            self._has_gap = True
             if missing < self._need:
                 self._need -= missing
                 return None
@@ -221,7 +223,7 @@ class Framing:
 
     def _keep(self, piece: bytes | memoryview) -> None:
         room = self._limits.frame_bytes - self._kept
-        if self._holed or room <= 0:
+        if self._has_gap or room <= 0:
             return
         if len(piece) > room:
             piece = piece[:room]

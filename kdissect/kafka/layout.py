@@ -57,11 +57,11 @@ def layout(message: Message, version: int, draft: Draft | None = None) -> Layout
     Raises:
         Unsupported: neither the message nor the draft has such a version.
     """
-    told = message if draft is None else draft
-    if version not in told.versions:
+    source = message if draft is None else draft
+    if version not in source.versions:
         raise Unsupported(f"{message.name} has no version {version}")
     flexible = message.is_flexible(version) if draft is None else draft.is_flexible(version)
-    return Layout(message.name, version, flexible, told.fields, None if draft is None else draft.releases)
+    return Layout(message.name, version, flexible, source.fields, None if draft is None else draft.releases)
 
 
 def split(fields: Iterable[Field], version: int) -> tuple[list[Field], list[Field]]:

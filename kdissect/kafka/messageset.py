@@ -26,7 +26,7 @@ _CRC_FROM = 16
 _HEADS = Struct(">qiIHii"), Struct(">qiIHqii")
 _length = Struct(">i").unpack_from
 _LENGTH_BYTES = 4
-_LEAST_SIZE = 14  # crc, magic, attributes, two null lengths
+_MIN_SIZE = 14  # crc, magic, attributes, two null lengths
 _size = Struct(">8xi").unpack_from
 _new = tuple.__new__
 
@@ -52,7 +52,7 @@ class MessageSet(NamedTuple):
     fault: DecodeError | None
 
 
-def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
+def read_messages(data: bytes, pos: int, end: int, max_messages: int) -> MessageSet:
     """Read messages of magic 0 or 1, those with the same magic and attributes as the first; never raises.
 
     A last one that does not lie wholly before ``end`` is left where it is.
@@ -61,7 +61,7 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
         data: holds them from ``pos`` to ``end``.
         pos: where the first one begins, of which at least 18 bytes are there.
         end: of the set.
-        most: messages to read.
+        max_messages: to read.
     """
     records: list[Record] = []
     bad_crcs: list[int] = []
@@ -72,7 +72,7 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
     shortest = head.size
     timestamp_ms = None
     try:
-        for _ in range(most):
+        for _ in range(max_messages):
             if end - pos < shortest:
                 break
             if kind > 0xFF:
@@ -110,18 +110,18 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
 
 
 def message_parts(
-    data: bytes, pos: int, end: int, most: int
+    data: bytes, pos: int, end: int, max_messages: int
 ) -> Generator[list[Record], None, tuple[int, list[int], DecodeError | None]]:
     """The same in parts: yields records of ``MESSAGES`` at a time, returns the rest of a ``MessageSet``."""
     kind = data[pos + _CRC_FROM : pos + _CRC_FROM + 2]
     bad_crcs: list[int] = []
     fault: DecodeError | None = None
-    while most and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
-        records, pos, bad, fault = read_messages(data, pos, end, min(most, MESSAGES))
+    while max_messages and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
+        records, pos, bad, fault = read_messages(data, pos, end, min(max_messages, MESSAGES))
         bad_crcs += bad
         if not records:
             break
-        most -= len(records)
+        max_messages -= len(records)
         yield records
     return pos, bad_crcs, fault
 
@@ -136,6 +136,6 @@ def end_of_message(data: bytes, pos: int) -> int:
     if len(data) - pos < _HEADS[1].size:
         raise IndexError
     (size,) = _size(data, pos)
-    if size < _LEAST_SIZE:
+    if size < _MIN_SIZE:
         raise Malformed(f"a message of {size} bytes", pos=pos)
     return int(pos + _LOG_OVERHEAD + size)

@@ -185,9 +185,9 @@ def _load() -> Checksum:
     package = PathFinder.find_spec("crc32c")
     extension = package and PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
     if not extension or not extension.loader:  # it came in another form
-        import crc32c as whole
+        import crc32c as package_module
 
-        return cast("Checksum", whole.crc32c)
+        return cast("Checksum", package_module.crc32c)
     module = module_from_spec(extension)
     extension.loader.exec_module(module)
     return cast("Checksum", module.crc32c)

@@ -48,7 +48,7 @@ _FIRST_REQUEST = re.compile(
     rb"(?!\x00\x00\x00[\x00-\x07])[\x00-\x07][\s\S]{3}[\x00-\x03][\s\S]\x00[\x00-\x7f]"
 )
 _LARGEST_FIRST_BYTE = 0x07
-_ENOUGH = 64 * 1024  # bytes of an incomplete first frame after which its beginning must do
+_ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame after which its beginning must do
 _PREFIX = 4096  # bytes of an incomplete frame that are tried
 _LONGEST_HEADER = 600  # bytes after which a header that is still incomplete is none
 _PRODUCE_0 = bytes(4)  # api key and version; or a response's correlation id
@@ -71,20 +71,20 @@ def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | 
     if not _FIRST_REQUEST.match(run.data):
         return False
     (size,) = _SIZE.unpack_from(run.data)
-    there = min(size, len(run.data) - _SIZE.size)
-    frame = search.read(_SIZE.size, size if there == size else _PREFIX)
-    named = _names_client(frame)
-    if named is None:
+    captured = min(size, len(run.data) - _SIZE.size)
+    frame = search.read(_SIZE.size, size if captured == size else _PREFIX)
+    names_client = _names_client(frame)
+    if names_client is None:
         if len(frame) < size and search.end > run.end:
             return _is_first_of_cut_requests(search, run, size, final, answer)
         return None if len(frame) < min(size, _LONGEST_HEADER) and not final else False
-    if there < size:
+    if captured < size:
         if size > search.largest or not fits_request(frame, to_the_end=False):
             return False
-        return named if final or search.end > run.end or there >= _ENOUGH else None
+        return names_client if final or search.end > run.end or captured >= _ENOUGH_BYTES else None
     if fits_request(frame):
         return True
-    if not named:
+    if not names_client:
         return False
     if answer is None:
         return is_newer_request(frame) if final else None
@@ -135,37 +135,37 @@ def locate_response_chain(search: Search) -> int | None:
     return hunt.first(search, hunt.item_starts(search), _is_chain)
 
 
-def _is_response(api_of: ApiOf, search: Search, place: int) -> bool | int:
-    head = search.peek(place, _SIZE_AND_CORRELATION.size)
+def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:
+    head = search.peek(pos, _SIZE_AND_CORRELATION.size)
     if head is None:
         return False
     size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-    asked = api_of(correlation_id)
-    if asked is None or not _SIZE.size <= size <= search.largest:
+    api = api_of(correlation_id)
+    if api is None or not _SIZE.size <= size <= search.largest:
         return False
-    begin, end = place + _SIZE.size, place + _SIZE.size + int(size)
+    start, end = pos + _SIZE.size, pos + _SIZE.size + int(size)
     if size > search.largest_held:  # believed for its beginning where a packet begins with it
-        return can_be_response(search.read(begin, _PREFIX), *asked) if search.is_item_start(place) else False
+        return can_be_response(search.read(start, _PREFIX), *api) if search.is_item_start(pos) else False
     if end > search.end:
-        return end if can_be_response(search.read(begin, min(size, _PREFIX)), *asked) else False
-    frame = search.read(begin, size)
-    if len(frame) == size and fits_response(frame, *asked):
+        return end if can_be_response(search.read(start, min(size, _PREFIX)), *api) else False
+    frame = search.read(start, size)
+    if len(frame) == size and fits_response(frame, *api):
         return True
     # A part of it was not captured, or its layout is odd or not known: it must begin or end with a packet,
     # and another response follow. (The list of apis in an ApiVersions response is full of small numbers
     # that rise by one; only packets tell those from sizes and correlation ids.)
-    if not (search.is_item_start(place) or (len(frame) < size and search.is_item_start(end))):
+    if not (search.is_item_start(pos) or (len(frame) < size and search.is_item_start(end))):
         return False
-    behind = search.peek(end, _SIZE_AND_CORRELATION.size)
-    if behind is None:
+    following = search.peek(end, _SIZE_AND_CORRELATION.size)
+    if following is None:
         return end + _SIZE_AND_CORRELATION.size
-    next_size, next_id = _SIZE_AND_CORRELATION.unpack(behind)
+    next_size, next_id = _SIZE_AND_CORRELATION.unpack(following)
     follows = next_id == correlation_id + 1 or api_of(next_id) is not None
     return bool(follows and _SIZE.size <= next_size <= search.largest)
 
 
-def _is_chain(search: Search, place: int) -> bool | int:
-    at, previous = place, None
+def _is_chain(search: Search, pos: int) -> bool | int:
+    at, previous = pos, None
     for _ in range(_CHAIN):
         head = search.peek(at, _SIZE_AND_CORRELATION.size)
         if head is None:
@@ -186,7 +186,7 @@ def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, in
     if oldest is None or newest is None or not 0 <= oldest <= newest:
         return b"", 0, 255
     low, high = _SIZE.pack(oldest), _SIZE.pack(newest)
-    same = next((place for place in range(3) if low[place] != high[place]), 3)
+    same = next((index for index in range(3) if low[index] != high[index]), 3)
     return (low[:same], low[same], high[same]) if same < 3 else (low[:3], 0, 255)
 
 
@@ -199,44 +199,44 @@ def _response_pattern(prefix: bytes, least: int, greatest: int) -> re.Pattern[by
     )
 
 
-def _is_request(search: Search, place: int) -> bool | int:
+def _is_request(search: Search, pos: int) -> bool | int:
     """Whether a request stands here, in mid-stream.
 
     A frame that decodes exactly must also name its client, or begin with a packet and be followed by another
     request: in the middle of zeros and counters an empty request is found by chance.
     """
-    head = search.peek(place, _SIZE.size)
+    head = search.peek(pos, _SIZE.size)
     if head is None:
         return False
     (size,) = _SIZE.unpack(head)
     if size > search.largest:
         return False
-    begin, end = place + _SIZE.size, place + _SIZE.size + size
-    beginning = search.read(begin, min(size, _PREFIX))
-    named = _names_client(beginning)
-    if named is None:
+    start, end = pos + _SIZE.size, pos + _SIZE.size + size
+    beginning = search.read(start, min(size, _PREFIX))
+    names_client = _names_client(beginning)
+    if names_client is None:
         enough = min(size, _LONGEST_HEADER)
-        if begin + len(beginning) < min(end, search.end):
-            return is_row_of_requests(search, place)
-        return begin + enough if len(beginning) < enough else False
-    if not (named or search.is_item_start(place)) or not fits_request(beginning, to_the_end=False):
+        if start + len(beginning) < min(end, search.end):
+            return is_row_of_requests(search, pos)
+        return start + enough if len(beginning) < enough else False
+    if not (names_client or search.is_item_start(pos)) or not fits_request(beginning, to_the_end=False):
         return False
     if size > search.largest_held:  # believed for its beginning where a packet begins with it
-        if not (named and search.is_item_start(place)):
+        if not (names_client and search.is_item_start(pos)):
             return False
-        return True if len(beginning) == _PREFIX else begin + _PREFIX
+        return True if len(beginning) == _PREFIX else start + _PREFIX
     if end > search.end:
         return int(end)
-    frame = search.read(begin, size)
+    frame = search.read(start, size)
     if len(frame) == size:
         if not fits_request(frame) or _is_idle_produce(frame):
             return False
-        if named:
+        if names_client:
             return True
-    elif not named:
+    elif not names_client:
         return False  # a response with a small correlation id begins like a Produce request
-    behind = search.peek(end, _REQUEST_BYTES)
-    return end + _REQUEST_BYTES if behind is None else bool(_REQUEST.match(behind))
+    following = search.peek(end, _REQUEST_BYTES)
+    return end + _REQUEST_BYTES if following is None else bool(_REQUEST.match(following))
 
 
 def _is_idle_produce(frame: bytes) -> bool:
@@ -387,12 +387,12 @@ def can_be_request(frame: Frame) -> bool:
     return not frame.complete and read_beginning(_SIZE.pack(frame.size) + frame.data, frame.size) is not None
 
 
-def is_row_of_requests(search: Search, place: int) -> bool | int:
+def is_row_of_requests(search: Search, pos: int) -> bool | int:
     """Whether requests of one client begin here in a row; or the end of the stream at which that can be
     told.
     """
-    at = place
-    before: Beginning | None = None
+    at = pos
+    previous: Beginning | None = None
     for _ in range(_IN_A_ROW):
         if at >= search.end:
             return at + _BEGINNING.size
@@ -402,15 +402,15 @@ def is_row_of_requests(search: Search, place: int) -> bool | int:
         if len(data) < _BEGINNING.size:
             return at + _BEGINNING.size if at + len(data) == search.end else False
         request = read_beginning(data, search.largest)
-        if request is None or not (before is None or _goes_on(before, request)):
+        if request is None or not (previous is None or _continues(previous, request)):
             return False
-        at, before = at + 4 + request.size, request
+        at, previous = at + 4 + request.size, request
     return True
 
 
-def _goes_on(before: Beginning, request: Beginning) -> bool:
-    common = min(len(before.client), len(request.client))
+def _continues(previous: Beginning, request: Beginning) -> bool:
+    common = min(len(previous.client), len(request.client))
     return (
-        before.client[:common] == request.client[:common]
-        and 0 <= request.correlation_id - before.correlation_id <= _STEP
+        previous.client[:common] == request.client[:common]
+        and 0 <= request.correlation_id - previous.correlation_id <= _STEP
     )

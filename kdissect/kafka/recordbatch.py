@@ -53,14 +53,14 @@ _NULL = 1
 # First byte of a header -> bytes of its key, of the key's length and of the first byte of the value's length.
 _HEAD_BYTES = [None if byte & 1 or byte > 127 else (byte >> 1) + 2 for byte in range(256)]
 
-_MOST_HEADS = 4096  # of 66 bytes at most
+_MAX_HEADS = 4096  # of 66 bytes at most
 
 _VARINT_BYTES = 5
 _VARLONG_BYTES = 10
-_SHORTEST_HEADER = 2
-_LEAST, _MOST = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
+_MIN_HEADER_BYTES = 2
+_MIN_SAFE, _MAX_SAFE = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
 _new = tuple.__new__
-_ODD = (IndexError, TypeError, DecodeError)
+_FAULTS = (IndexError, TypeError, DecodeError)
 
 
 class _Heads(dict[bytes, tuple[str, int | None]]):
@@ -69,7 +69,7 @@ class _Heads(dict[bytes, tuple[str, int | None]]):
     """
 
     def __missing__(self, raw: bytes) -> tuple[str, int | None]:
-        if len(self) >= _MOST_HEADS:
+        if len(self) >= _MAX_HEADS:
             self.clear()
         head = self[raw] = utf8(raw[1:-1]), None if raw[-1] > 127 else _LENGTH[raw[-1]]
         return head
@@ -89,7 +89,7 @@ def read_batch(
     records: list[Record] = []
     length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
     spare = limits.batch_items
-    sane = _LEAST < base_offset < _MOST and _LEAST < base_timestamp_ms < _MOST
+    sane = _MIN_SAFE < base_offset < _MAX_SAFE and _MIN_SAFE < base_timestamp_ms < _MAX_SAFE
     begin = pos
     fault: DecodeError | None = None
     try:
@@ -118,7 +118,7 @@ def read_batch(
                 timestamp = delta_of[byte] - high[second] if byte & 1 else delta_of[byte] + high[second]
             else:
                 timestamp, pos = _varint(data, pos + 1, _VARLONG_BYTES)
-                sane = sane and _LEAST < timestamp < _MOST
+                sane = sane and _MIN_SAFE < timestamp < _MAX_SAFE
 
             byte = data[pos]
             if byte < 128:
@@ -188,8 +188,8 @@ def read_batch(
 
             if pos != stop:
                 raise Malformed("a record does not end where its length says")
-            told = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
-            records.append(_new(Record, told))
+            values = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
+            records.append(_new(Record, values))
         if pos < end:
             raise Oversized(f"more than {limits.batch_items} records")
         if pos > end:
@@ -197,7 +197,7 @@ def read_batch(
             raise Truncated("a record extends past the end of its batch")
     except Oversized as error:
         fault = error
-    except _ODD:
+    except _FAULTS:
         fault = _fault(data, begin, end)
     return records if sane else [_wrapped(each) for each in records], fault
 
@@ -229,7 +229,7 @@ def read_pieces(
 
 
 def complete_entries(
-    pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], most_bytes: int
+    pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], max_bytes: int
 ) -> Iterator[bytes]:
     """Cut what comes in pieces anew, behind entries; only the last one may be incomplete, or malformed.
 
@@ -237,7 +237,7 @@ def complete_entries(
         pieces: cut anywhere.
         end_of: where an entry ends that begins there; it raises IndexError where more bytes would have to be
             known, Malformed where it cannot be.
-        most_bytes: of an entry.
+        max_bytes: of an entry.
 
     Raises:
         Oversized: one has more.
@@ -252,9 +252,9 @@ def complete_entries(
         data = b"".join(held)
         end = 0
         try:
-            while (behind := end_of(data, end)) <= size:
-                end = behind
-            needed = behind - end
+            while (next_end := end_of(data, end)) <= size:
+                end = next_end
+            needed = next_end - end
         except IndexError:
             needed = size - end + 1
         except Malformed:  # as whoever reads it will find
@@ -262,7 +262,7 @@ def complete_entries(
             return
         if end:
             yield data[:end]
-        if needed > most_bytes:
+        if needed > max_bytes:
             raise Oversized(f"a record of {needed} bytes")
         held = [data[end:]]
         size -= end
@@ -278,17 +278,17 @@ def _end_of_record(data: bytes, pos: int) -> int:
     return pos + length
 
 
-def _varint(data: bytes, pos: int, most_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
+def _varint(data: bytes, pos: int, max_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
     """A zigzag varint of any length; what does not fit the type is cut off, as Kafka's own readers do."""
     value = 0
-    for place in range(most_bytes):
+    for index in range(max_bytes):
         byte = data[pos]
         pos += 1
-        value |= (byte & 0x7F) << 7 * place
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            value &= 0xFFFFFFFF if most_bytes == _VARINT_BYTES else 0xFFFFFFFFFFFFFFFF
+            value &= 0xFFFFFFFF if max_bytes == _VARINT_BYTES else 0xFFFFFFFFFFFFFFFF
             return value >> 1 ^ -(value & 1), pos
-    raise Malformed(f"a varint of more than {most_bytes} bytes", pos=pos)
+    raise Malformed(f"a varint of more than {max_bytes} bytes", pos=pos)
 
 
 def _bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
@@ -308,7 +308,7 @@ def _length(data: bytes, pos: int) -> tuple[int, int]:
 def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
     """A number of headers that the bytes up to ``end`` can hold."""
     count, pos = _varint(data, pos)
-    if not 0 <= count <= (end - pos) // _SHORTEST_HEADER:
+    if not 0 <= count <= (end - pos) // _MIN_HEADER_BYTES:
         raise Malformed(f"{count} headers declared, {end - pos} bytes left", pos=pos)
     return count, pos
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 ITEM_COST = 256
 """What holding an item costs besides its bytes, about: so that tiny packets are bounded too."""
 
-_MAX_LATER = 256  # places that wait for more bytes
-_AGAIN = 64 * 1024  # bytes worth a second look
-_EFFORT = 64  # bytes read again to confirm places, for each byte that has come
+_MAX_WAITING = 256  # places that wait for more bytes
+_RESCAN_BYTES = 64 * 1024  # bytes worth a second look
+_MAX_EFFORT = 64  # bytes read again to confirm places, for each byte that has come
 
 
 class Lost(NamedTuple):
@@ -123,24 +123,24 @@ class Search:
     def effort_exhausted(self) -> bool:
         """Whether so much was searched in vain that only packets' first bytes are worth a look."""
         fed, limits = self._fed, self._limits
-        return fed > limits.search_bytes or self.effort > _EFFORT * fed + limits.resync_bytes
+        return fed > limits.search_bytes or self.effort > _MAX_EFFORT * fed + limits.resync_bytes
 
-    def hunt(self, quarry: str) -> Hunt:
-        """What has been seen by those who look for ``quarry``."""
-        hunt = self._hunts.get(quarry)
+    def hunt(self, target: str) -> Hunt:
+        """What has been seen by those who look for ``target``."""
+        hunt = self._hunts.get(target)
         if hunt is None:
-            hunt = self._hunts[quarry] = Hunt()
+            hunt = self._hunts[target] = Hunt()
         return hunt
 
     def rescan(self) -> None:
         """What is looked for is better known now: the last bytes are worth a second look."""
         for hunt in self._hunts.values():
-            hunt.scanned = min(hunt.scanned, max(0, self.end - _AGAIN))
+            hunt.scanned = min(hunt.scanned, max(0, self.end - _RESCAN_BYTES))
 
-    def is_item_start(self, place: int) -> bool:
-        """Whether a packet's bytes begin at ``place``: where writers begin their frames, as a rule."""
-        index = bisect_left(self._items, place, key=_start)
-        return index < len(self._items) and self._items[index][0] == place
+    def is_item_start(self, pos: int) -> bool:
+        """Whether a packet's bytes begin at ``pos``: where writers begin their frames, as a rule."""
+        index = bisect_left(self._items, pos, key=_start)
+        return index < len(self._items) and self._items[index][0] == pos
 
     def item_starts(self, since: int) -> Iterator[int]:
         """Places from ``since`` on where a packet's bytes begin."""
@@ -168,34 +168,34 @@ class Search:
         if self.held > self._limits.resync_bytes:
             self.drop_oldest(self.held - self._limits.resync_bytes // 2)
 
-    def read(self, place: int, length: int) -> bytes:
-        """Bytes from ``place`` on, up to ``length`` or the next gap, as far as they have come."""
-        index = bisect_right(self.runs, place, key=_run_start) - 1
+    def read(self, pos: int, length: int) -> bytes:
+        """Bytes from ``pos`` on, up to ``length`` or the next gap, as far as they have come."""
+        index = bisect_right(self.runs, pos, key=_run_start) - 1
         if index < 0:
             return b""
         run = self.runs[index]
-        data = bytes(run.data[place - run.start : place - run.start + length])
+        data = bytes(run.data[pos - run.start : pos - run.start + length])
         self.effort += len(data)
         return data
 
-    def peek(self, place: int, length: int) -> bytes | None:
-        """``length`` bytes from ``place`` in the stream; None where not all of them were captured, or have
+    def peek(self, pos: int, length: int) -> bytes | None:
+        """``length`` bytes from ``pos`` in the stream; None where not all of them were captured, or have
         come yet.
         """
-        data = self.read(place, length)
+        data = self.read(pos, length)
         return data if len(data) == length else None
 
-    def cut(self, place: int) -> tuple[Lost, list[Data | Gap]]:
-        """End the search: what lies before ``place`` is lost, the rest is returned to be read as frames."""
+    def cut(self, pos: int) -> tuple[Lost, list[Data | Gap]]:
+        """End the search: what lies before ``pos`` is lost, the rest is returned to be read as frames."""
         rest: list[Data | Gap] = []
         for start, item in self._items:
             if isinstance(item, Gap):
-                if start < place:
+                if start < pos:
                     self._lost_missing += item.length
                 else:
                     rest.append(item)
                 continue
-            before = min(max(place - start, 0), len(item.payload))
+            before = min(max(pos - start, 0), len(item.payload))
             self._lost_skipped += before
             if before < len(item.payload):
                 rest.append(item._replace(payload=item.payload[before:]) if before else item)
@@ -216,12 +216,12 @@ class Search:
                 self._lost_skipped += len(item.payload)
                 self.held -= len(item.payload)
         del self._items[:count]
-        place = self._items[0][0] if self._items else self.end
-        del self.runs[: bisect_right(self.runs, place, key=_run_end)]
-        if self.runs and self.runs[0].start < place:
+        pos = self._items[0][0] if self._items else self.end
+        del self.runs[: bisect_right(self.runs, pos, key=_run_end)]
+        if self.runs and self.runs[0].start < pos:
             run = self.runs[0]
-            del run.data[: place - run.start]
-            run.start = place
+            del run.data[: pos - run.start]
+            run.start = pos
 
     def _append(self, item: Data | Gap) -> None:
         self._items.append((self.end, item))
@@ -235,18 +235,18 @@ class Hunt:
         scanned: place up to which it has looked.
     """
 
-    __slots__ = ("_later", "scanned")
+    __slots__ = ("_waiting", "scanned")
 
     def __init__(self) -> None:
         self.scanned = 0
-        self._later: list[tuple[int, int]] = []  # a heap of (until, place)
+        self._waiting: list[tuple[int, int]] = []  # a heap of (until, place)
 
     def matches(self, search: Search, pattern: re.Pattern[bytes], width: int) -> Iterator[int]:
         """Places not looked at so far where ``pattern`` matches and ``width`` bytes have come."""
         if search.effort_exhausted:
-            for place in self.item_starts(search):
-                if pattern.match(search.read(place, width)):
-                    yield place
+            for pos in self.item_starts(search):
+                if pattern.match(search.read(pos, width)):
+                    yield pos
             return
         for run in search.runs[bisect_right(search.runs, self.scanned, key=_run_end) :]:
             last = len(run.data) - width
@@ -261,22 +261,22 @@ class Hunt:
         yield from search.item_starts(self.scanned)
         self.scanned = search.end
 
-    def first(self, search: Search, fresh: Iterable[int], verdict: Verdict) -> int | None:
+    def first(self, search: Search, fresh: Iterable[int], check: Check) -> int | None:
         """The first place that is confirmed, of those that waited and of ``fresh`` ones."""
-        later, due = self._later, []
-        while later and later[0][0] <= search.end:
-            due.append(heappop(later)[1])
-        for places in (sorted(due), fresh):
-            for place in places:
-                if search.effort_exhausted and not search.is_item_start(place):
+        waiting, due = self._waiting, []
+        while waiting and waiting[0][0] <= search.end:
+            due.append(heappop(waiting)[1])
+        for positions in (sorted(due), fresh):
+            for pos in positions:
+                if search.effort_exhausted and not search.is_item_start(pos):
                     continue
-                said = verdict(search, place)
-                if said is True:
-                    return place
-                if said is not False and said > search.end:
-                    heappush(later, (said, place))
-        if len(later) > 2 * _MAX_LATER:
-            self._later = sorted(later)[:_MAX_LATER]  # those that can be told soonest
+                result = check(search, pos)
+                if result is True:
+                    return pos
+                if result is not False and result > search.end:
+                    heappush(waiting, (result, pos))
+        if len(waiting) > 2 * _MAX_WAITING:
+            self._waiting = sorted(waiting)[:_MAX_WAITING]  # those that can be told soonest
         return None
 
 
@@ -292,7 +292,7 @@ def _run_end(run: ByteRun) -> int:
     return run.end
 
 
-Verdict = Callable[[Search, int], bool | int]
+Check = Callable[[Search, int], bool | int]
 """(search, place) -> whether a frame begins there, or the end of the stream at which that can be told."""
 
 Locate = Callable[[Search, bool], int | None]

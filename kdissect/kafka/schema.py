@@ -271,12 +271,12 @@ def _add_line(lines: list[_Line], number: int, text: str) -> None:
     match = _FIELD.fullmatch(text)
     if match is None:
         raise _Fault(number, f"not a field: {text.strip()!r}")
-    depth, odd = divmod(len(match["indent"]), 2)
+    depth, remainder = divmod(len(match["indent"]), 2)
     for _ in range(depth - 1):
         if not lines or lines[-1].match["type"] is not None:
             raise _Fault(number, "indented, but the line above is no struct")
         lines = lines[-1].children
-    if odd:
+    if remainder:
         raise _Fault(number, "indented by an odd number of spaces")
     lines.append(_Line(number, match, []))
 
@@ -328,8 +328,8 @@ def _message(api: re.Match[str] | None, block: _Block, structs: dict[str, _Block
 
 
 def _fields(lines: list[_Line], parent: Versions, structs: dict[str, _Block]) -> tuple[Field, ...]:
-    found = (_field(line, parent, structs) for line in lines)
-    return tuple(field for field in found if field is not None)
+    fields = (_field(line, parent, structs) for line in lines)
+    return tuple(field for field in fields if field is not None)
 
 
 def _field(line: _Line, parent: Versions, structs: dict[str, _Block]) -> Field | None:

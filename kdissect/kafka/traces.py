@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _SAMPLED = 0x01
 _RANDOM = 0x02  # Trace Context level 2
-_MOST_MEMBERS = 32
+_MAX_MEMBERS = 32
 _MEMBER = re.compile(r"\s*([a-z0-9][a-z0-9_\-*/@]{0,255})=([ -+\--<>-~]{0,255}[!-+\--<>-~])\s*", re.ASCII)
 
 _B3 = re.compile(
@@ -68,13 +68,15 @@ def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
 def _trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
     if _NAMES.isdisjoint(name.lower() for name, _ in headers):
         return None
-    found = traces(headers)
-    if (w3c := found.get("traceparent")) is not None:
+    parsed = traces(headers)
+    if (w3c := parsed.get("traceparent")) is not None:
         return Trace("w3c", w3c["trace_id"], w3c["parent_id"])
-    if (zipkin := found.get("b3")) is not None and "trace_id" in zipkin:
-        return Trace("b3", zipkin["trace_id"], zipkin.get("span_id"))
-    if (sky := found.get("sw8")) is not None:
-        return Trace("sw8", sky["trace_id"], f"{sky['parent_segment_id']}/{sky['parent_span_id']}")
+    if (b3_parts := parsed.get("b3")) is not None and "trace_id" in b3_parts:
+        return Trace("b3", b3_parts["trace_id"], b3_parts.get("span_id"))
+    if (sw8_parts := parsed.get("sw8")) is not None:
+        return Trace(
+            "sw8", sw8_parts["trace_id"], f"{sw8_parts['parent_segment_id']}/{sw8_parts['parent_span_id']}"
+        )
     return None
 
 
@@ -85,13 +87,13 @@ def traces(headers: Iterable[tuple[str, bytes | None]]) -> Body:
     headers goes under ``b3`` as well, unless that header is there.
     """
     texts = {name.lower(): _text(value) for name, value in headers if value is not None}
-    found = {
+    parsed = {
         "traceparent": traceparent(texts.get("traceparent", "")),
         "tracestate": tracestate(texts.get("tracestate", "")),
         "b3": b3(texts.get("b3", "")) or b3_headers(texts),
         "sw8": sw8(texts.get("sw8", "")),
     }
-    return {name: parts for name, parts in found.items() if parts is not None}
+    return {name: parts for name, parts in parsed.items() if parts is not None}
 
 
 def traceparent(text: str) -> Body | None:
@@ -116,11 +118,11 @@ def traceparent(text: str) -> Body | None:
 def tracestate(text: str) -> list[Body] | None:
     """``rojo=00f067aa0ba902b7,congo=t61rcWkgMzE`` -> keys and values, in this order."""
     members = [member for member in text.split(",") if member.strip(" \t")]
-    matches = [_MEMBER.fullmatch(member) for member in members[: _MOST_MEMBERS + 1]]
-    if not 0 < len(matches) <= _MOST_MEMBERS:
+    matches = [_MEMBER.fullmatch(member) for member in members[: _MAX_MEMBERS + 1]]
+    if not 0 < len(matches) <= _MAX_MEMBERS:
         return None
-    found = [{"key": match[1], "value": match[2]} for match in matches if match is not None]
-    return found if len(found) == len(matches) else None
+    entries = [{"key": match[1], "value": match[2]} for match in matches if match is not None]
+    return entries if len(entries) == len(matches) else None
 
 
 def b3(text: str) -> Body | None:
@@ -200,7 +202,7 @@ KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 _ID = Struct(">bi")
 _BY_ID, _BY_GUID = 0, 1
 _GUID_BYTES = 16
-_LARGEST_ID = 0xFFFFFF
+_MAX_ID = 0xFFFFFF
 _NUMBER_BYTES = 8
 
 
@@ -228,8 +230,8 @@ def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | Non
         data: the key or value.
         header: value of the record's ``__key_schema_id`` or ``__value_schema_id``, which goes first.
     """
-    if header is not None and (told := _in_header(header)) is not None:
-        return told
+    if header is not None and (result := _in_header(header)) is not None:
+        return result
     if data is None:
         return None
     if len(data) in (_ID.size, _NUMBER_BYTES):
@@ -250,4 +252,4 @@ def _number(data: bytes) -> int | None:
     if len(data) < _ID.size:
         return None
     magic, number = _ID.unpack_from(data)
-    return number if magic == _BY_ID and 0 < number <= _LARGEST_ID else None
+    return number if magic == _BY_ID and 0 < number <= _MAX_ID else None

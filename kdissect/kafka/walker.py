@@ -113,34 +113,34 @@ def walk(
         budget: what its values may take; None: as much as the messages of an exchange.
         max_spans: how many spans to keep; None: keep none, and read on.
     """
-    found = Walk(end=pos)
+    result = Walk(end=pos)
     try:
-        _Walker(layout(message, version, draft), data, found, budget or DecodeBudget(), max_spans).read()
+        _Walker(layout(message, version, draft), data, result, budget or DecodeBudget(), max_spans).read()
     except DecodeError as error:
-        found.error = error
-    return found
+        result.error = error
+    return result
 
 
 class _Walker:
     """Reads at ``pos``, which moves when a field, or the count in front of a container, was read in full."""
 
     def __init__(
-        self, layout: Layout, data: bytes, found: Walk, budget: DecodeBudget, max_spans: int | None
+        self, layout: Layout, data: bytes, result: Walk, budget: DecodeBudget, max_spans: int | None
     ) -> None:
         self.layout = layout
         self.data = data
-        self.found = found
+        self.result = result
         self.budget = budget
         self.max_spans = max_spans
-        self.pos = found.end
+        self.pos = result.end
         self.path: list[str] = []
         self.depth = 0
 
     def read(self) -> None:
         try:
-            self.struct(self.layout.fields, self.found.value)
+            self.struct(self.layout.fields, self.result.value)
         finally:
-            self.found.end = self.pos
+            self.result.end = self.pos
 
     # Every value is handed to a ``keep`` function: containers before they are filled, so that after an error
     # all that was read is there. ``start`` is where a span begins: for tagged fields that is before the tag.
@@ -148,12 +148,12 @@ class _Walker:
     def struct(self, fields: Sequence[Field], body: Body) -> None:
         positional, tagged = split(fields, self.layout.version)
         for inner in positional:
-            self.named(inner, body, self.pos)
+            self.named_field(inner, body, self.pos)
         if self.layout.flexible:
             each = tag_bytes(fields, self.layout)
             self.tag_buffer({tag_of(inner): inner for inner in tagged}, body, each)
 
-    def named(self, inner: Field, body: Body, start: int) -> None:
+    def named_field(self, inner: Field, body: Body, start: int) -> None:
         self.path.append(inner.name)
 
         def keep(value: Any) -> None:
@@ -179,7 +179,7 @@ class _Walker:
                 self.struct(inner.fields, struct)
 
     def array(self, inner: Field, start: int, keep: Keep) -> None:
-        count = self.whole(self.length, "array")
+        count = self.rewind_on_error(self.length, "array")
         values: list[Any] | None = [] if count >= 0 else None
         keep(values)
         with self.container(inner.name, f"[]{inner.type}", start, values, inner):
@@ -205,7 +205,7 @@ class _Walker:
     def tag_buffer(self, known: dict[int, Field], body: Body, each: int) -> None:
         self.path.append(TAGS)
         start = self.pos
-        count = self.whole(self.uvarint)
+        count = self.rewind_on_error(self.uvarint)
         unknown: dict[int, bytes] = {}
         try:
             with self.container(TAGS, "tags", start, count, None):
@@ -219,14 +219,14 @@ class _Walker:
 
     def tagged(self, known: dict[int, Field], body: Body, unknown: dict[int, bytes]) -> None:
         start = self.pos
-        tag, size = self.whole(self.tag_head)
+        tag, size = self.rewind_on_error(self.tag_head)
         stop = self.pos + size
         if tag not in known:
-            raw = unknown[tag] = self.whole(self.take, size)
+            raw = unknown[tag] = self.rewind_on_error(self.take, size)
             self.span(str(tag), "tag", start, raw, None)
             return
         self.path.pop()  # the path of a tagged field is like that of any other
-        self.named(known[tag], body, start)
+        self.named_field(known[tag], body, start)
         self.path.append(known[tag].name)
         if self.pos != stop:
             raise self.fault(Malformed, f"tag {tag} ends at byte {self.pos}, by its size at byte {stop}")
@@ -238,16 +238,16 @@ class _Walker:
         """Note what lies between ``start`` and ``pos``."""
         if self.max_spans is None:
             return
-        if len(self.found.spans) >= self.max_spans:
+        if len(self.result.spans) >= self.max_spans:
             self.pos = start  # bytes that no span covers might have to be withheld
             raise self.fault(Oversized, f"more than {self.max_spans:,} fields")
         path = ".".join(self.path)
-        self.found.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
+        self.result.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
 
     @contextmanager
     def container(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> Iterator[None]:
         """Note a span before those inside the ``with``, and afterwards how long it became."""
-        spans = self.found.spans
+        spans = self.result.spans
         index = len(spans)
         self.span(name, kind, start, value, inner)
         self.depth += 1
@@ -260,7 +260,7 @@ class _Walker:
 
     # Bytes
 
-    def whole(self, read: Callable[..., Any], *arguments: Any) -> Any:
+    def rewind_on_error(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """What ``read`` returns; where it fails ``pos`` stays in front of what it began to read."""
         start = self.pos
         try:
@@ -312,14 +312,14 @@ class _Walker:
     def marker(self, inner: Field) -> bool:
         """Whether a nullable struct is there (KIP-893)."""
         if is_tagged(inner, self.layout.version):
-            return bool(self.whole(self.uvarint))
+            return bool(self.rewind_on_error(self.uvarint))
         return bool(self.fixed("b") >= 0)
 
     def scalar(self, kind: str) -> Any:
         if kind in FIXED:
             value = self.fixed(FIXED[kind])
             return uuid_text(value) if kind == "uuid" else value
-        return self.whole(self.sized, kind)
+        return self.rewind_on_error(self.sized, kind)
 
     def sized(self, kind: str) -> Any:
         """A value with a length in front."""

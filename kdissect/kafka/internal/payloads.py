@@ -64,7 +64,7 @@ class GroupProtocols:
     """The protocols of groups that were seen to be joined."""
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self._most = limits.group_protocols
+        self._max_groups = limits.group_protocols
         self._known: dict[tuple[str, str], GroupProtocol] = {}
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
@@ -86,7 +86,7 @@ class GroupProtocols:
     def _remember(self, group: tuple[str, str], protocol: GroupProtocol) -> None:
         self._known.pop(group, None)
         self._known[group] = protocol
-        if len(self._known) > self._most:
+        if len(self._known) > self._max_groups:
             del self._known[next(iter(self._known))]
 
 
@@ -135,7 +135,7 @@ def read(
     data: bytes,
     pos: int = 0,
     *,
-    told: int | None = None,
+    declared_version: int | None = None,
     exact: bool = False,
     budget: DecodeBudget | None = None,
 ) -> DecodedPayload | None:
@@ -146,7 +146,7 @@ def read(
         version: of the layout.
         data: prefix and body.
         pos: where the body begins.
-        told: the version that the prefix has, where the layout is an older one.
+        declared_version: the version in the prefix, if the layout is of an older one.
         exact: refuse bytes behind the body; else they become ``_left_over``.
         budget: what the body may take in memory; None: as much as the messages of an exchange.
     """
@@ -160,14 +160,16 @@ def read(
         except DecodeError:
             continue
         if end == len(data):
-            return _opened(message, version if told is None else told, draft, body)
+            return _decoded_payload(
+                message, version if declared_version is None else declared_version, draft, body
+            )
         if draft is None:
             rest = body, end
     if rest is None or exact:
         return None
     body, end = rest
     body["_left_over"] = data[end:]
-    return _opened(message, version if told is None else told, None, body)
+    return _decoded_payload(message, version if declared_version is None else declared_version, None, body)
 
 
 def read_versioned(
@@ -183,9 +185,11 @@ def read_versioned(
     """
     if len(data) < _INT16.size:
         return None
-    told: int = _INT16.unpack_from(data)[0]
-    version = min(told, message.versions.last) if newest else told
-    return read(message, version, data, _INT16.size, told=told, exact=exact, budget=budget)
+    declared_version: int = _INT16.unpack_from(data)[0]
+    version = min(declared_version, message.versions.last) if newest else declared_version
+    return read(
+        message, version, data, _INT16.size, declared_version=declared_version, exact=exact, budget=budget
+    )
 
 
 def read_self_versioned(
@@ -257,7 +261,7 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
     return (first, pos + 1) if first < 0x80 else primitives.uvarint(data, pos + 1, first)
 
 
-def _opened(message: Message, version: int, draft: Draft | None, body: Body) -> DecodedPayload:
+def _decoded_payload(message: Message, version: int, draft: Draft | None, body: Body) -> DecodedPayload:
     own: Body = {"_message": message.name, "_version": version}
     if draft is not None:
         own["_draft"] = draft.releases
@@ -387,8 +391,11 @@ def open_payloads(
         What could not be opened though it should.
     """
     anomalies: list[Anomaly] = []
-    asked, answered = exchange.request_layout, exchange.response_layout
-    if not ((asked and carries_payloads(asked.message)) or (answered and carries_payloads(answered.message))):
+    request_layout, response_layout = exchange.request_layout, exchange.response_layout
+    if not (
+        (request_layout and carries_payloads(request_layout.message))
+        or (response_layout and carries_payloads(response_layout.message))
+    ):
         return anomalies  # as most apis
     protocol = (GroupProtocols(limits) if protocols is None else protocols).learn(exchange)
     for where, body, layout in (
@@ -457,15 +464,15 @@ def _decode(
             anomalies.append(metrics._replace(where=where))
             return None
         return Embedded(data, metrics)
-    opened = _payloads_opened(role, data, context.protocol, context.budget)
-    if opened is None:
+    decoded = _decode_bytes(role, data, context.protocol, context.budget)
+    if decoded is None:
         if (message := _expected(role, context.protocol)) is not None:
             anomalies.append(
                 Anomaly("malformed_payload", where, f"{len(data)} bytes are not a valid {message}")
             )
         return None
-    _open(opened.message.fields, opened.body, context, where, anomalies)
-    return Embedded(data, opened.body)
+    _open(decoded.message.fields, decoded.body, context, where, anomalies)
+    return Embedded(data, decoded.body)
 
 
 def _expected(role: str, protocol: GroupProtocol) -> str | None:
@@ -473,7 +480,7 @@ def _expected(role: str, protocol: GroupProtocol) -> str | None:
     return _OF_MEMBERS.get((protocol.type or "", role))
 
 
-def _payloads_opened(
+def _decode_bytes(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
 ) -> DecodedPayload | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
@@ -495,8 +502,8 @@ def _sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
     """No version stands in front, so Kafka tries them; kafka-python 3 puts one there."""
     message = schema.embedded("StickyAssignorUserData")
     for version in (1, 0):
-        if opened := read(message, version, data, exact=True, budget=budget):
-            return opened
+        if decoded := read(message, version, data, exact=True, budget=budget):
+            return decoded
     return read_versioned(message, data, exact=True, budget=budget)
 
 

@@ -72,16 +72,16 @@ def open_record(
     """
     if topic in _COORDINATORS:
         family = _COORDINATORS[topic]
-        opened_key = None if key is None else payloads.read_key(family, key)
-        opened = None if key is None or value is None else _read_value(family, key, value)
-        message = opened.message if opened is not None else _value_message(family, key)
-        shown = _shown(opened, message, value, show_secrets=show_secrets)
-        return _shown(opened_key, None, key, show_secrets=show_secrets), shown
+        decoded_key = None if key is None else payloads.read_key(family, key)
+        decoded = None if key is None or value is None else _read_value(family, key, value)
+        message = decoded.message if decoded is not None else _value_message(family, key)
+        shown = _shown(decoded, message, value, show_secrets=show_secrets)
+        return _shown(decoded_key, None, key, show_secrets=show_secrets), shown
     if topic in _FRAMED:
-        opened = None if value is None else payloads.read_frame(_FRAMED[topic], value)
-        if opened is None and topic in _SECRETIVE and not show_secrets:
+        decoded = None if value is None else payloads.read_frame(_FRAMED[topic], value)
+        if decoded is None and topic in _SECRETIVE and not show_secrets:
             return _withheld(key), _withheld(value)
-        return key, _shown(opened, None, value, show_secrets=show_secrets)
+        return key, _shown(decoded, None, value, show_secrets=show_secrets)
     return key, value
 
 
@@ -89,14 +89,14 @@ def _read_value(family: str, key: bytes, value: bytes) -> DecodedPayload | None:
     message = _value_message(family, key)
     if message is None:
         return None
-    opened = payloads.read_versioned(message, value)
-    if opened is None and payloads.record_type(key) == _LEGACY_OFFSET:
+    decoded = payloads.read_versioned(message, value)
+    if decoded is None and payloads.record_type(key) == _LEGACY_OFFSET:
         # The type is that of the key alone: brokers wrote newer values behind old keys.
         newer = payloads.value_message(family, _OFFSET)
-        opened = None if newer is None else payloads.read_versioned(newer, value)
-    if opened is not None:
-        open_body(opened.message, opened.body, Context(), "")
-    return opened
+        decoded = None if newer is None else payloads.read_versioned(newer, value)
+    if decoded is not None:
+        open_body(decoded.message, decoded.body, Context(), "")
+    return decoded
 
 
 def _value_message(family: str, key: bytes | None) -> Message | None:
@@ -104,20 +104,20 @@ def _value_message(family: str, key: bytes | None) -> Message | None:
 
 
 def _shown(
-    opened: DecodedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
+    decoded: DecodedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
 ) -> Payload:
     """What a reader sees; ``message``: what the bytes should be, where they could not be read."""
     if data is None:
         return None
-    expected = opened.message if opened is not None else message
+    expected = decoded.message if decoded is not None else message
     if show_secrets or expected is None or not secrets.carries_secrets(expected):
-        return data if opened is None else Embedded(data, opened.body)
-    if opened is None:
+        return data if decoded is None else Embedded(data, decoded.body)
+    if decoded is None:
         return _withheld(data)
-    secrets.withhold(opened.message, opened.body)
-    if "_left_over" in opened.body:
-        opened.body["_left_over"] = Withheld(len(opened.body["_left_over"]))
-    return Embedded(Withheld(len(data)), opened.body)
+    secrets.withhold(decoded.message, decoded.body)
+    if "_left_over" in decoded.body:
+        decoded.body["_left_over"] = Withheld(len(decoded.body["_left_over"]))
+    return Embedded(Withheld(len(data)), decoded.body)
 
 
 def _withheld(data: bytes | None) -> Withheld | None:
@@ -163,8 +163,8 @@ def open_control_record(key: bytes | None, value: bytes | None) -> Control:
         return Control(None, key, value)
     number: int = read_key.body["type"]
     name = codes.enum_name("ControlRecordTypeSchema", "type", number) or str(number)
-    opened = None if value is None else _read_control_value(number, value)
-    shown = value if value is None or opened is None else Embedded(value, opened.body)
+    decoded = None if value is None else _read_control_value(number, value)
+    shown = value if value is None or decoded is None else Embedded(value, decoded.body)
     return Control(name, Embedded(key, read_key.body), shown)
 
 
