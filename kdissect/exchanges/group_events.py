@@ -1,11 +1,11 @@
-"""Exchange -> what it tells of a group: who joins, is given partitions, leaves, commits, is refused.
+"""An exchange -> group membership events: join, assignment, leave, commit, rejection.
 
     JoinGroup, SyncGroup, Heartbeat, LeaveGroup                                  classic groups
     ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat           KIP-848, KIP-932, KIP-1071
     OffsetCommit, TxnOffsetCommit                                                any group
 
-Heartbeats that only say "still here" are no events unless asked for. Bodies may be cut or not be there; what
-is missing is None. Holds nothing.
+A heartbeat without news is an event only on request. Bodies may be partial or missing. Missing values are
+None. Holds nothing.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ JOIN, SYNC, HEARTBEAT, ALIVE, LEAVE, COMMIT = "join", "sync", "heartbeat", "aliv
 EVENTS = (JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT)
 
 _NOTHING: Body = {}
-_JOINING, _LEAVING = 0, -1  # member epochs; what is below -1 leaves for a while (KIP-848, static members)
+_JOINING, _LEAVING = 0, -1  # member epochs; below -1: a static member leaves temporarily (KIP-848)
 
 Assignment = tuple[tuple[str, tuple[int, ...]], ...]
-"""Topic (of a streams group: subtopology) and its partitions, both sorted."""
+"""Topics (for a streams group, subtopologies) with their partitions, both sorted."""
 
 
 class GroupEvent(NamedTuple):
-    """One thing that happens to a group.
+    """One event in the life of a group.
 
     Attributes:
         time_ns: last byte of the request.
-        completed_ns: when the answer was there; None if it never came.
+        completed_ns: when the response arrived. None without a response.
         connection, number: the exchange.
-        kind: one of ``KINDS``; None for commits, which all groups make alike.
-        event: one of ``EVENTS``, or ``alive``. In groups that only know heartbeats, the first and last of a
-            member are ``join`` and ``leave``.
-        member_id: the one that the broker gave out in this answer, if it did.
-        is_new: of a join: whether the member had no id yet, or none that the group knows.
-        generation: of classic groups; of the others the member epoch, the answer's if there is one.
-        session_timeout_ms: as a classic member asks for when it joins.
-        protocol_type: of classic groups: ``consumer``, ``connect``.
-        protocol: the assignor that was chosen; where nothing was yet, the one asked for first.
-        error: name of the error code, None for NONE and where nothing was answered.
-        reason: what the client gave as the cause (KIP-800).
-        assignment: what the member is to work on from now on; None where nothing is told about it.
-        subscribed: topics that the member wants; None where nothing is told.
-        leads: of a join: whether the member is the leader.
-        members: of a join: all member ids, as only the leader is told them.
-        instances: of the same: group instance ids, None for a dynamic member.
+        kind: one of ``KINDS``. None for commits, which are the same in all groups.
+        event: one of ``EVENTS``, or ``alive``. In groups that only use heartbeats, a member's first and last
+            are ``join`` and ``leave``.
+        member_id: the one assigned by this response, if any, otherwise the request's.
+        is_new: for a join, whether the member had no ID yet, or none that the group knows.
+        generation: for classic groups. For others the member epoch, from the response if there is one.
+        session_timeout_ms: requested by a classic member when it joins.
+        protocol_type: for classic groups: ``consumer``, ``connect``.
+        protocol: the assignor that was chosen, or the member's first choice if none was chosen yet.
+        error: name of the error code. None for NONE and without a response.
+        reason: as stated by the client (KIP-800).
+        assignment: the partitions that the member now owns. None if the exchange has no assignment.
+        subscribed: the topics that the member subscribes to. None if the exchange has no subscription.
+        leads: for a join, whether the member is the leader.
+        members: for a join, all member IDs. Only the leader receives them.
+        instances: the same members' group instance IDs, None for dynamic members.
     """
 
     time_ns: int
@@ -84,15 +84,15 @@ class GroupEvent(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str, int, str]:
-        """Sorts events by time, whichever way they were gathered."""
+        """Sort key: by time, whatever order the events were collected in."""
         return self.time_ns, self.connection, self.number, self.member_id or ""
 
 
 def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[GroupEvent]:
-    """The events in an exchange: one as a rule, several where several members leave at once.
+    """The events in an exchange: usually one, several if several members leave at once.
 
     Args:
-        exchange: any; most have none. A response whose request was not captured does not tell its group.
+        exchange: any. Most have no events. A response without its request does not identify its group.
         include_alive: also heartbeats without news.
     """
     read = _READERS.get(exchange.api or "")
@@ -248,7 +248,7 @@ def _streams_heartbeat(
 
 
 def _by_epoch(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
-    """What a heartbeat is, told by the member epochs in it."""
+    """Set the event of a heartbeat from the member epochs in it."""
     sent, assigned = request.get("member_epoch"), response.get("member_epoch")
     error = _error(response)
     is_news = (
@@ -293,7 +293,7 @@ def _assignment(topics: list[Body] | None, key: str, names: Mapping[str, str]) -
 
 
 def _decoded(value: Any) -> Body:
-    """What bytes of a member say, nothing where they could not be read."""
+    """The decoded member data, empty if it could not be decoded."""
     return value.decoded if isinstance(value, Embedded) else {}
 
 
@@ -302,7 +302,7 @@ def _error(struct: Body) -> str | None:
 
 
 def _at_least_0(generation: int | None) -> int | None:
-    """A generation; -1 stands for none (a failed join, a commit without a group)."""
+    """A generation. -1 means none: a failed join, or a commit outside a group."""
     return None if generation is None or generation < 0 else generation
 
 

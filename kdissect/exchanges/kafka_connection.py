@@ -1,13 +1,13 @@
 r"""The bytes of one connection's two directions -> its exchanges.
 
-Until the connection is recognized as Kafka both directions are searched; from then on one carries requests,
-the other responses:
+Until the connection is recognized as Kafka, both directions are searched. From then on one carries
+requests, the other responses:
 
     client side --Data, Gap--> Framing --Frame--> Pairing.request  \\
                                                                      -> Exchange
     broker side --Data, Gap--> Framing --Frame--> Pairing.response /
 
-What went wrong between two exchanges (gaps, lost boundaries) is written on the next one.
+Anomalies between two exchanges (gaps, lost boundaries) are attached to the next one.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchanges of a connection -> who is at its client end: software (KIP-511), SASL mechanism, principal.
+# Exchanges of a connection -> its client: software (KIP-511), SASL mechanism, principal.
 #
-# Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow
-# SaslHandshake v0. A user is believed only once the broker has accepted the credentials; the credentials
-# themselves are looked at here and kept nowhere.
+# Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow SaslHandshake
+# v0. The principal is set only after the broker accepted the credentials. The credentials themselves are read
+# here and not kept.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -63,10 +63,10 @@ _IDENTIFYING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None}
 
 
 class Identity:
-    """What one connection has told about its client so far.
+    """What is known about the client of one connection so far.
 
     Attributes:
-        raw_tokens: SaslHandshake v0 was sent: frames that are no requests are SASL tokens.
+        raw_tokens: SaslHandshake v0 was sent: frames that are not requests are SASL tokens.
     """
 
     __slots__ = ("_candidate", "_info", "_rounds", "raw_tokens")
@@ -78,19 +78,19 @@ class Identity:
         self.raw_tokens = False
 
     def begins_with_gssapi(self) -> None:
-        """The stream began with a GSSAPI token instead of a request, as 0.9 clients do."""
+        """The stream begins with a GSSAPI token instead of a request, as from 0.9 clients."""
         self.raw_tokens = True
         self._info.sasl_mechanism = "GSSAPI"
 
     def on_handshake(self, frame: Frame) -> None:
-        """Look at a SaslHandshake before its answer is there."""
+        """Read a SaslHandshake as soon as it is sent: the tokens that follow depend on it."""
         _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
         self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
         self._candidate, self._rounds = None, 0
         self.raw_tokens = api_version == 0
 
     def learn(self, exchange: Exchange) -> None:
-        """Look at a finished exchange, and write on it who the client is."""
+        """Read a complete exchange, and set the client's identity in it."""
         if exchange.api_key in _IDENTIFYING:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
@@ -127,10 +127,10 @@ class Identity:
 
 
 def _accepts(mechanism: str, answer: bytes) -> bool:
-    """Whether the broker's token says that the credentials are good: the error code can be 0 even if not.
+    """Whether the broker's token accepts the credentials. The error code can be 0 even if it does not.
 
-    SCRAM's last token says whether the proof was right, v= or e= (RFC 5802). OAUTHBEARER refuses by a token
-    that says why, and the client has to answer that first (RFC 7628, 3.2.2).
+    SCRAM's last token is v= if the proof was right, otherwise e= (RFC 5802). OAUTHBEARER rejects with a token
+    that states the reason, which the client must answer first (RFC 7628, 3.2.2).
     """
     if mechanism.startswith("SCRAM"):
         return answer.startswith(b"v=")
@@ -138,7 +138,7 @@ def _accepts(mechanism: str, answer: bytes) -> bool:
 
 
 def user_of(mechanism: str | None, token: bytes) -> str | None:
-    """The user that a client's first token names; None where the mechanism does not tell.
+    """The user in a client's first token. None if the mechanism does not send one.
 
     PLAIN (RFC 4616): [authzid] NUL user NUL password. SCRAM (RFC 5802): ``n,,n=user,r=nonce``. OAUTHBEARER
     (RFC 7628): a JWT, whose ``sub`` is the principal by default.
@@ -158,7 +158,7 @@ def user_of(mechanism: str | None, token: bytes) -> str | None:
 
 
 def _jwt_subject(token: bytes) -> str | None:
-    import orjson  # which few connections need
+    import orjson  # few connections need it
 
     try:
         claims = token.split(b"Bearer ", 1)[1].split(b".")[1]
@@ -177,7 +177,7 @@ def _request_token(exchange: Exchange) -> bytes:
 
 
 def _accepting_token(exchange: Exchange) -> bytes | None:
-    """What the broker said, None where it said nothing or no."""
+    """The broker's token. None without a response, and for an error."""
     frame = exchange.response_frame
     if frame is None or exchange.api_key is None:
         return frame and frame.data
@@ -195,35 +195,36 @@ def _request(frame: Frame, api_key: int) -> Body:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The gaps of one connection -> what they cost: which exchanges were told by half, and which not at all.
+# The gaps of one connection -> the exchanges they cost, entirely or in part.
 #
-# Brokers answer in order, and most clients count their requests by one. So of a gap that hides a frame
-# boundary it can be told whose messages were in it:
+# Brokers respond in order, and most clients count their requests by one. So if a gap hides a frame boundary,
+# these messages were in it:
 #
-# * a request that waited when the gap came, or while the next response was looked for, and is passed over
-#   by a later response or never answered: its response was in the gap;
-# * a response that comes after a gap in the requests, to a request that was never seen: that request was;
-# * correlation ids that are missing between the requests before the gap and behind it, on a connection that
-#   counted by one until then: exchanges that nobody saw, where their responses were lost too.
+# * the response to a request that was waiting during the gap, or during the search for the next response, and
+#   was then overtaken by a later response or never answered;
+# * the request of a response that comes after a gap in the requests and matches no request;
+# * requests with the correlation IDs that are missing between the last request before the gap and the first
+#   one after it, if the connection counted by one until then. These exchanges are lost completely if their
+#   responses are lost too.
 #
-# Such an exchange is counted once, as ``exchanges_lost``, and one that was told has an anomaly that says
-# so. A gap inside a frame hides no boundary: its exchange is counted as ``exchanges_incomplete``. Holds the
-# requests that waited, as long as they wait.
+# Each such exchange is counted once, as ``exchanges_lost``. If half of it was captured, it has an anomaly
+# that says so. A gap inside a frame hides no boundary: its exchange is counted as ``exchanges_incomplete``.
+# Holds the requests that were waiting during a gap, while they wait.
 # ------------------------------------------------------------------------------------------------------------
 
 
 LOST = "exchanges_lost"
 INCOMPLETE = "exchanges_incomplete"
 
-_MAX_MISSING = 100_000  # correlation ids: more is a client that began to count anew
+_MAX_MISSING = 100_000  # correlation IDs: with more, the client probably restarted its count
 
 
 class GapLosses:
-    """What the gaps of a connection cost.
+    """The exchanges that gaps of a connection cost.
 
     Args:
         pairing: of the connection.
-        counts: where to count.
+        counts: the counters to update.
     """
 
     __slots__ = ("_counts", "_hidden", "_id_before", "_orphans", "_pairing", "_requests_lost", "_waited")
@@ -233,24 +234,24 @@ class GapLosses:
         self._counts = counts
         self._waited: set[Exchange] = set()
         self._requests_lost = False
-        self._id_before: int | None = None  # correlation id of the last request before a gap
-        self._orphans = 0  # orphans since, while the first request behind it has not come
-        self._hidden = range(0)  # correlation ids that were lost, and are counted
+        self._id_before: int | None = None  # correlation ID of the last request before a gap
+        self._orphans = 0  # orphans since then, until the first request after the gap
+        self._hidden = range(0)  # correlation IDs that are already counted as lost
 
     def in_requests(self) -> None:
-        """A gap hides where a request begins."""
+        """A gap hides the start of a request."""
         self._requests_lost = True
         id_before = self._pairing.forget_last_id()
         if id_before is not None:
             self._id_before, self._orphans = id_before, 0
 
     def in_responses(self) -> None:
-        """A gap hides where a response begins, or bytes were passed over until the next one was found."""
+        """A gap hides the start of a response, or bytes were skipped up to the next one."""
         self._waited.update(self._pairing.waiting)
         self._pairing.mistrust()
 
     def request(self, correlation_id: int) -> None:
-        """The first request behind a gap in them."""
+        """The first request after a gap in the requests."""
         if self._id_before is None:
             return
         hidden = range(self._id_before + 1, correlation_id)
@@ -261,11 +262,11 @@ class GapLosses:
 
     @property
     def awaits_request(self) -> bool:
-        """Whether ``request`` wants to be told the next one."""
+        """Whether the next request must be passed to ``request``."""
         return self._id_before is not None
 
     def judge(self, exchange: Exchange) -> None:
-        """Write on an exchange that is complete now what it lost."""
+        """Add to a complete exchange an anomaly for what it lost, and count it."""
         if exchange in self._waited:
             self._waited.discard(exchange)
             if exchange.kind == UNANSWERED:
@@ -288,13 +289,13 @@ def _is_complete(frame: Frame | None) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What all connections hold together -> which of them must let go.
+# The memory of all connections -> which of them must free some.
 #
-# A limit for each connection is none for twenty thousand of them. So what they hold is summed up
-# (``KafkaConnection.held``), and above ``Limits.held_bytes_in_all`` the one idle for longest drops its share.
-# The sum is brought up to date every ``_EVERY`` items: what comes in between is little.
+# A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
+# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.held_bytes_in_all`` the connection idle
+# for longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in between.
 #
-# Holds a number for each connection that holds something.
+# Holds a number for each connection that holds anything.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,10 +303,10 @@ _EVERY = 64
 
 
 class MemoryBudget:
-    """The sum of what dialogues hold.
+    """The sum of what connections hold.
 
     Attributes:
-        held: bytes, costs included, when they were last summed up.
+        held: bytes including overhead, at the latest update.
     """
 
     __slots__ = ("_changed", "_due", "_held_by", "_limit", "held")
@@ -313,18 +314,18 @@ class MemoryBudget:
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.held_bytes_in_all
         self._changed: dict[KafkaConnection, None] = {}
-        self._held_by: dict[KafkaConnection, int] = {}  # silent for longest first
+        self._held_by: dict[KafkaConnection, int] = {}  # idle for longest first
         self._due = _EVERY
         self.held = 0
 
     def note(self, kafka: KafkaConnection) -> bool:
-        """One was fed; whether it is time to ask for the ``excess``."""
+        """Note that a connection was fed. Returns whether ``excess`` is due."""
         self._changed[kafka] = None
         self._due -= 1
         return not self._due
 
     def excess(self) -> Iterator[KafkaConnection]:
-        """Those that must let go, one after another, until the rest is within the bound."""
+        """The connections that must free memory, one after another, until the sum is within the limit."""
         changed, self._changed, self._due = self._changed, {}, _EVERY
         for kafka in changed:
             self._account(kafka)
@@ -349,26 +350,26 @@ class MemoryBudget:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # an api key, with which a request begins
-_NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
+_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
+_NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
 
 
 class KafkaConnection:
-    """What is known of one connection, and what it holds of it.
+    """The state of one connection.
 
     Args:
-        connection: both ends, and who opened it.
-        limits: bounds.
-        broker_side: 0 or 1 where the user said which end is the broker, None where the bytes must tell.
-        counts: where to count frames and bytes that did not become exchanges.
+        connection: both ends, and which of them opened it.
+        limits: to respect.
+        broker_side: 0 or 1 if the user said which end is the broker. None: detect it.
+        counts: counters of frames and bytes that did not become exchanges.
 
     Attributes:
-        protocol: ``Kafka`` once recognized, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
-            once refused, else None.
-        last_ns: time of the last bytes, captured or not.
-        resyncs: how often it had to be searched for where the next frame begins.
-        skipped_bytes: passed over meanwhile.
-        unread_bytes: captured, of what is not recognized as Kafka.
+        protocol: ``Kafka`` once recognized. Another protocol (``TLS``, ``HTTP``, ``not Kafka``) once
+            rejected. None before that.
+        last_ns: time of the latest bytes, captured or not.
+        resyncs: how often it had to be resynchronized.
+        skipped_bytes: skipped while searching.
+        unread_bytes: captured bytes that are not recognized as Kafka.
     """
 
     __slots__ = (
@@ -395,17 +396,17 @@ class KafkaConnection:
             for side in (0, 1)
         )
         self._pairing: Pairing | None = None
-        self._completed_before = 0  # exchanges before it turned out to be something else
+        self._completed_before = 0  # exchanges until it turned out not to be Kafka
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
-        self._losses: GapLosses | None = None  # none before the first gap
+        self._losses: GapLosses | None = None  # None before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
-        """Take the next bytes from ``side``; get the exchanges that they complete."""
+        """Process the next bytes from ``side``. Returns the exchanges that they complete."""
         self.last_ns = item.time_ns
         if not self._seen[side]:
             self._first_item(side, item)
@@ -427,14 +428,14 @@ class KafkaConnection:
             return []
         frames: list[list[Frame | Lost]] = [[], []]
         frames[side] = self._framings[side].feed(item)
-        frames[1 - side] = self._framings[1 - side].retry()  # what one side says tells about the other
+        frames[1 - side] = self._framings[1 - side].retry()  # bytes of one side help to recognize the other
         if self._refused:
             self._refuse("not Kafka")
         return self._take_both(frames)
 
     def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
-        """The connection is over, ``now_ns`` in packet time, or is given up for a ``reason``: what waits is
-        unanswered.
+        """End the connection at packet time ``now_ns``, or give it up for a ``reason``: outstanding requests
+        become unanswered.
         """
         out = self._take_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
@@ -447,7 +448,7 @@ class KafkaConnection:
         return out
 
     def shed(self, now_ns: int) -> list[Exchange]:
-        """Let go of what is held, because all connections together hold too much."""
+        """Free memory, because all connections together hold too much."""
         self._counts["shed"] += 1
         for framing in self._framings:
             framing.shed()
@@ -461,18 +462,18 @@ class KafkaConnection:
 
     @property
     def held(self) -> int:
-        """Bytes that all that is held costs."""
+        """Bytes held, including overhead."""
         one, two = self._framings
         return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
 
     @property
     def seen(self) -> tuple[bool, bool]:
-        """By side, whether any byte of it was captured."""
+        """By side, whether any of its bytes were captured."""
         return self._seen[0], self._seen[1]
 
     @property
     def client(self) -> int | None:
-        """The side that asks, None where that is not known."""
+        """The side that sends requests. None while unknown."""
         return self._client
 
     @property
@@ -481,16 +482,16 @@ class KafkaConnection:
 
     @property
     def gaps(self) -> Mapping[str, int]:
-        """What was not captured: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
+        """Missing bytes by cause: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
         return self._gaps or {}
 
     @property
     def unattached(self) -> list[Anomaly]:
-        """Anomalies behind the last exchange."""
+        """Anomalies after the last exchange."""
         return self._pending_anomalies
 
     def _first_item(self, side: int, item: Data | Gap) -> None:
-        """The first that one side says may tell what the connection is."""
+        """The first bytes of a side can identify the protocol."""
         if self.protocol is None and self._broker_side is not None:
             self._recognized(1 - self._broker_side)
         if not isinstance(item, Data):
@@ -523,7 +524,7 @@ class KafkaConnection:
         return None if self._seen[self._client] else locate_response_chain(search)
 
     def _begins_with_frame(self, side: int) -> bool:
-        """Whether a stream needs no look at its first bytes: they are known to be Kafka's."""
+        """Whether the first bytes of a stream need no check: they are known to be Kafka."""
         assert self._identity is not None
         return side != self._client or self._broker_side is not None or self._identity.raw_tokens
 
@@ -579,7 +580,7 @@ class KafkaConnection:
         return out
 
     def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
-        """Frames of either side: requests first, because responses are found by them."""
+        """Process frames of both sides: requests first, because responses are found by them."""
         if self._client is None:
             return []
         broker = 1 - self._client
@@ -590,7 +591,7 @@ class KafkaConnection:
         if not frames or self._client is None:
             return []
         out: list[Exchange] = []
-        refused = 0  # bytes of frames that are none, up to where a boundary was found again
+        refused = 0  # bytes that turned out not to be frames, up to the next boundary found
         resynchronized = False
         for frame in frames:
             if isinstance(frame, Lost):
