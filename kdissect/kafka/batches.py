@@ -1,14 +1,14 @@
-"""RecordData -> its batches, opened: decompressed, checked, each record with its absolute offset and time.
+"""RecordData -> decoded batches: decompressed, checked, each record with its absolute offset and timestamp.
 
-One batch at a time, when it is asked for, and held no longer than whoever asked for it holds it. One with
-more than ``compression.HELD_BYTES`` of records comes in parts, and is read twice, since its first part has to
-say what is wrong with the last. It has at most ``limits.inflated_bytes`` of records, and as many as
-``limits.batch_items`` allows. Whatever the bytes are, nothing is raised: what can be read comes out, the rest
-is told by the batch's anomalies.
+One batch at a time is decoded, on demand, and not held here. A batch with more than
+``compression.HELD_BYTES`` of records is returned in parts, and decoded twice, because its first part already
+carries the anomalies of the last. A batch has at most ``limits.inflated_bytes`` of records, and at most
+``limits.batch_items`` of them. Nothing is raised for any input: records that can be decoded are returned, and
+the batch's anomalies describe the rest.
 
     recordbatch.py   the records of magic 2
     messageset.py    messages of magic 0 and 1
-    compression.py   both, where they are compressed
+    compression.py   decompression of both
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
 
 
-_ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
+_ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte after the magic
 _ENTRY_BYTES = _ENTRY.size
 _BATCH = Struct(">qiibIhiqqqhii")
 _BATCH_BYTES = _BATCH.size
@@ -56,10 +56,10 @@ _DELETE_HORIZON = 0x40
 _new = tuple.__new__
 
 _MAX_CONTROL_ANOMALIES = 10
-"""Control records of a batch of which each has an anomaly of its own."""
+"""Malformed control records of a batch that have an anomaly each. The others share one."""
 
 _KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
-"""What a large batch may have and still be read only once."""
+"""The size up to which a large batch is held, so that it is decoded only once."""
 
 _T = TypeVar("_T")
 
@@ -68,24 +68,24 @@ _MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class Batch(NamedTuple):
-    """A record batch, a compressed message set, or messages of one kind that stand together.
+    """A record batch, a compressed message set, or consecutive messages of the same kind.
 
     Attributes:
-        pos: where it begins, counted from the beginning of the record data.
+        pos: of its first byte in the record data.
         size: bytes on the wire.
-        magic: 0, 1 or 2; of any other nothing is read.
-        attributes: as on the wire; the properties say what they mean.
-        base_offset: of the first record, also of one that compaction has removed.
-        last_offset: of the last one, likewise.
-        leader_epoch, producer_id, producer_epoch, base_sequence: of magic 2, else None; -1 means none.
-        base_timestamp_ms: what the records of magic 2 count from.
+        magic: 0, 1 or 2. Others are not decoded.
+        attributes: as on the wire. The properties interpret them.
+        base_offset: of the first record, even if compaction removed it.
+        last_offset: of the last record, on the same terms.
+        leader_epoch, producer_id, producer_epoch, base_sequence: for magic 2, otherwise None. -1 means none.
+        base_timestamp_ms: to which the timestamps of magic 2 records are relative.
         records: in wire order.
-        anomalies: what was wrong.
-        controls: what each record of a control batch marks.
-        aborted: hidden from consumers that read committed records only, where the response tells.
-        first: place in the batch of the first of ``records``: if these are too many to be held, a batch comes
-            in parts.
-        elsewhere: how many records its other parts have.
+        anomalies: of the batch.
+        controls: for a control batch, the type of each record.
+        aborted: hidden from read_committed consumers, if the response says so.
+        first: index in the batch of the first of ``records``. A batch with too many records to hold comes in
+            parts.
+        elsewhere: number of records in its other parts.
     """
 
     pos: int
@@ -108,28 +108,28 @@ class Batch(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many records all its parts have."""
+        """The number of records in all its parts."""
         return len(self.records) + self.elsewhere
 
     @property
     def compression(self) -> str:
-        """The codec's name, as in the headers that records.py reads."""
+        """The codec's name, as in the headers decoded by records.py."""
         codec = self.attributes & _CODEC
         return COMPRESSION[codec] if codec < len(COMPRESSION) else f"codec {codec}"
 
     @property
     def timestamp_type(self) -> str | None:
-        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        """One of ``records.TIMESTAMP_TYPES``. None for magic 0, which has no timestamps."""
         return TIMESTAMP_TYPES[bool(self.attributes & _LOG_APPEND_TIME)] if self.magic else None
 
     @property
     def transactional(self) -> bool:
-        """Whether a transaction's end decides about the records."""
+        """Whether the records belong to a transaction."""
         return self.magic == 2 and bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        """Whether the records are marks for programs, not data."""
+        """Whether it is a control batch."""
         return self.magic == 2 and bool(self.attributes & _CONTROL)
 
     @property
@@ -138,7 +138,7 @@ class Batch(NamedTuple):
         return self.base_timestamp_ms if self.magic == 2 and self.attributes & _DELETE_HORIZON else None
 
     def sequence(self, record: Record) -> int | None:
-        """A record's number in its producer's sequence, which begins anew behind 2147483647."""
+        """A record's producer sequence number. After 2147483647 it restarts at 0."""
         if self.base_sequence is None or self.base_sequence < 0:
             return None
         return (self.base_sequence + record.offset - self.base_offset) & _MAX_SEQUENCE
@@ -153,19 +153,19 @@ def read_records(
     where: str = "records",
     budget: Budget | None = None,
 ) -> Iterator[Batch]:
-    """Open record data, batch by batch, a large one in parts.
+    """Decode record data batch by batch, a large batch in parts.
 
-    An incomplete batch at the end, as brokers leave it in a Fetch, is none; ``RecordData.scan`` tells its
-    bytes.
+    An incomplete batch at the end, as brokers leave it in a Fetch, is not returned. ``RecordData.scan`` has
+    its size.
 
     Args:
         records: a field of a message.
-        limits: bounds of what the batches may become.
-        base_offset: of a Produce what the response says, from which the broker counted; None: offsets are as
-            on the wire, absolute in a Fetch, from 0 in a Produce.
+        limits: on the size of the batches.
+        base_offset: for a Produce, the base offset in the response. None: offsets are as on the wire,
+            absolute in a Fetch, from 0 in a Produce.
         aborted: ``aborted_transactions`` of a Fetch response's partition.
-        where: of the anomalies.
-        budget: of the frame, which its other record data has as well; None: a new one.
+        where: the place named in anomalies.
+        budget: shared with the other record data of the frame. None: a new one.
     """
     data, pos, end = records.data, records.start, records.end
     source = _Source(records, where, limits, budget)
@@ -195,8 +195,8 @@ def read_records(
 
 
 def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
-    """Compare the checksum of each batch and message, without opening any: an anomaly for each that does not
-    hold.
+    """Verify the checksum of each batch and message, without decoding any. Returns an anomaly for each
+    mismatch.
     """
     source = _Source(records, where, DEFAULT, None)
     data, pos, end = records.data, records.start, records.end
@@ -216,10 +216,10 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
 
 
 class _Source:
-    """Record data, what anomalies call it, and how much it may become.
+    """Record data, its name in anomalies, and its budget.
 
     Attributes:
-        rest: of a batch in parts, the records behind the first one.
+        rest: for a batch in parts, the records after the first part.
     """
 
     __slots__ = ("budget", "limits", "records", "rest", "where")
@@ -232,7 +232,7 @@ class _Source:
         self.rest: Iterator[list[Record]] | None = None
 
     def inflate(self, codec: int, data: bytes) -> Inflated[bytes | Pieces]:
-        """Decompress what a batch or a wrapper holds."""
+        """Decompress the content of a batch or a wrapper message."""
         if self.budget is None:
             self.budget = Budget()
         return self.budget.inflate(codec, data, self.limits)
@@ -244,7 +244,9 @@ class _Source:
     def fault(
         self, pos: int, inflating: DecodeError | None, reading: DecodeError | None, shown: str
     ) -> list[Anomaly]:
-        """What went wrong; records that end early are but a consequence where decompression did."""
+        """The anomaly for a failure. If decompression failed, records that end early are only a consequence
+        of it.
+        """
         match inflating or reading:
             case None:
                 return []
@@ -287,7 +289,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
     if base_offset is not None:
         offset = base_offset
     anomalies: list[Anomaly] = []
-    # A copy costs less than a view, but for batches in which neither counts.
+    # A copy costs less than a view, except for batches so large that neither matters.
     if crc32c(data[pos + _BATCH_CRC_FROM : stop]) != crc:
         anomalies.append(source.anomaly("crc_mismatch", pos))
 
@@ -306,7 +308,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
             return read_pieces(pieces, offset, base_ms, source.limits)
 
         (records, source.rest, shown, _), reading = _read_twice(parts, stop - start)
-        if attributes & _CONTROL and source.rest is not None:  # each is one record, in Kafka
+        if attributes & _CONTROL and source.rest is not None:  # Kafka's control batches have one record
             shown, source.rest = len(records), None
             reading = reading or Oversized(f"control records of {stop - start} bytes")
     if inflating or reading:
@@ -369,10 +371,10 @@ class _Parts(NamedTuple):
     """The records of a large batch.
 
     Attributes:
-        first: some of them.
-        rest: those behind them; None: there are none.
-        number: of all.
-        last: None if there is none.
+        first: the first of them.
+        rest: the records after those. None if there are no more.
+        number: of all records.
+        last: None without records.
     """
 
     first: list[Record]
@@ -381,7 +383,7 @@ class _Parts(NamedTuple):
     last: Record | None
 
     def mapped(self, change: Callable[[list[Record]], list[Record]]) -> _Parts:
-        """The same with all but ``last`` changed, when they are read."""
+        """The same parts with ``change`` applied lazily to all records except ``last``."""
         return self._replace(first=change(self.first), rest=self.rest and map(change, self.rest))
 
 
@@ -390,15 +392,15 @@ def _as_parts(records: list[Record]) -> _Parts:
 
 
 def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
-    """Read records to the end to know how many there are and what is wrong, then begin anew; once is enough
-    if they are not that many after all.
+    """Decode all records to count them and to find faults, then start again. Once is enough if there are few
+    after all.
 
     Args:
-        read: begins to read them.
+        read: starts decoding them.
         size: their bytes.
 
     Returns:
-        The records, and what ``read`` said at the end.
+        The records, and the return value of ``read``.
     """
     kept: list[list[Record]] | None = [] if size <= _KEPT_BYTES else None
     number, last = 0, None
@@ -463,7 +465,7 @@ def _numbered(parts: _Parts, base_offset: int) -> _Parts:
 
 
 def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
-    """Where a message ends that cannot be read; ``end`` where its size cannot be true either."""
+    """Where an unreadable message ends. ``end`` if its size is not plausible either."""
     size = _ENTRY.unpack_from(data, pos)[1]
     return min(end, pos + _LOG_OVERHEAD + size) if size >= _MIN_SIZE[0] else end
 
@@ -471,7 +473,7 @@ def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
 def _open_set(
     source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
 ) -> _Parts:
-    """The messages inside a compressed one, with absolute offsets (KIP-31) and their times (KIP-32)."""
+    """The messages inside a compressed one, with absolute offsets (KIP-31) and their timestamps (KIP-32)."""
     data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
     if isinstance(data, bytes):
         records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
@@ -484,7 +486,7 @@ def _open_set(
         anomalies += source.fault(pos, inflating, reading, f"{parts.number} records are shown")
     if wrapper.timestamp_ms is None or not parts.last:  # magic 0 has absolute offsets inside
         return parts
-    # A wrapper has the offset of its last message; that of old librdkafka's producers 0, and then the
+    # A wrapper has the offset of its last message. Old librdkafka producers set it to 0: then the
     # messages count from 0.
     shift = wrapper.offset - parts.last.offset if wrapper.offset else 0
     time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
@@ -506,7 +508,7 @@ def _open_set(
 def _inner_parts(
     pieces: Iterable[bytes], limits: Limits
 ) -> Generator[list[Record], None, tuple[int, DecodeError | None]]:
-    """As ``_inner_messages`` where the bytes come in pieces: yields some records at a time."""
+    """Like ``_inner_messages``, for bytes in pieces: yields some records at a time."""
     bad_crcs, left = 0, limits.batch_items
     fault: DecodeError | None = None
     try:
@@ -526,7 +528,7 @@ def _inner_parts(
 
 
 def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, DecodeError | None]:
-    """Records, how many checksums do not hold, and why reading ended before ``data`` did."""
+    """Decode inner messages. Returns records, number of checksum errors, and why decoding stopped early."""
     records: list[Record] = []
     bad_crcs = pos = 0
     fault: DecodeError | None = None
@@ -550,7 +552,7 @@ def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, D
 
 
 def _unreadable(source: _Source, pos: int) -> Batch:
-    """What is no batch, to the end: where the next one would begin cannot be told."""
+    """A placeholder for everything up to the end: where the next batch would begin is unknown."""
     offset, size, _, magic, attributes = _ENTRY.unpack_from(source.records.data, pos)
     left = source.records.end - pos
     what = f"an entry of {size} bytes" if 0 <= magic < len(_MIN_SIZE) else f"magic {magic}"
@@ -575,11 +577,11 @@ def _without_producer(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The aborted transactions of a Fetch response -> whether each of its batches is hidden by one.
+# The aborted transactions of a Fetch response -> which of its batches they hide.
 #
-# A response to a consumer that reads committed records only names, per partition, producer ids with the
-# offset where a transaction began that was aborted (KIP-98). All transactional batches of the producer from
-# there on belong to it, up to the producer's abort marker. Holds what the response tells of one partition.
+# For read_committed consumers, a response lists the aborted transactions of each partition as producer IDs
+# with the first offset (KIP-98). All transactional batches of that producer from there on belong to it, up to
+# the producer's abort marker. Holds the list of one partition.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -587,10 +589,10 @@ _ABORT = "ABORT"
 
 
 class AbortedTransactions:
-    """Feed it the batches of the partition, in order.
+    """Tracks which transactions are open. Call ``hide`` with the partition's batches in order.
 
     Args:
-        told: ``aborted_transactions`` as decoded.
+        aborted: ``aborted_transactions`` as decoded.
     """
 
     def __init__(self, aborted: Iterable[Mapping[str, int]]) -> None:

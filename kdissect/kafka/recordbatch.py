@@ -4,11 +4,11 @@
               key | value | header count varint | headers
     key, value, each header's two parts: length varint (-1: null), bytes
 
-All varints are zigzag (KIP-98). This is the innermost loop of everything that looks at records, and written
-for speed: varints of one and two bytes are looked up in tables, nothing is compared with the end of the
-buffer before it is read. What goes wrong shows in an index, a table's empty place or the record's end; then
-``_fault`` reads that one record again, step by step, and says what it is. Holds the records, of a large batch
-those of a piece, and some thousand keys of headers.
+All varints are zigzag (KIP-98). This is the innermost loop of everything that reads records, and written for
+speed: varints of one and two bytes are looked up in tables, and nothing is compared with the end of the
+buffer before it is read. Faults show up as an IndexError, as None in a table, or at the end of the record.
+Then ``_fault`` decodes that one record again, step by step, to find the cause. Holds the records (of a large
+batch those of a piece) and a few thousand header keys.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record; what it shares with others stands in its batch (kafka/batches.py).
+    """One record. What it shares with others is in its batch (kafka/batches.py).
 
     Attributes:
-        offset: as its batch tells it; absolute in a Fetch, in a Produce once the response's base is given.
-        timestamp_ms: since 1970, -1 where the producer set none; None for magic 0, which has none.
+        offset: as its batch has it: absolute in a Fetch, and in a Produce once the response's base offset is
+            known.
+        timestamp_ms: since 1970. -1 if the producer set none. None for magic 0, which has none.
         key, value: None is null.
-        headers: in the order they were written, keys may occur twice.
+        headers: in wire order. Keys can repeat.
     """
 
     offset: int
@@ -44,13 +45,14 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-# First byte of a varint -> what it is worth; a second byte's ``_HIGH`` is to be added where the first is
-# above 127. Lengths below -1 cannot be: they are None, and adding None raises. -1 itself is asked for first.
+# First byte of a varint -> its value. If it is above 127, the ``_HIGH`` of the second byte is added. Lengths
+# below -1 are invalid: they are None, and adding None raises. -1 itself is checked first.
 _LENGTH: list[Any] = [None if byte & 1 else (byte & 0x7F) >> 1 for byte in range(256)]
 _DELTA = [(byte & 0x7F) >> 1 ^ -(byte & 1) for byte in range(256)]
 _HIGH = [byte << 6 for byte in range(128)]
 _NULL = 1
-# First byte of a header -> bytes of its key, of the key's length and of the first byte of the value's length.
+# First byte of a header -> bytes of its key, including the key's length and the first byte of the value's
+# length.
 _HEAD_BYTES = [None if byte & 1 or byte > 127 else (byte >> 1) + 2 for byte in range(256)]
 
 _MAX_HEADS = 4096  # of 66 bytes at most
@@ -64,8 +66,8 @@ _FAULTS = (IndexError, TypeError, DecodeError)
 
 
 class _Heads(dict[bytes, tuple[str, int | None]]):
-    """What is in front of a header's value -> its key as text and the value's length, None where one byte
-    does not tell it. Records mostly have the same ones, also from batch to batch.
+    """The bytes of a header before its value -> its key as text and the value's length, None if that takes
+    more than one byte. Records mostly have the same ones, even across batches.
     """
 
     def __missing__(self, raw: bytes) -> tuple[str, int | None]:
@@ -81,10 +83,10 @@ _HEADS = _Heads()
 def read_batch(
     data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
 ) -> tuple[list[Record], DecodeError | None]:
-    """Read records up to ``end``, however many they were said to be; never raises.
+    """Decode records up to ``end``, whatever number was declared. Never raises.
 
     Returns:
-        The records that are there, and why there are no more, None when the end was reached.
+        The records, and why decoding stopped. None if it reached the end.
     """
     records: list[Record] = []
     length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
@@ -109,7 +111,7 @@ def read_batch(
                 length, pos = _varint(data, pos)
                 stop = pos + length
 
-            byte = data[pos + 1]  # behind the attributes
+            byte = data[pos + 1]  # after the attributes
             if byte < 128:
                 pos += 2
                 timestamp = delta_of[byte]
@@ -205,8 +207,8 @@ def read_batch(
 def read_pieces(
     pieces: Iterable[bytes], base_offset: int, base_timestamp_ms: int, limits: Limits
 ) -> Generator[list[Record], None, DecodeError | None]:
-    """The same where the bytes come in pieces, cut anywhere: yields some records at a time, returns why there
-    are no more.
+    """The same for bytes in pieces, split anywhere. Yields some records at a time, returns why decoding
+    stopped.
     """
     records_left = headers_left = limits.batch_items
     try:
@@ -231,16 +233,16 @@ def read_pieces(
 def complete_entries(
     pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], max_bytes: int
 ) -> Iterator[bytes]:
-    """Cut what comes in pieces anew, behind entries; only the last one may be incomplete, or malformed.
+    """Split bytes in pieces again, between entries. Only the last entry can be incomplete or malformed.
 
     Args:
-        pieces: cut anywhere.
-        end_of: where an entry ends that begins there; it raises IndexError where more bytes would have to be
-            known, Malformed where it cannot be.
+        pieces: split anywhere.
+        end_of: the end of an entry that begins at a position. Raises IndexError if more bytes are needed to
+            know it, Malformed if it is invalid.
         max_bytes: of an entry.
 
     Raises:
-        Oversized: one has more.
+        Oversized: an entry has more.
     """
     held: list[bytes] = []
     size, needed = 0, 1
@@ -257,7 +259,7 @@ def complete_entries(
             needed = next_end - end
         except IndexError:
             needed = size - end + 1
-        except Malformed:  # as whoever reads it will find
+        except Malformed:  # the decoder will report it
             yield data
             return
         if end:
@@ -279,7 +281,7 @@ def _end_of_record(data: bytes, pos: int) -> int:
 
 
 def _varint(data: bytes, pos: int, max_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
-    """A zigzag varint of any length; what does not fit the type is cut off, as Kafka's own readers do."""
+    """Decode a zigzag varint of any length. Bits beyond the type are dropped, as in Kafka's own readers."""
     value = 0
     for index in range(max_bytes):
         byte = data[pos]
@@ -306,7 +308,7 @@ def _length(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """A number of headers that the bytes up to ``end`` can hold."""
+    """Decode a number of headers, no more than the bytes up to ``end`` can hold."""
     count, pos = _varint(data, pos)
     if not 0 <= count <= (end - pos) // _MIN_HEADER_BYTES:
         raise Malformed(f"{count} headers declared, {end - pos} bytes left", pos=pos)
@@ -314,18 +316,18 @@ def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def _wrapped(record: Record) -> Record:
-    """Sums that pass 64 bits go on from the other end, as in Kafka's own readers."""
+    """Sums beyond 64 bits wrap around, as in Kafka's own readers."""
     assert record.timestamp_ms is not None
     return record._replace(offset=int64(record.offset), timestamp_ms=int64(record.timestamp_ms))
 
 
 def int64(value: int) -> int:
-    """A sum as Java has it."""
+    """A sum as in Java, wrapped around to 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _fault(data: bytes, pos: int, end: int) -> DecodeError:
-    """Why no record can be read at ``pos``: the same again, slowly."""
+    """Why no record can be decoded at ``pos``: the same again, slowly."""
     begin = pos
     try:
         length, pos = _length(data, pos)
@@ -349,7 +351,7 @@ def _fault(data: bytes, pos: int, end: int) -> DecodeError:
 
 
 def _skipped(data: bytes, pos: int) -> int:
-    """The position behind bytes."""
+    """The position after a length-prefixed value."""
     if data[pos] == _NULL:
         return pos + 1
     length, pos = _length(data, pos)

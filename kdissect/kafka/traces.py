@@ -1,8 +1,8 @@
-"""Headers of a record -> the trace that it belongs to, by the parts that each way of writing it names.
+"""The headers of a record -> the trace that it belongs to, with the parts that each format names.
 
-Known are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin), and
-``sw8`` of SkyWalking's cross process protocol 3. What does not follow its own rules is no trace. Holds the
-last traces, 64 of them: several columns ask for the same one.
+Supported are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin),
+and ``sw8`` of SkyWalking's cross process protocol 3. A header that violates its format is ignored. Caches the
+last 64 traces, because several columns need the same one.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _NAMES = frozenset({"traceparent", "tracestate", "b3", "sw8", "x-b3-flags", "x-b
 
 
 class Trace(NamedTuple):
-    """The trace that a record belongs to, in the words that the formats share.
+    """The trace that a record belongs to, in terms common to all formats.
 
     Attributes:
         format: ``w3c``, ``b3`` or ``sw8``.
         id: of the trace.
-        span_id: of the span that wrote the record; of sw8 the segment and the number of the span in it.
+        span_id: of the span that wrote the record. For sw8, the segment and the number of the span in it.
     """
 
     format: str
@@ -60,7 +60,9 @@ class Trace(NamedTuple):
 
 
 def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
-    """The trace that a record's headers name, ``traceparent`` before B3 before sw8; None where none does."""
+    """The trace that a record's headers name: ``traceparent``, otherwise B3, otherwise sw8. None if there is
+    none.
+    """
     return _trace_of(headers) if headers else None
 
 
@@ -81,10 +83,10 @@ def _trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
 
 
 def traces(headers: Iterable[tuple[str, bytes | None]]) -> Body:
-    """Read a record's headers: ``traceparent``, ``tracestate``, ``b3``, ``sw8``, as far as there are such.
+    """Parse a record's headers: ``traceparent``, ``tracestate``, ``b3``, ``sw8``, as far as they exist.
 
-    Of a header that comes twice the last one counts, as in Kafka's ``Headers.lastHeader``. B3 in several
-    headers goes under ``b3`` as well, unless that header is there.
+    If a header is repeated, the last one wins, as in Kafka's ``Headers.lastHeader``. B3 in several headers is
+    also returned as ``b3``, unless that header exists.
     """
     texts = {name.lower(): _text(value) for name, value in headers if value is not None}
     parsed = {
@@ -126,8 +128,8 @@ def tracestate(text: str) -> list[Body] | None:
 
 
 def b3(text: str) -> Body | None:
-    """``{trace id}-{span id}-{sampling state}-{parent span id}``, the last two optional; or the state
-    alone.
+    """``{trace id}-{span id}-{sampling state}-{parent span id}``, the last two optional, or only
+    the state.
     """
     if text in _B3_STATES:
         return {"sampling": _B3_STATES[text]}
@@ -144,7 +146,7 @@ def b3(text: str) -> Body | None:
 
 
 def b3_headers(texts: dict[str, str]) -> Body | None:
-    """``X-B3-TraceId`` and its like, by lower-case name, in the words of the single header."""
+    """``X-B3-TraceId`` and the others, by lower-case name, with the keys of the single header."""
     parts = {
         part: texts[name]
         for name, (part, form) in _B3_HEADERS.items()
@@ -157,7 +159,7 @@ def b3_headers(texts: dict[str, str]) -> Body | None:
 
 
 def sw8(text: str) -> Body | None:
-    """Eight fields between dashes, texts in base64."""
+    """Eight fields separated by dashes, strings in base64."""
     fields = text.split("-")
     if len(fields) != len(_SW8) or fields[0] not in ("0", "1"):
         return None
@@ -181,19 +183,18 @@ def _text(value: bytes) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Key or value of a record -> which schema of a registry it is written in, where its serializer says so.
+# Key or value of a record -> its schema in a registry, if its serializer left an ID.
 #
-# Confluent's serializers put a zero byte and the schema's id in front of what they write, or since 2025 a
-# header beside it: a one and the schema's GUID. A header tells for certain. Nothing marks the bytes in
-# front as theirs, so they are taken for an id when
+# Confluent's serializers put a zero byte and the schema's ID before the data, or since 2025 a header beside
+# it: a one and the schema's GUID. A header is unambiguous. A prefix is not marked, so it is taken for an ID
+# only if
 #
-# * a zero byte, a number from 1 to 16,777,215 (registries count up from 1, Confluent's own from 100,001),
-#   and at least one byte of data stand there,
-# * and there are not 8 bytes in all, which is what an int64 and a double have: of ours an int64 in
-#   milliseconds or microseconds since 1970 would seem to have an id. Of an Avro record of 3 bytes the id is
-#   not told.
+# * it is a zero byte, a number from 1 to 16,777,215 (registries count up from 1, Confluent's own from
+#   100,001), and at least one byte of data follows,
+# * and the total length is not 8 bytes, the size of an int64 or a double: an int64 of milliseconds or
+#   microseconds since 1970 would seem to have an ID. So an Avro record of 3 bytes has no ID shown.
 #
-# Other binary formats of one's own that begin with a zero byte can still be mistaken. Holds nothing.
+# Other binary formats that begin with a zero byte can still be mistaken for it. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -210,9 +211,9 @@ class SchemaId(NamedTuple):
     """A schema in a registry.
 
     Attributes:
-        id: its number there; None where the GUID is told instead.
+        id: its number there. None if the GUID is used instead.
         guid: in lower-case hex with dashes.
-        payload_pos: where in key or value the data begins (of Protobuf: the path to the message type).
+        payload_pos: where in key or value the data begins (for Protobuf: the path to the message type).
     """
 
     id: int | None
@@ -224,11 +225,11 @@ class SchemaId(NamedTuple):
 
 
 def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | None:
-    """The schema that a key or value is written in, None where neither says so.
+    """The schema of a key or value. None if neither it nor the header names one.
 
     Args:
         data: the key or value.
-        header: value of the record's ``__key_schema_id`` or ``__value_schema_id``, which goes first.
+        header: value of the record's ``__key_schema_id`` or ``__value_schema_id``, which has precedence.
     """
     if header is not None and (result := _in_header(header)) is not None:
         return result
@@ -241,7 +242,7 @@ def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | Non
 
 
 def _in_header(header: bytes) -> SchemaId | None:
-    # A GUID in front of a value is not looked for: no serializer puts it there, and any bytes would do.
+    # A GUID before a value is not supported: no serializer writes one, and any bytes would match.
     if len(header) > _GUID_BYTES and header[0] == _BY_GUID:
         return SchemaId(None, str(UUID(bytes=header[1 : 1 + _GUID_BYTES])), 0)
     number = _number(header)

@@ -1,4 +1,4 @@
-"""Key and value of a record in one of Kafka's own topics -> what the broker wrote there. Holds nothing.
+"""Key and value of a record in one of Kafka's own topics -> decoded key and value. Holds nothing.
 
 ======================  ======  ===============================================================
 topic                   framed  written by
@@ -11,9 +11,8 @@ __cluster_metadata      frame   the controller: topics, partitions, configs, cre
 __remote_log_metadata   frame   tiered storage; no keys
 ======================  ======  ===============================================================
 
-A null value deletes what its key names, and stays null. FetchSnapshot carries ``__cluster_metadata`` too.
-Credentials are replaced as they are in bodies, and so are bytes of ``__cluster_metadata`` that nobody could
-decode.
+A null value is a tombstone, and stays null. FetchSnapshot carries ``__cluster_metadata`` too. Credentials are
+redacted as in bodies, and so are bytes of ``__cluster_metadata`` that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 
 
 Payload = bytes | Embedded | Withheld | None
-"""A key or value: as it was where it is not known what it says."""
+"""A key or value: unchanged bytes if its content is unknown."""
 
 CLUSTER_METADATA = "__cluster_metadata"
-CLUSTER_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # KIP-516 reserves it
+CLUSTER_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # reserved by KIP-516
 
 _COORDINATORS = {
     "__consumer_offsets": "group_coordinator",
@@ -52,23 +51,23 @@ _LEGACY_OFFSET, _OFFSET = 0, 1
 
 
 def is_internal(topic: str | None) -> bool:
-    """Whether ``open_record`` knows what a topic's records say."""
+    """Whether ``open_record`` can decode a topic's records."""
     return topic in _COORDINATORS or topic in _FRAMED
 
 
 def open_record(
     topic: str | None, key: bytes | None, value: bytes | None, *, show_secrets: bool = False
 ) -> tuple[Payload, Payload]:
-    """Decode key and value of a record that is no control record.
+    """Decode key and value of a record that is not a control record.
 
     Args:
-        topic: its name; of ``__cluster_metadata`` the id does as well.
-        key: uncompressed, None: null.
+        topic: its name. For ``__cluster_metadata`` the ID works as well.
+        key: uncompressed. None: null.
         value: likewise.
-        show_secrets: leave credentials in.
+        show_secrets: do not redact credentials.
 
     Returns:
-        Key and value, each as it was where it says nothing that is known.
+        Key and value, each unchanged if its content is unknown.
     """
     if topic in _COORDINATORS:
         family = _COORDINATORS[topic]
@@ -91,7 +90,7 @@ def _read_value(family: str, key: bytes, value: bytes) -> DecodedPayload | None:
         return None
     decoded = payloads.read_versioned(message, value)
     if decoded is None and payloads.record_type(key) == _LEGACY_OFFSET:
-        # The type is that of the key alone: brokers wrote newer values behind old keys.
+        # The type is only that of the key: brokers wrote newer values with old keys.
         newer = payloads.value_message(family, _OFFSET)
         decoded = None if newer is None else payloads.read_versioned(newer, value)
     if decoded is not None:
@@ -106,7 +105,7 @@ def _value_message(family: str, key: bytes | None) -> Message | None:
 def _shown(
     decoded: DecodedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
 ) -> Payload:
-    """What a reader sees; ``message``: what the bytes should be, where they could not be read."""
+    """The redacted output. ``message``: the expected content of bytes that could not be decoded."""
     if data is None:
         return None
     expected = decoded.message if decoded is not None else message
@@ -125,9 +124,9 @@ def _withheld(data: bytes | None) -> Withheld | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Key and value of a control record -> what it marks. Holds nothing.
+# Key and value of a control record -> its type and decoded content. Holds nothing.
 #
-# The key tells the type. The markers that end transactions are framed as v16 like the key (KIP-98); those
+# The key contains the type. The markers that end transactions are framed as v16 like the key (KIP-98). Those
 # of KRaft begin with their version (KIP-595, KIP-630, KIP-853).
 # ------------------------------------------------------------------------------------------------------------
 
@@ -146,9 +145,9 @@ class Control(NamedTuple):
     """A control record.
 
     Attributes:
-        type: ``COMMIT``, ``ABORT``, ``LEADER_CHANGE`` ...; of a type that is not known its number; None: the
-            key does not tell.
-        key, value: decoded where they are what the type says.
+        type: ``COMMIT``, ``ABORT``, ``LEADER_CHANGE`` and so on. The number of an unknown type. None if the
+            key has none.
+        key, value: decoded if they match the type.
     """
 
     type: str | None
