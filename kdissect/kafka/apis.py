@@ -39,7 +39,7 @@ class Api:
 
 
 def all_apis() -> tuple[Api, ...]:
-    """All apis, by key."""
+    """All APIs, by key."""
     return tuple(api for api in map(by_key, _rows()) if api)
 
 
