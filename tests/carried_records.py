@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.partition_records import carried, open_carried
+from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from tests.made_exchanges import exchange
 from tests.record_batches import Item, batch
@@ -13,7 +13,7 @@ from tests.record_batches import Item, batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
+    from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.model import Exchange
 
 SNAPSHOT_ID = {"end_offset": 90, "epoch": 3}
@@ -60,16 +60,21 @@ def long_batch(odd: Iterable[int], count: int = 150) -> bytes:
     return batch(items)
 
 
-def batches_of(*exchanges: Exchange) -> list[OpenBatch]:
+def batches_of(*exchanges: Exchange) -> list[DecodedBatch]:
     """All batches that they carry."""
-    return [batch for exchange in exchanges for each in carried(exchange) for batch in open_carried(each)]
+    return [
+        batch
+        for exchange in exchanges
+        for each in partition_records(exchange)
+        for batch in decode_batches(each)
+    ]
 
 
 def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
     """Every record that an exchange carries."""
     return [
         record
-        for each in carried(found)
-        for opened_batch in open_carried(each, **options)
+        for each in partition_records(found)
+        for opened_batch in decode_batches(each, **options)
         for record in opened_batch
     ]

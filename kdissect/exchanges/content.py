@@ -1,8 +1,8 @@
-"""Exchange -> what it is about: topics, partitions, group, transaction, errors, records.
+"""An exchange -> its topics, partitions, groups, transactional IDs, errors and record counts.
 
-Nothing here knows a message by its fields: the schema's role words say what is a topic or an error. Which
-fields of a layout lead there is worked out once and kept: some small tuples for each layout, of which about
-1,400 exist. Bodies that end early are welcome everywhere.
+The schema's roles say which fields are topics or errors; no message is handled by name except
+FindCoordinator. The fields to visit are computed once per layout and cached: a few small tuples for each of
+about 1,400 layouts. Partial bodies are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -34,45 +34,46 @@ RECORDS = "records"  # a type, not a role
 
 FIND_COORDINATOR = 10
 
-# What FindCoordinator's keys are is told by another field (KIP-98); version 0 has none and knows groups only.
+# FindCoordinator has a second field for the type of its keys (KIP-98). Version 0 has none: its key is a
+# group.
 _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
-# A resource is told by two fields, in filters by two others. Its type is 2 for a topic, of ACLs and of
-# configs alike.
+# A resource is described by two fields, with other names in filters. Topics have type 2, in ACLs and in
+# configs.
 _RESOURCES = (("resource_type", "resource_name"), ("resource_type_filter", "resource_name_filter"))
 _TOPIC_RESOURCE = 2
 
 
 def topics(exchange: Exchange) -> list[str]:
-    """The distinct topics in wire order, the request's first: names, or ids where no name is known."""
+    """The distinct topics in wire order, those of the request first: names, or IDs if the name is unknown."""
     return list(dict.fromkeys(topic for topic, _ in _topic_refs(exchange, partitions_too=False)))
 
 
 def partitions(exchange: Exchange) -> list[tuple[str, int]]:
-    """The distinct partitions in wire order, each with its topic as ``topics`` shows it."""
+    """The distinct partitions in wire order, each with its topic as in ``topics``."""
     topic_refs = dict.fromkeys(_topic_refs(exchange, partitions_too=True))
     return [(topic, partition) for topic, partition in topic_refs if partition is not None]
 
 
 def resource_topics(exchange: Exchange) -> list[str]:
-    """The topics whose configs or ACLs the messages are about; of an ACL it can be a prefix, or ``*``."""
-    found: list[str] = []
+    """The topics whose configs or ACLs the messages describe. For an ACL this can be a prefix or ``*``."""
+    names: list[str] = []
     for layout, body in _messages(exchange):
         for path, kind, name in _resource_paths(layout):
             structs = at(path, body)
-            found += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
-    return list(dict.fromkeys(found))
+            names += (each[name] for each in structs if each.get(kind) == _TOPIC_RESOURCE and each.get(name))
+    return list(dict.fromkeys(names))
 
 
 def errors(exchange: Exchange) -> list[str]:
-    """The names of the distinct error codes in the response, in wire order, other than NONE."""
+    """The distinct error codes in the response by name, in wire order, without NONE."""
     codes = _collect(response_layout(exchange), ERROR, exchange.response)
     return [error_name(code) for code in dict.fromkeys(codes) if code] if any(codes) else []
 
 
 def groups(exchange: Exchange) -> list[str]:
-    """The groups that the request names, those whose coordinator it asks for included."""
+    """The groups that the request names, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
         return _coordinator_keys(exchange.request, _GROUP_KEY)
     return [group for group in _collect(request_layout(exchange), GROUP, exchange.request) if group]
@@ -84,7 +85,7 @@ def group_id(exchange: Exchange) -> str | None:
 
 
 def transactional_ids(exchange: Exchange) -> list[str]:
-    """The transactional ids that the request names, those whose coordinator it asks for included."""
+    """The transactional IDs that the request names, including those whose coordinator it looks up."""
     if exchange.api_key == FIND_COORDINATOR:
         return _coordinator_keys(exchange.request, _TRANSACTION_KEY)
     return [name for name in _collect(request_layout(exchange), TRANSACTION, exchange.request) if name]
@@ -96,15 +97,15 @@ def transactional_id(exchange: Exchange) -> str | None:
 
 
 def throttle_time_ms(exchange: Exchange) -> int | None:
-    """For how long the broker's quota throttles this client."""
+    """How long the broker's quota throttles this client."""
     return None if exchange.response is None else exchange.response.get("throttle_time_ms")
 
 
 def records(exchange: Exchange) -> int | None:
-    """The number of records that both messages carry.
+    """The number of records in both messages.
 
-    None where no message that was decoded can carry any, and where a compressed message set (magic 0 and 1)
-    does not tell.
+    None if no decoded message can carry records, or if a compressed message set (magic 0 and 1) hides their
+    number.
     """
     fields = _record_data(exchange)
     counts = [data.count() for data in fields or ()]
@@ -112,19 +113,19 @@ def records(exchange: Exchange) -> int | None:
 
 
 def records_bytes(exchange: Exchange) -> int | None:
-    """The bytes of these records on the wire, batch headers included; None where no message can carry any."""
+    """The size of these records on the wire, including batch headers. None if no message can carry any."""
     fields = _record_data(exchange)
     return None if fields is None else sum(map(len, fields))
 
 
 def _messages(exchange: Exchange) -> list[tuple[BodyLayout, Body]]:
-    """Request and response, as far as they were decoded by a layout."""
-    found: list[tuple[BodyLayout, Body]] = []
+    """The decoded messages, each with its layout."""
+    messages: list[tuple[BodyLayout, Body]] = []
     if (layout := request_layout(exchange)) is not None and exchange.request is not None:
-        found.append((layout, exchange.request))
+        messages.append((layout, exchange.request))
     if (layout := response_layout(exchange)) is not None and exchange.response is not None:
-        found.append((layout, exchange.response))
-    return found
+        messages.append((layout, exchange.response))
+    return messages
 
 
 def _collect(layout: BodyLayout | None, role: str, body: Body | None) -> list[Any]:
@@ -145,20 +146,20 @@ def _coordinator_keys(request: Body | None, key_type: int) -> list[str]:
     return [key for key in (request.get("key"), *(request.get("coordinator_keys") or ())) if key]
 
 
-# Topics and partitions belong together struct by struct, so that one role's values alone would not do.
+# A partition belongs to the topic of its struct, so collecting the values of one role is not enough.
 
 
 Path = tuple[tuple[str, bool], ...]
-"""The way to a field: names from the outermost inwards, and whether each is an array."""
+"""The path to a field: names from the outside in, each with whether it is an array."""
 
 
 class _TopicPlan(NamedTuple):
-    """What a struct says about topics, by field name, and which of its fields lead to more.
+    """Which fields of a struct name topics and partitions, and which contain structs that do.
 
     Attributes:
-        name, topic_id: of the topic that the struct is about; it can have both.
-        topics: arrays of names or ids.
-        partition, partitions: a partition's number, and arrays of such numbers.
+        name, topic_id: of the struct's topic. It can have both.
+        topics: arrays of names or IDs.
+        partition, partitions: a partition number, and arrays of them.
         inner: (name, is an array, plan) of fields that are structs.
     """
 
@@ -170,39 +171,39 @@ class _TopicPlan(NamedTuple):
     inner: tuple[tuple[str, bool, _TopicPlan], ...]
 
 
-Mention = tuple[str, int | None]
-"""A topic, and a partition of it."""
+TopicRef = tuple[str, int | None]
+"""A topic, and one of its partitions or None."""
 
 
-def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[Mention]:
-    """Each mention of a topic, with partition None, and then of its partitions."""
-    found: list[Mention] = []
+def _topic_refs(exchange: Exchange, *, partitions_too: bool) -> list[TopicRef]:
+    """Every reference to a topic, with partition None, each followed by those to its partitions."""
+    refs: list[TopicRef] = []
     for layout, body in _messages(exchange):
         plan = _topic_plan(layout, partitions_too)
         if plan is not None:
-            _mentioned(plan, body, exchange.topic_names, None, found)
-    return found
+            _collect_refs(plan, body, exchange.topic_names, None, refs)
+    return refs
 
 
-def _mentioned(
-    plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, found: list[Mention]
+def _collect_refs(
+    plan: _TopicPlan, struct: Body, names: Mapping[str, str], topic: str | None, refs: list[TopicRef]
 ) -> None:
-    """Gather what a struct and those inside it mention; generators would take half as long again."""
-    if mentioned := _topic_of(plan, struct, names):
-        topic = mentioned
-        found.append((topic, None))
+    """Collect the references in a struct and those inside it. Generators would take 50 % longer."""
+    if own_topic := _topic_of(plan, struct, names):
+        topic = own_topic
+        refs.append((topic, None))
     for key in plan.topics:
-        found += ((names.get(each, each), None) for each in struct.get(key) or () if each)
+        refs += ((names.get(each, each), None) for each in struct.get(key) or () if each)
     if topic is not None:
         if plan.partition is not None and plan.partition in struct:
-            found.append((topic, struct[plan.partition]))
+            refs.append((topic, struct[plan.partition]))
         for key in plan.partitions:
-            found += ((topic, number) for number in struct.get(key) or ())
+            refs += ((topic, number) for number in struct.get(key) or ())
     for key, array, inner in plan.inner:
         value = struct.get(key)
         if value is not None:
             for deeper in value if array else (value,):
-                _mentioned(inner, deeper, names, topic, found)
+                _collect_refs(inner, deeper, names, topic, refs)
 
 
 def _topic_of(plan: _TopicPlan, struct: Body, names: Mapping[str, str]) -> str | None:
@@ -220,36 +221,36 @@ def _topic_plan(layout: BodyLayout, partitions_too: bool) -> _TopicPlan | None:
 
 
 def _plan(fields: Sequence[Field], version: int, roles: Sequence[str]) -> _TopicPlan | None:
-    """The plan of a struct; None where it says nothing and leads to nothing."""
-    here = present(fields, version)
-    told = [field for field in here if field.role in roles]
-    single = {(field.role, field.type): field.name for field in told if not field.array}
-    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in here]
+    """The plan of a struct. None if neither it nor any struct inside it has one of the roles."""
+    fields_present = present(fields, version)
+    with_role = [field for field in fields_present if field.role in roles]
+    single = {(field.role, field.type): field.name for field in with_role if not field.array}
+    inner = [(field.name, field.array, _plan(field.fields, version, roles)) for field in fields_present]
     plan = _TopicPlan(
         name=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
-        topics=tuple(field.name for field in told if field.array and field.role == TOPIC),
+        topics=tuple(field.name for field in with_role if field.array and field.role == TOPIC),
         partition=single.get((PARTITION, "int32")),
-        partitions=tuple(field.name for field in told if field.array and field.role == PARTITION),
+        partitions=tuple(field.name for field in with_role if field.array and field.role == PARTITION),
         inner=tuple((name, array, deeper) for name, array, deeper in inner if deeper is not None),
     )
     return plan if any(plan) else None
 
 
-# Record data is found by its type: three apis carry it, each at the end of one path.
+# Record data is recognized by its type. Three APIs carry it, each in one field.
 
 
 def _record_data(exchange: Exchange) -> list[RecordData] | None:
-    """All that is there, nulls left out; None where no message that was decoded has a place for any."""
-    found: list[RecordData] | None = None
+    """All record data, without nulls. None if no decoded message has a field for it."""
+    data: list[RecordData] | None = None
     for layout, body in _messages(exchange):
         for path in _record_paths(layout):
-            found = (found or []) + at(path, body)
-    return found
+            data = (data or []) + at(path, body)
+    return data
 
 
 def at(path: Path, body: Body) -> list[Any]:
-    """The values that stand at the end of a path, nulls left out."""
+    """The values at the end of a path, without nulls."""
     values: list[Any] = [body]
     for name, array in path:
         if array:
@@ -266,18 +267,18 @@ def _record_paths(layout: BodyLayout) -> list[Path]:
 
 @cache
 def _resource_paths(layout: BodyLayout) -> list[tuple[Path, str, str]]:
-    """Each struct that tells of a resource: the path to it, and the names of type and name in it."""
+    """Each struct that describes a resource: its path, and the names of its type and name fields."""
     names = {path: field.name for path, field in paths(layout)}
     return [
         (path[:-1], kind, name)
-        for path, found in names.items()
+        for path, field_name in names.items()
         for kind, name in _RESOURCES
-        if found == kind and (*path[:-1], (name, False)) in names
+        if field_name == kind and (*path[:-1], (name, False)) in names
     ]
 
 
 def paths(layout: BodyLayout) -> Iterator[tuple[Path, Field]]:
-    """Each field of a layout with the path to it."""
+    """Each field of a layout with its path."""
     return _paths(layout_of(*layout).fields, layout.version)
 
 

@@ -1,9 +1,10 @@
-"""Fetch exchanges -> where each consumer stands in each partition, also those that an exchange does not name.
+"""Fetch exchanges -> the position of each consumer in each of its partitions, including those that an
+exchange does not name.
 
-Since KIP-227 a request names only the partitions whose position changed, and its response only those with
-something new. What else belongs to the session is remembered here: positions by connection and session id,
-at most ``Limits.fetch_session_partitions`` of them; past it the session that was silent for longest is
-forgotten. A capture that begins in the middle of a session learns its partitions as they are named.
+In a fetch session (KIP-227) a request names only the partitions whose position changed, and a response only
+those with something new. The others are remembered here: positions by connection and session ID, at most
+``Limits.fetch_session_partitions`` of them. Above that, the least recently used session is evicted. If a
+capture starts in the middle of a session, its partitions are learned as they are named.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _NO_TIMESTAMP = -1
 
 
 class Position(NamedTuple):
-    """Where a consumer stands in a partition, when an answer has come.
+    """A consumer's position in a partition after a Fetch response.
 
     Attributes:
-        topic, partition: which.
-        fetch_offset: what it asked for; None where that was before the capture.
-        next_offset: behind the last record that came, else ``fetch_offset``.
-        newest_ms: timestamp of the newest record that came, None where none did.
-        high_watermark, last_stable_offset, log_start_offset: as the broker told; None where it did not.
+        topic, partition: the partition.
+        fetch_offset: the requested offset. None if it was requested before the capture started.
+        next_offset: just past the last fetched record, otherwise ``fetch_offset``.
+        newest_ms: timestamp of the newest fetched record. None without records.
+        high_watermark, last_stable_offset, log_start_offset: from the broker. None if it did not send them.
         error: the partition's error code.
     """
 
@@ -49,7 +50,7 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records between the position and the high watermark; None where either is not known."""
+        """Records between the position and the high watermark. None if either is unknown."""
         if self.high_watermark is None or self.next_offset is None or self.high_watermark < 0:
             return None
         return max(0, self.high_watermark - self.next_offset)
@@ -60,20 +61,25 @@ _Session = dict[_Key, Position]
 
 
 class FetchSessions:
-    """The sessions that are open."""
+    """The open fetch sessions."""
 
     def __init__(self, limits: Limits) -> None:
         self._sessions: OrderedDict[tuple[str, int], _Session] = OrderedDict()
-        self._most = limits.fetch_session_partitions
+        self._max_partitions = limits.fetch_session_partitions
         self._partitions = 0
 
     def feed(self, exchange: Exchange, touched: Sequence[Touched]) -> list[Position]:
-        """Take a Fetch and what it touched; get the position in every partition that it fetched."""
+        """Process a Fetch and the partitions it touched. Returns the position in every partition that it
+        fetched.
+        """
         request = exchange.request or {}
-        asked_id, asked_epoch = request.get("session_id", _NO_SESSION), request.get("session_epoch", -1)
+        requested_id, requested_epoch = (
+            request.get("session_id", _NO_SESSION),
+            request.get("session_epoch", -1),
+        )
         connection = exchange.connection.id
-        is_incremental = asked_id != _NO_SESSION and asked_epoch > _FIRST_EPOCH
-        session = self._take(connection, asked_id) if asked_id != _NO_SESSION else {}
+        is_incremental = requested_id != _NO_SESSION and requested_epoch > _FIRST_EPOCH
+        session = self._take(connection, requested_id) if requested_id != _NO_SESSION else {}
         if not is_incremental:
             session = {}
         for topic in request.get("forgotten_topics_data") or ():
@@ -85,10 +91,12 @@ class FetchSessions:
         if exchange.response is None or exchange.response.get("error_code"):
             return []
         for each in touched:
-            session[each.topic, each.partition] = _moved(each, session.get((each.topic, each.partition)))
-        told_id = exchange.response.get("session_id", _NO_SESSION)
-        if told_id != _NO_SESSION and session:
-            self._keep((connection, told_id), session)
+            session[each.topic, each.partition] = _new_position(
+                each, session.get((each.topic, each.partition))
+            )
+        assigned_id = exchange.response.get("session_id", _NO_SESSION)
+        if assigned_id != _NO_SESSION and session:
+            self._keep((connection, assigned_id), session)
         return list(session.values())
 
     def _take(self, connection: str, session_id: int) -> _Session:
@@ -97,49 +105,56 @@ class FetchSessions:
         return session
 
     def _keep(self, key: tuple[str, int], session: _Session) -> None:
-        """Remember a session: how far it has come, and no longer what came last."""
-        rested = {
+        """Remember the positions of a session, without what the last response returned."""
+        kept = {
             each: position._replace(fetch_offset=position.next_offset) for each, position in session.items()
         }
         self._take(*key)
-        self._sessions[key] = rested
-        self._partitions += len(rested)
-        while self._partitions > self._most and self._sessions:
+        self._sessions[key] = kept
+        self._partitions += len(kept)
+        while self._partitions > self._max_partitions and self._sessions:
             _, oldest = self._sessions.popitem(last=False)
             self._partitions -= len(oldest)
 
 
-def _moved(each: Touched, before: Position | None) -> Position:
-    """The position after an answer; what neither message says is as it was."""
-    fetch_offset = each.request.get("fetch_offset")
-    if fetch_offset is None and before is not None:
-        fetch_offset = before.next_offset
-    next_offset, newest_ms = _end(each.fetched)
+def _new_position(touched: Touched, previous: Position | None) -> Position:
+    """The position after a response. What neither message contains stays as it was."""
+    fetch_offset = touched.request.get("fetch_offset")
+    if fetch_offset is None and previous is not None:
+        fetch_offset = previous.next_offset
+    next_offset, newest_ms = _end(touched.fetched)
     return Position(
-        each.topic,
-        each.partition,
+        touched.topic,
+        touched.partition,
         fetch_offset,
         fetch_offset if next_offset is None else next_offset,
         newest_ms,
-        _told(each.response.get("high_watermark"), None if before is None else before.high_watermark),
-        _told(each.response.get("last_stable_offset"), None if before is None else before.last_stable_offset),
-        _told(each.response.get("log_start_offset"), None if before is None else before.log_start_offset),
-        each.error or 0,
+        _or_previous(
+            touched.response.get("high_watermark"), None if previous is None else previous.high_watermark
+        ),
+        _or_previous(
+            touched.response.get("last_stable_offset"),
+            None if previous is None else previous.last_stable_offset,
+        ),
+        _or_previous(
+            touched.response.get("log_start_offset"), None if previous is None else previous.log_start_offset
+        ),
+        touched.error or 0,
     )
 
 
-def _told(value: int | None, before: int | None) -> int | None:
-    """-1 stands for an offset that the broker does not tell."""
-    return before if value is None or value < 0 else value
+def _or_previous(value: int | None, previous: int | None) -> int | None:
+    """The value. Brokers send -1 for an unknown offset: then the previous value."""
+    return previous if value is None or value < 0 else value
 
 
 def _end(records: RecordData | None) -> tuple[int | None, int | None]:
-    """The offset behind the last record, and the newest timestamp; headers alone tell."""
+    """The offset after the last record, and the newest timestamp, both from the batch headers."""
     batches = [] if records is None else records.batches()
     if not batches:
         return None, None
     last = batches[-1]
-    # Of a compressed message of magic 0 or 1, the offset is that of the last one inside.
+    # A compressed message of magic 0 or 1 has the offset of the last message inside it.
     is_set = "offset" in last
     end: int = (last["offset"] if is_set else last["base_offset"] + last["last_offset_delta"]) + 1
     stamps: list[Any] = [

@@ -1,11 +1,11 @@
-"""Exchange -> what it tells of a group: who joins, is given partitions, leaves, commits, is refused.
+"""An exchange -> group membership events: join, assignment, leave, commit, rejection.
 
     JoinGroup, SyncGroup, Heartbeat, LeaveGroup                                  classic groups
     ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat           KIP-848, KIP-932, KIP-1071
     OffsetCommit, TxnOffsetCommit                                                any group
 
-Heartbeats that only say "still here" are no events unless asked for. Bodies may be cut or not be there; what
-is missing is None. Holds nothing.
+A heartbeat without news is an event only on request. Bodies may be partial or missing. Missing values are
+None. Holds nothing.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ JOIN, SYNC, HEARTBEAT, ALIVE, LEAVE, COMMIT = "join", "sync", "heartbeat", "aliv
 EVENTS = (JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT)
 
 _NOTHING: Body = {}
-_JOINING, _LEAVING = 0, -1  # member epochs; what is below -1 leaves for a while (KIP-848, static members)
+_JOINING, _LEAVING = 0, -1  # member epochs; below -1: a static member leaves temporarily (KIP-848)
 
 Assignment = tuple[tuple[str, tuple[int, ...]], ...]
-"""Topic (of a streams group: subtopology) and its partitions, both sorted."""
+"""Topics (for a streams group, subtopologies) with their partitions, both sorted."""
 
 
 class GroupEvent(NamedTuple):
-    """One thing that happens to a group.
+    """One event in the life of a group.
 
     Attributes:
         time_ns: last byte of the request.
-        completed_ns: when the answer was there; None if it never came.
+        completed_ns: when the response arrived. None without a response.
         connection, number: the exchange.
-        kind: one of ``KINDS``; None for commits, which all groups make alike.
-        event: one of ``EVENTS``, or ``alive``. In groups that only know heartbeats, the first and last of a
-            member are ``join`` and ``leave``.
-        member_id: the one that the broker gave out in this answer, if it did.
-        is_new: of a join: whether the member had no id yet, or none that the group knows.
-        generation: of classic groups; of the others the member epoch, the answer's if there is one.
-        session_timeout_ms: as a classic member asks for when it joins.
-        protocol_type: of classic groups: ``consumer``, ``connect``.
-        protocol: the assignor that was chosen; where nothing was yet, the one asked for first.
-        error: name of the error code, None for NONE and where nothing was answered.
-        reason: what the client gave as the cause (KIP-800).
-        assignment: what the member is to work on from now on; None where nothing is told about it.
-        subscribed: topics that the member wants; None where nothing is told.
-        leads: of a join: whether the member is the leader.
-        members: of a join: all member ids, as only the leader is told them.
-        instances: of the same: group instance ids, None for a dynamic member.
+        kind: one of ``KINDS``. None for commits, which are the same in all groups.
+        event: one of ``EVENTS``, or ``alive``. In groups that only use heartbeats, a member's first and last
+            are ``join`` and ``leave``.
+        member_id: the one assigned by this response, if any, otherwise the request's.
+        is_new: for a join, whether the member had no ID yet, or none that the group knows.
+        generation: for classic groups. For others the member epoch, from the response if there is one.
+        session_timeout_ms: requested by a classic member when it joins.
+        protocol_type: for classic groups: ``consumer``, ``connect``.
+        protocol: the assignor that was chosen, or the member's first choice if none was chosen yet.
+        error: name of the error code. None for NONE and without a response.
+        reason: as stated by the client (KIP-800).
+        assignment: the partitions that the member now owns. None if the exchange has no assignment.
+        subscribed: the topics that the member subscribes to. None if the exchange has no subscription.
+        leads: for a join, whether the member is the leader.
+        members: for a join, all member IDs. Only the leader receives them.
+        instances: the same members' group instance IDs, None for dynamic members.
     """
 
     time_ns: int
@@ -84,25 +84,25 @@ class GroupEvent(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str, int, str]:
-        """Sorts events by time, whichever way they were gathered."""
+        """Sort key: by time, whatever order the events were collected in."""
         return self.time_ns, self.connection, self.number, self.member_id or ""
 
 
-def group_events(exchange: Exchange, *, alive_too: bool = False) -> list[GroupEvent]:
-    """The events in an exchange: one as a rule, several where several members leave at once.
+def group_events(exchange: Exchange, *, include_alive: bool = False) -> list[GroupEvent]:
+    """The events in an exchange: usually one, several if several members leave at once.
 
     Args:
-        exchange: any; most have none. A response whose request was not captured does not tell its group.
-        alive_too: heartbeats too that say nothing new.
+        exchange: any. Most have no events. A response without its request does not identify its group.
+        include_alive: also heartbeats without news.
     """
     read = _READERS.get(exchange.api or "")
     request = exchange.request
     if read is None or request is None or not (group := request.get("group_id")):
         return []
     answered = exchange.response is not None
-    outset = GroupEvent(
+    template = GroupEvent(
         time_ns=exchange.time_ns,
-        completed_ns=exchange.completed_ns or _answered_ns(exchange) if answered else None,
+        completed_ns=exchange.completed_ns or _response_end_ns(exchange) if answered else None,
         connection=exchange.connection.id,
         number=exchange.number,
         group_id=group,
@@ -113,11 +113,11 @@ def group_events(exchange: Exchange, *, alive_too: bool = False) -> list[GroupEv
         member_id=request.get("member_id") or None,
         group_instance_id=request.get("group_instance_id") or request.get("instance_id") or None,
     )
-    found = read(outset, request, exchange.response or {}, exchange.topic_names)
-    return [event for event in found if alive_too or event.event != ALIVE]
+    events = read(template, request, exchange.response or {}, exchange.topic_names)
+    return [event for event in events if include_alive or event.event != ALIVE]
 
 
-def _answered_ns(exchange: Exchange) -> int | None:
+def _response_end_ns(exchange: Exchange) -> int | None:
     return None if exchange.response_frame is None else exchange.response_frame.end_ns
 
 
@@ -128,7 +128,7 @@ def _join(
     chosen = response.get("protocol_name") or None
     subscription: Body | None = next((each for each in protocols if each.get("name") == chosen), None)
     subscription = subscription or next(iter(protocols), None) or _NOTHING
-    told = response.get("members") or []
+    members = response.get("members") or []
     member = response.get("member_id") or event.member_id
     yield event._replace(
         kind=CLASSIC,
@@ -143,8 +143,8 @@ def _join(
         reason=request.get("reason") or None,
         subscribed=_names_in(_decoded(subscription.get("metadata")).get("topics")),
         leads=response["leader"] == member if response.get("leader") else None,
-        members=tuple(each.get("member_id") or "" for each in told) or None,
-        instances=tuple(each.get("group_instance_id") for each in told) or None,
+        members=tuple(each.get("member_id") or "" for each in members) or None,
+        instances=tuple(each.get("group_instance_id") for each in members) or None,
     )
 
 
@@ -182,14 +182,14 @@ def _leave(
     if "members" not in request:
         yield event
         return
-    answers = response.get("members") or []
-    for place, member in enumerate(request["members"] or []):
-        answer = answers[place] if place < len(answers) else {}
+    results = response.get("members") or []
+    for index, member in enumerate(request["members"] or []):
+        result = results[index] if index < len(results) else {}
         yield event._replace(
-            member_id=member.get("member_id") or answer.get("member_id") or None,
+            member_id=member.get("member_id") or result.get("member_id") or None,
             group_instance_id=member.get("group_instance_id"),
             reason=member.get("reason") or None,
-            error=event.error or _error(answer),
+            error=event.error or _error(result),
         )
 
 
@@ -205,10 +205,10 @@ def _commit(
 def _consumer_heartbeat(
     event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
 ) -> Iterator[GroupEvent]:
-    given = response.get("assignment")
+    assignment = response.get("assignment")
     topics = None
-    if given is not None:
-        topics = given.get("topic_partitions", given.get("assigned_topic_partitions"))
+    if assignment is not None:
+        topics = assignment.get("topic_partitions", assignment.get("assigned_topic_partitions"))
     yield _by_epoch(
         event._replace(
             kind=CONSUMER,
@@ -224,8 +224,8 @@ def _consumer_heartbeat(
 def _share_heartbeat(
     event: GroupEvent, request: Body, response: Body, names: Mapping[str, str]
 ) -> Iterator[GroupEvent]:
-    for found in _consumer_heartbeat(event, request, response, names):
-        yield found._replace(kind=SHARE)
+    for heartbeat in _consumer_heartbeat(event, request, response, names):
+        yield heartbeat._replace(kind=SHARE)
 
 
 def _streams_heartbeat(
@@ -248,25 +248,25 @@ def _streams_heartbeat(
 
 
 def _by_epoch(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
-    """What a heartbeat is, told by the member epochs in it."""
-    sent, given = request.get("member_epoch"), response.get("member_epoch")
+    """Set the event of a heartbeat from the member epochs in it."""
+    sent, assigned = request.get("member_epoch"), response.get("member_epoch")
     error = _error(response)
     is_news = (
         error is not None
         or event.assignment is not None
         or event.subscribed is not None
-        or (given is not None and given != sent)
+        or (assigned is not None and assigned != sent)
     )
-    kind_of = HEARTBEAT if is_news else ALIVE
+    event_name = HEARTBEAT if is_news else ALIVE
     if sent == _JOINING:
-        kind_of = JOIN
+        event_name = JOIN
     elif sent is not None and sent <= _LEAVING:
-        kind_of = LEAVE
+        event_name = LEAVE
     return event._replace(
-        event=kind_of,
+        event=event_name,
         member_id=response.get("member_id") or event.member_id,
-        is_new=kind_of == JOIN,
-        generation=sent if given is None or error else given,
+        is_new=event_name == JOIN,
+        generation=sent if assigned is None or error else assigned,
         error=error,
     )
 
@@ -285,15 +285,15 @@ def _names_in(topics: list[Any] | None) -> tuple[str, ...] | None:
 def _assignment(topics: list[Body] | None, key: str, names: Mapping[str, str]) -> Assignment | None:
     if topics is None:
         return None
-    given: dict[str, set[int]] = {}
+    assigned: dict[str, set[int]] = {}
     for topic in topics:
         if (name := topic.get(key)) is not None:
-            given.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
-    return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in given.items()))
+            assigned.setdefault(names.get(name, name), set()).update(topic.get("partitions") or ())
+    return tuple(sorted((name, tuple(sorted(partitions))) for name, partitions in assigned.items()))
 
 
 def _decoded(value: Any) -> Body:
-    """What bytes of a member say, nothing where they could not be read."""
+    """The decoded member data, empty if it could not be decoded."""
     return value.decoded if isinstance(value, Embedded) else {}
 
 
@@ -302,7 +302,7 @@ def _error(struct: Body) -> str | None:
 
 
 def _at_least_0(generation: int | None) -> int | None:
-    """A generation; -1 stands for none (a failed join, a commit without a group)."""
+    """A generation. -1 means none: a failed join, or a commit outside a group."""
     return None if generation is None or generation < 0 else generation
 
 

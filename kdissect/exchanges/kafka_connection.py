@@ -1,13 +1,13 @@
 r"""The bytes of one connection's two directions -> its exchanges.
 
-Until the connection is recognized as Kafka both directions are searched; from then on one carries requests,
-the other responses:
+Until the connection is recognized as Kafka, both directions are searched. From then on one carries
+requests, the other responses:
 
     client side --Data, Gap--> Framing --Frame--> Pairing.request  \\
                                                                      -> Exchange
     broker side --Data, Gap--> Framing --Frame--> Pairing.response /
 
-What went wrong between two exchanges (gaps, lost boundaries) is written on the next one.
+Anomalies between two exchanges (gaps, lost boundaries) are attached to the next one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kdissect.kafka.recognition import (
     locate_request,
     locate_response,
     locate_response_chain,
-    looks_like,
+    other_protocol,
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchanges of a connection -> who is at its client end: software (KIP-511), SASL mechanism, principal.
+# Exchanges of a connection -> its client: software (KIP-511), SASL mechanism, principal.
 #
-# Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow
-# SaslHandshake v0. A user is believed only once the broker has accepted the credentials; the credentials
-# themselves are looked at here and kept nowhere.
+# Read from ApiVersions, SaslHandshake and SaslAuthenticate, and from the raw tokens that follow SaslHandshake
+# v0. The principal is set only after the broker accepted the credentials. The credentials themselves are read
+# here and not kept.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -59,14 +59,14 @@ SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
 
-_TELLING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+_IDENTIFYING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
 
 
 class Identity:
-    """What one connection has told about its client so far.
+    """What is known about the client of one connection so far.
 
     Attributes:
-        raw_tokens: SaslHandshake v0 was sent: frames that are no requests are SASL tokens.
+        raw_tokens: SaslHandshake v0 was sent: frames that are not requests are SASL tokens.
     """
 
     __slots__ = ("_candidate", "_info", "_rounds", "raw_tokens")
@@ -78,20 +78,20 @@ class Identity:
         self.raw_tokens = False
 
     def begins_with_gssapi(self) -> None:
-        """The stream began with a GSSAPI token instead of a request, as 0.9 clients do."""
+        """The stream begins with a GSSAPI token instead of a request, as from 0.9 clients."""
         self.raw_tokens = True
         self._info.sasl_mechanism = "GSSAPI"
 
-    def asked(self, frame: Frame) -> None:
-        """Look at a SaslHandshake before its answer is there."""
+    def on_handshake(self, frame: Frame) -> None:
+        """Read a SaslHandshake as soon as it is sent: the tokens that follow depend on it."""
         _, api_version = _KEY_AND_VERSION.unpack_from(frame.data)
         self._info.sasl_mechanism = _request(frame, SASL_HANDSHAKE).get("mechanism")
         self._candidate, self._rounds = None, 0
         self.raw_tokens = api_version == 0
 
     def learn(self, exchange: Exchange) -> None:
-        """Look at a finished exchange, and write on it who the client is."""
-        if exchange.api_key in _TELLING:
+        """Read a complete exchange, and set the client's identity in it."""
+        if exchange.api_key in _IDENTIFYING:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):
@@ -118,7 +118,7 @@ class Identity:
         mechanism = self._info.sasl_mechanism or ""
         self._rounds += 1
         if self._rounds == 1:
-            self._candidate = user_of(mechanism, _asked_token(exchange))
+            self._candidate = user_of(mechanism, _request_token(exchange))
         answer = _accepting_token(exchange)
         if answer is None or self._candidate is None:
             return
@@ -127,10 +127,10 @@ class Identity:
 
 
 def _accepts(mechanism: str, answer: bytes) -> bool:
-    """Whether the broker's token says that the credentials are good: the error code can be 0 even if not.
+    """Whether the broker's token accepts the credentials. The error code can be 0 even if it does not.
 
-    SCRAM's last token says whether the proof was right, v= or e= (RFC 5802). OAUTHBEARER refuses by a token
-    that says why, and the client has to answer that first (RFC 7628, 3.2.2).
+    SCRAM's last token is v= if the proof was right, otherwise e= (RFC 5802). OAUTHBEARER rejects with a token
+    that states the reason, which the client must answer first (RFC 7628, 3.2.2).
     """
     if mechanism.startswith("SCRAM"):
         return answer.startswith(b"v=")
@@ -138,7 +138,7 @@ def _accepts(mechanism: str, answer: bytes) -> bool:
 
 
 def user_of(mechanism: str | None, token: bytes) -> str | None:
-    """The user that a client's first token names; None where the mechanism does not tell.
+    """The user in a client's first token. None if the mechanism does not send one.
 
     PLAIN (RFC 4616): [authzid] NUL user NUL password. SCRAM (RFC 5802): ``n,,n=user,r=nonce``. OAUTHBEARER
     (RFC 7628): a JWT, whose ``sub`` is the principal by default.
@@ -158,7 +158,7 @@ def user_of(mechanism: str | None, token: bytes) -> str | None:
 
 
 def _jwt_subject(token: bytes) -> str | None:
-    import orjson  # which few connections need
+    import orjson  # few connections need it
 
     try:
         claims = token.split(b"Bearer ", 1)[1].split(b".")[1]
@@ -168,7 +168,7 @@ def _jwt_subject(token: bytes) -> str | None:
     return subject if isinstance(subject, str) else None
 
 
-def _asked_token(exchange: Exchange) -> bytes:
+def _request_token(exchange: Exchange) -> bytes:
     assert exchange.request_frame is not None
     if exchange.api_key is None:
         return exchange.request_frame.data
@@ -177,7 +177,7 @@ def _asked_token(exchange: Exchange) -> bytes:
 
 
 def _accepting_token(exchange: Exchange) -> bytes | None:
-    """What the broker said, None where it said nothing or no."""
+    """The broker's token. None without a response, and for an error."""
     frame = exchange.response_frame
     if frame is None or exchange.api_key is None:
         return frame and frame.data
@@ -195,77 +195,78 @@ def _request(frame: Frame, api_key: int) -> Body:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The gaps of one connection -> what they cost: which exchanges were told by half, and which not at all.
+# The gaps of one connection -> the exchanges they cost, entirely or in part.
 #
-# Brokers answer in order, and most clients count their requests by one. So of a gap that hides a frame
-# boundary it can be told whose messages were in it:
+# Brokers respond in order, and most clients count their requests by one. So if a gap hides a frame boundary,
+# these messages were in it:
 #
-# * a request that waited when the gap came, or while the next response was looked for, and is passed over
-#   by a later response or never answered: its response was in the gap;
-# * a response that comes after a gap in the requests, to a request that was never seen: that request was;
-# * correlation ids that are missing between the requests before the gap and behind it, on a connection that
-#   counted by one until then: exchanges that nobody saw, where their responses were lost too.
+# * the response to a request that was waiting during the gap, or during the search for the next response, and
+#   was then overtaken by a later response or never answered;
+# * the request of a response that comes after a gap in the requests and matches no request;
+# * requests with the correlation IDs that are missing between the last request before the gap and the first
+#   one after it, if the connection counted by one until then. These exchanges are lost completely if their
+#   responses are lost too.
 #
-# Such an exchange is counted once, as ``exchanges_lost``, and one that was told has an anomaly that says
-# so. A gap inside a frame hides no boundary: its exchange is counted as ``exchanges_incomplete``. Holds the
-# requests that waited, as long as they wait.
+# Each such exchange is counted once, as ``exchanges_lost``. If half of it was captured, it has an anomaly
+# that says so. A gap inside a frame hides no boundary: its exchange is counted as ``exchanges_incomplete``.
+# Holds the requests that were waiting during a gap, while they wait.
 # ------------------------------------------------------------------------------------------------------------
 
 
 LOST = "exchanges_lost"
 INCOMPLETE = "exchanges_incomplete"
 
-_MOST_MISSING = 100_000  # correlation ids: more is a client that began to count anew
+_MAX_MISSING = 100_000  # correlation IDs: with more, the client probably restarted its count
 
 
 class GapLosses:
-    """What the gaps of a connection cost.
+    """The exchanges that gaps of a connection cost.
 
     Args:
         pairing: of the connection.
-        counts: where to count.
+        counts: the counters to update.
     """
 
-    __slots__ = ("_before", "_counts", "_found", "_hidden", "_pairing", "_requests_lost", "_waited")
+    __slots__ = ("_counts", "_hidden", "_id_before", "_orphans", "_pairing", "_requests_lost", "_waited")
 
     def __init__(self, pairing: Pairing, counts: Counter[str]) -> None:
         self._pairing = pairing
         self._counts = counts
         self._waited: set[Exchange] = set()
         self._requests_lost = False
-        self._before: int | None = None  # correlation id of the last request before a gap
-        self._found = 0  # orphans since, while the first request behind it has not come
-        self._hidden = range(0)  # correlation ids that were lost, and are counted
+        self._id_before: int | None = None  # correlation ID of the last request before a gap
+        self._orphans = 0  # orphans since then, until the first request after the gap
+        self._hidden = range(0)  # correlation IDs that are already counted as lost
 
     def in_requests(self) -> None:
-        """A gap hides where a request begins."""
+        """A gap hides the start of a request."""
         self._requests_lost = True
-        before = self._pairing.forget_last_id()
-        if before is not None:
-            self._before, self._found = before, 0
+        id_before = self._pairing.forget_last_id()
+        if id_before is not None:
+            self._id_before, self._orphans = id_before, 0
 
     def in_responses(self) -> None:
-        """A gap hides where a response begins, or bytes were passed over until the next one was found."""
+        """A gap hides the start of a response, or bytes were skipped up to the next one."""
         self._waited.update(self._pairing.waiting)
         self._pairing.mistrust()
 
     def request(self, correlation_id: int) -> None:
-        """The first request behind a gap in them."""
-        if self._before is None:
+        """The first request after a gap in the requests."""
+        if self._id_before is None:
             return
-        hidden = range(self._before + 1, correlation_id)
-        self._before = None
-        if len(hidden) <= _MOST_MISSING:
+        hidden = range(self._id_before + 1, correlation_id)
+        self._id_before = None
+        if len(hidden) <= _MAX_MISSING:
             self._hidden = hidden
-            self._counts[LOST] += max(0, len(hidden) - self._found)
+            self._counts[LOST] += max(0, len(hidden) - self._orphans)
 
     @property
     def awaits_request(self) -> bool:
-        """Whether ``request`` wants to be told the next one."""
-        return self._before is not None
+        """Whether the next request must be passed to ``request``."""
+        return self._id_before is not None
 
     def judge(self, exchange: Exchange) -> None:
-        """Write on an exchange that is complete now what it lost."""
+        """Add to a complete exchange an anomaly for what it lost, and count it."""
         if exchange in self._waited:
             self._waited.discard(exchange)
             if exchange.kind == UNANSWERED:
@@ -274,27 +275,27 @@ class GapLosses:
                     Anomaly("gap", "response", "may be in bytes that were not captured")
                 )
         elif exchange.kind == ORPHAN and self._requests_lost and not exchange.anomalies:
-            if self._before is not None:
-                self._found += 1
+            if self._id_before is not None:
+                self._orphans += 1
             if exchange.correlation_id not in self._hidden:
                 self._counts[LOST] += 1
             exchange.anomalies.append(Anomaly("gap", "request", "was in bytes that were not captured"))
-        if not (_is_whole(exchange.request_frame) and _is_whole(exchange.response_frame)):
+        if not (_is_complete(exchange.request_frame) and _is_complete(exchange.response_frame)):
             self._counts[INCOMPLETE] += 1
 
 
-def _is_whole(frame: Frame | None) -> bool:
+def _is_complete(frame: Frame | None) -> bool:
     return frame is None or frame.complete
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What all connections hold together -> which of them must let go.
+# The memory of all connections -> which of them must free some.
 #
-# A limit for each connection is none for twenty thousand of them. So what they hold is summed up
-# (``KafkaConnection.held``), and above ``Limits.held_bytes_in_all`` the one idle for longest drops its share.
-# The sum is brought up to date every ``_EVERY`` items: what comes in between is little.
+# A limit per connection does not bound the memory of twenty thousand connections. So the sum of what they
+# hold (``KafkaConnection.held``) is kept as well, and above ``Limits.held_bytes_in_all`` the connection idle
+# for longest frees what it holds. The sum is updated every ``_EVERY`` items. Little changes in between.
 #
-# Holds a number for each connection that holds something.
+# Holds a number for each connection that holds anything.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,38 +303,38 @@ _EVERY = 64
 
 
 class MemoryBudget:
-    """The sum of what dialogues hold.
+    """The sum of what connections hold.
 
     Attributes:
-        held: bytes, costs included, when they were last summed up.
+        held: bytes including overhead, at the latest update.
     """
 
-    __slots__ = ("_bound", "_changed", "_due", "_held_by", "held")
+    __slots__ = ("_changed", "_due", "_held_by", "_limit", "held")
 
     def __init__(self, limits: Limits) -> None:
-        self._bound = limits.held_bytes_in_all
+        self._limit = limits.held_bytes_in_all
         self._changed: dict[KafkaConnection, None] = {}
-        self._held_by: dict[KafkaConnection, int] = {}  # silent for longest first
+        self._held_by: dict[KafkaConnection, int] = {}  # idle for longest first
         self._due = _EVERY
         self.held = 0
 
     def note(self, kafka: KafkaConnection) -> bool:
-        """One was fed; whether it is time to ask for the ``excess``."""
+        """Note that a connection was fed. Returns whether ``excess`` is due."""
         self._changed[kafka] = None
         self._due -= 1
         return not self._due
 
     def excess(self) -> Iterator[KafkaConnection]:
-        """Those that must let go, one after another, until the rest is within the bound."""
+        """The connections that must free memory, one after another, until the sum is within the limit."""
         changed, self._changed, self._due = self._changed, {}, _EVERY
         for kafka in changed:
             self._account(kafka)
         for _ in range(len(self._held_by)):
-            if self.held <= self._bound:
+            if self.held <= self._limit:
                 break
-            silent = next(iter(self._held_by))
-            yield silent
-            self._account(silent)
+            idle = next(iter(self._held_by))
+            yield idle
+            self._account(idle)
 
     def forget(self, kafka: KafkaConnection) -> None:
         self._changed.pop(kafka, None)
@@ -349,32 +350,32 @@ class MemoryBudget:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # an api key, with which a request begins
-_NEVER_CAPTURED = "lost"  # the reason of a gap that no snaplen made
+_SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
+_NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
 
 
 class KafkaConnection:
-    """What is known of one connection, and what it holds of it.
+    """The state of one connection.
 
     Args:
-        connection: both ends, and who opened it.
-        limits: bounds.
-        broker_side: 0 or 1 where the user said which end is the broker, None where the bytes must tell.
-        counts: where to count frames and bytes that did not become exchanges.
+        connection: both ends, and which of them opened it.
+        limits: to respect.
+        broker_side: 0 or 1 if the user said which end is the broker. None: detect it.
+        counts: counters of frames and bytes that did not become exchanges.
 
     Attributes:
-        protocol: ``Kafka`` once recognized, the name of another protocol (``TLS``, ``HTTP``, ``not Kafka``)
-            once refused, else None.
-        last_ns: time of the last bytes, captured or not.
-        resyncs: how often it had to be searched for where the next frame begins.
-        skipped_bytes: passed over meanwhile.
-        unread_bytes: captured, of what is not recognized as Kafka.
+        protocol: ``Kafka`` once recognized. Another protocol (``TLS``, ``HTTP``, ``not Kafka``) once
+            rejected. None before that.
+        last_ns: time of the latest bytes, captured or not.
+        resyncs: how often it had to be resynchronized.
+        skipped_bytes: skipped while searching.
+        unread_bytes: captured bytes that are not recognized as Kafka.
     """
 
     __slots__ = (
-        "_broker_side", "_client", "_connection", "_counts", "_framings", "_gaps", "_heard", "_identity",
-        "_limits", "_losses", "_made", "_pairing", "_pending_anomalies", "_refused", "last_ns", "protocol",
-        "resyncs", "skipped_bytes", "unread_bytes",
+        "_broker_side", "_client", "_completed_before", "_connection", "_counts", "_framings", "_gaps",
+        "_identity", "_limits", "_losses", "_pairing", "_pending_anomalies", "_refused", "_seen",
+        "last_ns", "protocol", "resyncs", "skipped_bytes", "unread_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -388,35 +389,35 @@ class KafkaConnection:
         self._limits = limits
         self._broker_side = broker_side
         self._client: int | None = None
-        self._heard = [False, False]
+        self._seen = [False, False]
         self._refused = False
         self._framings: tuple[Framing, ...] = tuple(
             Framing(limits, partial(self._locate, side), at_start=connection.from_start[side])
             for side in (0, 1)
         )
         self._pairing: Pairing | None = None
-        self._made = 0  # exchanges before it turned out to be something else
+        self._completed_before = 0  # exchanges until it turned out not to be Kafka
         self._identity: Identity | None = None
         self._pending_anomalies: list[Anomaly] = []
         self.protocol: str | None = None
         self.last_ns = self.resyncs = self.skipped_bytes = self.unread_bytes = 0
         self._counts: Counter[str] = Counter() if counts is None else counts
         self._gaps: Counter[str] | None = None
-        self._losses: GapLosses | None = None  # none before the first gap
+        self._losses: GapLosses | None = None  # None before the first gap
 
     def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
-        """Take the next bytes from ``side``; get the exchanges that they complete."""
+        """Process the next bytes from ``side``. Returns the exchanges that they complete."""
         self.last_ns = item.time_ns
-        if not self._heard[side]:
-            self._hear(side, item)
+        if not self._seen[side]:
+            self._first_item(side, item)
         if self._client is not None:
             if isinstance(item, Gap):
                 return self._take_gap(side, item)
             framing = self._framings[side]
-            found = framing.feed(item)
-            if found:
+            frames_or_lost = framing.feed(item)
+            if frames_or_lost:
                 self._connection.expect(side, 0)
-                return self._take(side, found)
+                return self._take(side, frames_or_lost)
             self._connection.expect(side, framing.bytes_expected)
             return []
         if isinstance(item, Gap):
@@ -427,14 +428,14 @@ class KafkaConnection:
             return []
         frames: list[list[Frame | Lost]] = [[], []]
         frames[side] = self._framings[side].feed(item)
-        frames[1 - side] = self._framings[1 - side].retry()  # what one side says tells about the other
+        frames[1 - side] = self._framings[1 - side].retry()  # bytes of one side help to recognize the other
         if self._refused:
             self._refuse("not Kafka")
         return self._take_both(frames)
 
     def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
-        """The connection is over, ``now_ns`` in packet time, or is given up for a ``reason``: what waits is
-        unanswered.
+        """End the connection at packet time ``now_ns``, or give it up for a ``reason``: outstanding requests
+        become unanswered.
         """
         out = self._take_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
@@ -442,61 +443,63 @@ class KafkaConnection:
         for side in (0, 1):
             out += self._take(side, self._framings[side].close())
         if self._pairing is not None:
-            out += self._finish(self._pairing.give_up(now_ns, reason))
+            out += self._finish(self._pairing.complete_unanswered(now_ns, reason))
         self._framings = ()  # each refers to this object
         return out
 
     def shed(self, now_ns: int) -> list[Exchange]:
-        """Let go of what is held, because all connections together hold too much."""
+        """Free memory, because all connections together hold too much."""
         self._counts["shed"] += 1
         for framing in self._framings:
             framing.shed()
         if self._pairing is None or self._pairing.shorten():
             return []
         return self._finish(
-            self._pairing.give_up(now_ns, "the limit on bytes held for all connections was reached")
+            self._pairing.complete_unanswered(
+                now_ns, "the limit on bytes held for all connections was reached"
+            )
         )
 
     @property
     def held(self) -> int:
-        """Bytes that all that is held costs."""
+        """Bytes held, including overhead."""
         one, two = self._framings
         return one.held + two.held + (self._pairing.held if self._pairing is not None else 0)
 
     @property
-    def heard(self) -> tuple[bool, bool]:
-        """By side, whether any byte of it was captured."""
-        return self._heard[0], self._heard[1]
+    def seen(self) -> tuple[bool, bool]:
+        """By side, whether any of its bytes were captured."""
+        return self._seen[0], self._seen[1]
 
     @property
     def client(self) -> int | None:
-        """The side that asks, None where that is not known."""
+        """The side that sends requests. None while unknown."""
         return self._client
 
     @property
     def exchanges(self) -> int:
-        return self._made if self._pairing is None else self._pairing.made
+        return self._completed_before if self._pairing is None else self._pairing.completed
 
     @property
     def gaps(self) -> Mapping[str, int]:
-        """What was not captured: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
+        """Missing bytes by cause: ``kafka_gaps``, ``kafka_lost_bytes``, ``kafka_cut_bytes``."""
         return self._gaps or {}
 
     @property
     def unattached(self) -> list[Anomaly]:
-        """Anomalies behind the last exchange."""
+        """Anomalies after the last exchange."""
         return self._pending_anomalies
 
-    def _hear(self, side: int, item: Data | Gap) -> None:
-        """The first that one side says may tell what the connection is."""
+    def _first_item(self, side: int, item: Data | Gap) -> None:
+        """The first bytes of a side can identify the protocol."""
         if self.protocol is None and self._broker_side is not None:
             self._recognized(1 - self._broker_side)
         if not isinstance(item, Data):
             return
-        self._heard[side] = True
-        other = looks_like(item.payload)
-        if other is not None and (self._client is None or other == "TLS"):
-            self._refuse(other)
+        self._seen[side] = True
+        protocol = other_protocol(item.payload)
+        if protocol is not None and (self._client is None or protocol == "TLS"):
+            self._refuse(protocol)
         elif (
             side == self._connection.initiator
             and self._client in (None, side)
@@ -517,11 +520,11 @@ class KafkaConnection:
             return locate_request(search)
         ids = self._pairing.ids
         if ids is not None:
-            return locate_response(search, self._pairing.asked, ids)
-        return None if self._heard[self._client] else locate_response_chain(search)
+            return locate_response(search, self._pairing.api_of, ids)
+        return None if self._seen[self._client] else locate_response_chain(search)
 
     def _begins_with_frame(self, side: int) -> bool:
-        """Whether a stream needs no look at its first bytes: they are known to be Kafka's."""
+        """Whether the first bytes of a stream need no check: they are known to be Kafka."""
         assert self._identity is not None
         return side != self._client or self._broker_side is not None or self._identity.raw_tokens
 
@@ -530,17 +533,17 @@ class KafkaConnection:
         if initiator == side and run is not None:
             verdict = is_first_request(search, run, final, self._framings[1 - side].first_bytes)
             self._refused = verdict is False
-            place = 0 if verdict else None
+            pos = 0 if verdict else None
         else:
-            place = locate_request(search) if initiator in (None, side) else None
-        if place is not None:
+            pos = locate_request(search) if initiator in (None, side) else None
+        if pos is not None:
             self._recognized(side)
-        elif initiator != side and not self._heard[1 - side]:
-            place = locate_response_chain(search)
-            if place is not None:
+        elif initiator != side and not self._seen[1 - side]:
+            pos = locate_response_chain(search)
+            if pos is not None:
                 self._recognized(1 - side)
                 self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
-        return place
+        return pos
 
     def _recognized(self, client: int) -> None:
         ends = self._connection.ends
@@ -559,7 +562,7 @@ class KafkaConnection:
 
     def _refuse(self, protocol: str) -> None:
         self.protocol = protocol
-        self._made = self.exchanges
+        self._completed_before = self.exchanges
         self._client = self._pairing = None
         for framing in self._framings:
             framing.lose()
@@ -572,12 +575,12 @@ class KafkaConnection:
             self._losses = GapLosses(self._pairing, self._counts)
         framing = self._framings[side]
         out = self._take(side, framing.feed(gap))
-        if not framing.synchronised:
+        if not framing.synchronized:
             self._hide(side)
         return out
 
     def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
-        """Frames of either side: requests first, because responses are found by them."""
+        """Process frames of both sides: requests first, because responses are found by them."""
         if self._client is None:
             return []
         broker = 1 - self._client
@@ -588,20 +591,20 @@ class KafkaConnection:
         if not frames or self._client is None:
             return []
         out: list[Exchange] = []
-        refused = 0  # bytes of frames that are none, up to where a boundary was found again
-        was_found = False
+        refused = 0  # bytes that turned out not to be frames, up to the next boundary found
+        resynchronized = False
         for frame in frames:
             if isinstance(frame, Lost):
                 self._note_lost(side, frame, refused)
-                refused, was_found = 0, True
+                refused, resynchronized = 0, True
             elif refused:
                 refused += SIZE_BYTES + frame.size
             else:
                 try:
-                    done = self._message(side, frame, was_found=was_found)
+                    done = self._message(side, frame, resynchronized=resynchronized)
                     if done:
                         out += self._finish(done)
-                    was_found = False
+                    resynchronized = False
                 except DecodeError as error:
                     refused = SIZE_BYTES + frame.size
                     detail = f"{error.reason} from the {self._end(side)}"
@@ -610,12 +613,12 @@ class KafkaConnection:
             self._framings[side].lose(refused)
         return out
 
-    def _message(self, side: int, frame: Frame, *, was_found: bool) -> list[Exchange]:
+    def _message(self, side: int, frame: Frame, *, resynchronized: bool) -> list[Exchange]:
         pairing, identity = self._pairing, self._identity
         assert pairing is not None
         assert identity is not None
         if side != self._client:
-            return pairing.response(frame, may_be_token=identity.raw_tokens, was_found=was_found)
+            return pairing.response(frame, may_be_token=identity.raw_tokens, resynchronized=resynchronized)
         if identity.raw_tokens:
             if not can_be_request(frame):
                 return pairing.token_request(frame)
@@ -627,7 +630,7 @@ class KafkaConnection:
             return []
         done = pairing.request(frame)
         if frame.data.startswith(_SASL_HANDSHAKE):
-            identity.asked(frame)
+            identity.on_handshake(frame)
         if self._losses is not None and self._losses.awaits_request:
             correlation_id = frame.data[HEADER_BEGINS_BYTES - CORRELATION_ID_BYTES : HEADER_BEGINS_BYTES]
             self._losses.request(int.from_bytes(correlation_id, "big", signed=True))
@@ -653,7 +656,7 @@ class KafkaConnection:
         self.skipped_bytes += lost.skipped
         self.resyncs += not lost.end
         if side == self._client:
-            self._framings[1 - side].look_again()
+            self._framings[1 - side].rescan()
         if lost.missing and (lost.skipped or side == self._client):
             self._hide(side)
         elif lost.skipped and self._pairing is not None:
@@ -681,8 +684,8 @@ class KafkaConnection:
         return "client" if side == self._client else "broker"
 
     def _count(self, gap: Gap) -> dict[str, int]:
-        found = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
+        counts = {f"kafka_{gap.reason}_bytes": gap.length, "kafka_gaps": int(gap.reason == _NEVER_CAPTURED)}
         if self._gaps is None:
             self._gaps = Counter()
-        self._gaps.update(found)
-        return found
+        self._gaps.update(counts)
+        return counts

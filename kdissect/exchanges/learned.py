@@ -1,9 +1,9 @@
-"""What one connection says about others: the only facts that cross connections, each with the packet time at
-which it was learned. Holds at most ``Limits.topic_names`` names of topic ids.
+"""Facts that one connection reveals about others: the only ones that cross connections. Each has the packet
+time at which it was learned. Holds at most ``Limits.topic_names`` names of topic IDs.
 
-Connections are islands (docs/decisions/connections-are-islands.md). So the parts of a capture can be
-dissected apart if what they learn is gathered from all of them first, and merged: in any order, because of
-two facts about the same thing the one that was learned earlier holds.
+Connections are independent (docs/decisions/connections-are-islands.md). The parts of a capture can therefore
+be dissected separately, if their facts are first collected and merged. The order of merging does not matter:
+of two facts about the same thing, the earlier one wins.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LearnedFacts:
-    """Facts that were learned from a capture, or a part of it.
+    """Facts learned from a capture or a part of it.
 
     Attributes:
-        topics: topic id -> name, and when it was learned: ``completed_ns`` of the exchange that says so.
+        topics: topic ID -> name, and when it was learned: ``completed_ns`` of the exchange with both.
     """
 
     __slots__ = ("_limits", "topics")
@@ -41,6 +41,6 @@ class LearnedFacts:
             self.learn_topic(topic_id, name, time_ns)
 
     def topic_name(self, topic_id: str, until_ns: int) -> str | None:
-        """The name of a topic id that was learned before then, None where it was not."""
+        """The name of a topic ID, if it was learned before ``until_ns``."""
         name, time_ns = self.topics.get(topic_id, (None, 0))
         return name if time_ns < until_ns else None

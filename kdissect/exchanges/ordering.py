@@ -1,10 +1,10 @@
-"""Exchanges as their connections complete them -> in order of completion over all connections.
+"""Exchanges as connections complete them -> the same exchanges in order of completion across all connections.
 
-A connection in which a segment is late or missing tells what it held with the times of the packets that
-carried it; meanwhile others have gone on. So while any connection waits, exchanges completed after it began
-to wait are held back, and sorted; so are those that one packet completes on several connections. The order
-within a connection stays as it is. As a rule nobody waits, and everything passes through. Holds at most
-``Limits.order_rows`` exchanges and ``order_bytes`` of frames; past the bound the earliest goes on.
+A connection with a late or missing segment completes its exchanges later than others, with the times of the
+original packets. While any connection waits like this, exchanges completed after it began to wait are held
+and sorted. So are those that one packet completes on several connections. The order within a connection does
+not change. Usually no connection waits, and everything passes straight through. Holds at most
+``Limits.order_rows`` exchanges and ``order_bytes`` of frames. Above that, the earliest exchange is released.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Completed(Protocol):
-    """What has a place in the order: an exchange, or what stands for one of another process."""
+    """Anything with a place in the order: an exchange, or a stand-in for one in another process."""
 
     @property
     def connection_id(self) -> str: ...
@@ -34,36 +34,37 @@ Item = TypeVar("Item", bound=Completed)
 
 
 class Ordering(Generic[Item]):
-    """What is held back until its order is settled."""
+    """Holds exchanges until their order is settled."""
 
-    __slots__ = ("_bytes", "_heap", "_latest", "_limits", "_places")
+    __slots__ = ("_arrivals", "_bytes", "_heap", "_latest", "_limits")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by place, connection and arrival
-        self._latest: dict[str, tuple[int, int]] = {}  # place of the last one held, by connection
+        self._heap: list[tuple[tuple[int, int], str, int, Item]] = []  # by order, connection and arrival
+        self._latest: dict[str, tuple[int, int]] = {}  # order of the last one held, by connection
         self._bytes = 0
-        self._places = count()
+        self._arrivals = count()
 
     @property
     def is_idle(self) -> bool:
         return not self._heap
 
     def feed(self, items: list[Item], waiting_since_ns: int | None) -> list[Item]:
-        """Take what one packet completed, of each connection in its order; get those whose place is settled.
+        """Add the exchanges that one packet completed, in order for each connection. Returns those whose
+        order is settled.
 
         Args:
             items: may be empty.
-            waiting_since_ns: the earliest time that what is still to come of a waiting connection may have;
-                None while none waits.
+            waiting_since_ns: the earliest time of anything that a waiting connection may still complete. None
+                if no connection waits.
         """
         heap, latest = self._heap, self._latest
         if not heap and waiting_since_ns is None and (len(items) < 2 or _is_one_connection(items)):
             return items
         for item in items:
             connection = item.connection_id
-            place = latest[connection] = max(item.order, latest.get(connection, item.order))
-            heappush(heap, (place, connection, next(self._places), item))
+            order = latest[connection] = max(item.order, latest.get(connection, item.order))
+            heappush(heap, (order, connection, next(self._arrivals), item))
             self._bytes += item.held_bytes
         settled = []
         limits = self._limits

@@ -1,12 +1,12 @@
-"""The frames of one connection -> exchanges: each response to its request, by correlation id.
+"""The frames of one connection -> exchanges: responses are matched to requests by correlation ID.
 
-Brokers answer a connection's requests in order. So requests wait in order, and when a response comes, every
-older request that still waits will never be answered: its response was lost, or it wanted none. A request
-waits from the moment its header is read: a body that cannot be decoded, or is too large to be held, never
-costs its response.
+Brokers respond to a connection's requests in order. So requests wait in a queue, and when a response arrives,
+all older requests remain unanswered: their responses were lost, or they expected none. A request is queued as
+soon as its header is read: a body that cannot be decoded, or is too large to be held, never costs its
+response.
 
-Holds the requests that wait: at most ``Limits.pending_requests`` and ``pending_bytes``, none longer than
-``pending_age_ns``.
+Holds the outstanding requests: at most ``Limits.pending_requests`` and ``pending_bytes``, none for longer
+than ``pending_age_ns``.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
     from kdissect.model import ConnectionInfo, Frame
 
 PRODUCE = 0
-_UNACKNOWLEDGED_KEPT = 16  # a broker that answers acks=0 all the same does so at once
+_UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 in spite of it does so at once
 _STEADY = 2
-_EXCHANGE_COST = 1024  # bytes that a waiting request costs besides its frame, about
+_EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
 
 
 class Pairing:
     """Requests and responses of one connection.
 
     Args:
-        info: shared by the exchanges made here.
-        limits: bounds.
+        info: shared by its exchanges.
+        limits: to respect.
 
     Attributes:
-        doubts: requests may be missing that were sent before those that wait. A controller before 0.9 gives
-            several requests the same correlation id, so an answer must now also fit what was asked.
+        doubts: requests may be missing that were sent before the outstanding ones. A controller before 0.9
+            uses the same correlation ID for several requests, so a response must then also fit the layout of
+            the request's API.
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_passed_ns", "_repeats", "_short",
+        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_orphan_ns", "_repeats", "_short",
         "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
     )  # fmt: skip
 
@@ -55,55 +56,55 @@ class Pairing:
         self._info = info
         self._limits = limits
         self._waiting: list[Exchange] = []
-        self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation id; None: SASL tokens
+        self._by_id: dict[int | None, list[Exchange]] = {}  # the same, by correlation ID; None: SASL tokens
         self._bytes = 0  # of their frames
-        self._short = 0  # of the oldest, whose bodies were let go
-        self._stale = 0  # the oldest, whose answers may have been missed
-        self._passed_ns = 0  # time of the latest orphan
-        self._repeats = False  # whether correlation ids come again, as those of clients before 0.9
+        self._short = 0  # how many of the oldest had their bodies dropped
+        self._stale = 0  # how many of the oldest may have lost their responses
+        self._orphan_ns = 0  # time of the latest orphan
+        self._repeats = False  # whether correlation IDs repeat, as from clients before 0.9
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         self._number = 0
         self.doubts = False
         self._last_id: int | None = None
-        self._steady = 0  # requests in a row that counted on by one
+        self._steady = 0  # requests in a row whose correlation ID rose by one
 
     @property
     def waiting(self) -> Sequence[Exchange]:
-        """Requests that wait, the oldest first."""
+        """Outstanding requests, oldest first."""
         return self._waiting
 
     @property
-    def made(self) -> int:
-        """Exchanges that have their number: all but those that wait."""
+    def completed(self) -> int:
+        """Number of completed exchanges."""
         return self._number
 
     @property
     def held(self) -> int:
-        """Bytes that the requests that wait cost."""
+        """Bytes that outstanding requests hold, including overhead."""
         return self._bytes + _EXCHANGE_COST * len(self._waiting)
 
     @property
     def ids(self) -> tuple[int | None, int | None] | None:
-        """Correlation ids of the oldest and the newest request that waits; None where none does."""
+        """Correlation IDs of the oldest and the newest outstanding request. None if there is none."""
         waiting = self._waiting
         return (waiting[0].correlation_id, waiting[-1].correlation_id) if waiting else None
 
-    def asked(self, correlation_id: int) -> tuple[int, int] | None:
-        """Api key and version of the oldest request that waits with this correlation id."""
+    def api_of(self, correlation_id: int) -> tuple[int, int] | None:
+        """API key and version of the oldest outstanding request with this correlation ID."""
         waiting = self._by_id.get(correlation_id)
         if not waiting or waiting[0].api_key is None or waiting[0].api_version is None:
             return None
         return waiting[0].api_key, waiting[0].api_version
 
     def request(self, frame: Frame) -> list[Exchange]:
-        """Take a request frame.
+        """Process a request frame.
 
         Returns:
-            What is complete now: the request itself if it wants no response, requests given up because a
-            bound was reached.
+            Exchanges that are now complete: the request itself if it expects no response, and requests that
+                timed out or exceeded a limit.
 
         Raises:
-            Truncated, Malformed: the frame is no request at all.
+            Truncated, Malformed: the frame is not a request.
         """
         header = read_request_header(frame.data)
         api_key, api_version, correlation_id, client_id, _ = header
@@ -130,50 +131,51 @@ class Pairing:
         return self._wait(exchange, frame)
 
     def forget_last_id(self) -> int | None:
-        """Requests may be missing behind the last one: its correlation id, None where these do not tell how
-        many.
+        """Requests may be missing after the last one. Returns its correlation ID, or None if correlation IDs
+        do not show how many.
         """
         self.doubts = True
         last_id, self._last_id = self._last_id, None
         return last_id if self._steady >= _STEADY else None
 
     def mistrust(self) -> None:
-        """Responses may be missing, of any request that waits now: of what carries no correlation id, or one
-        that is used again and again, the next response need not be the answer.
+        """Responses to the outstanding requests may be missing. For SASL tokens, which have no correlation
+        ID, and for repeated correlation IDs, the next response need not be theirs.
         """
         self._stale = len(self._waiting)
 
     def token_request(self, frame: Frame) -> list[Exchange]:
-        """Take a SASL token that a client sent outside Kafka's framing; its answer is the next frame of the
-        broker.
+        """Process a SASL token that a client sent without a request header. Its response is the broker's next
+        frame.
         """
         return self._wait(self._new(frame, None), frame)
 
     def response(
-        self, frame: Frame, *, may_be_token: bool = False, was_found: bool = False
+        self, frame: Frame, *, may_be_token: bool = False, resynchronized: bool = False
     ) -> list[Exchange]:
-        """Take a response frame; one to nobody ``may_be_token``, whose first bytes are no correlation id. One
-        that ``was_found`` by its content, because somebody waits, has to answer somebody.
+        """Process a response frame. If it matches no request, it ``may_be_token``, whose first bytes are not
+        a correlation ID. A frame found by resynchronizing on outstanding requests (``resynchronized``) must
+        match one of them.
 
         Returns:
-            Older requests that were never answered, then the exchange that the response completes, or an
-            orphan.
+            Older requests that remain unanswered, then the exchange that the response completes, or an
+                orphan.
 
         Raises:
-            Truncated, Malformed: the frame is no response at all.
+            Truncated, Malformed: the frame is not a response.
         """
         correlation_id = read_correlation_id(frame.data)
         waiting = self._waiting
-        place: int | None = 0
+        index: int | None = 0
         if not waiting or self._stale or waiting[0].correlation_id != correlation_id:
-            place = self._place_of(correlation_id)
+            index = self._index_of(correlation_id)
         if (
-            was_found
+            resynchronized
             and waiting
-            and (place is None or (self.doubts and not _can_answer(frame, waiting[place])))
+            and (index is None or (self.doubts and not _can_answer(frame, waiting[index])))
         ):
             raise Malformed("what follows the gap matches no request", pos=0)
-        if place is None:
+        if index is None:
             if correlation_id not in self._by_id:
                 if may_be_token:
                     correlation_id = None
@@ -181,12 +183,12 @@ class Pairing:
                     raise Truncated(f"a response of {frame.size} bytes", pos=0)
             return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
         if self.doubts:
-            if not _can_answer(frame, waiting[place]):
+            if not _can_answer(frame, waiting[index]):
                 return [self._complete(self._orphan(frame, correlation_id), ORPHAN, frame.end_ns)]
             self.doubts = False
         done: list[Exchange] = []
-        while place:
-            place -= 1
+        while index:
+            index -= 1
             done.append(self._complete(self._pop(), UNANSWERED, frame.end_ns))
         exchange = self._pop()
         exchange.response_frame = frame
@@ -194,17 +196,19 @@ class Pairing:
         return done
 
     def shorten(self) -> bool:
-        """Let go of the bodies of what waits; whether there was any."""
+        """Drop the bodies of outstanding requests. Returns whether there were any."""
         before = self._bytes
         while self._short < len(self._waiting):
             self._shorten_next()
         return self._bytes < before
 
-    def give_up(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
-        """What waits is unanswered: nothing more will come, or for another ``reason``."""
-        return [self._give_up(now_ns, reason) for _ in range(len(self._waiting))]
+    def complete_unanswered(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+        """Complete all outstanding requests as unanswered, because the connection ended or for another
+        ``reason``.
+        """
+        return [self._complete_oldest(now_ns, reason) for _ in range(len(self._waiting))]
 
-    def _give_up(self, now_ns: int, reason: str | None) -> Exchange:
+    def _complete_oldest(self, now_ns: int, reason: str | None) -> Exchange:
         oldest = self._pop()
         if reason is not None:
             oldest.anomalies.append(Anomaly("given_up", "request", reason))
@@ -213,13 +217,13 @@ class Pairing:
     def _wait(self, exchange: Exchange, frame: Frame) -> list[Exchange]:
         waiting, limits = self._waiting, self._limits
         waiting.append(exchange)
-        if frame.end_ns < self._passed_ns:  # it was found late, and its answer may have gone by
+        if frame.end_ns < self._orphan_ns:  # it was found late, and its response may already have passed
             self._stale = len(waiting)
         self._by_id.setdefault(exchange.correlation_id, []).append(exchange)
         self._bytes += len(frame.data)
         while self._bytes > limits.pending_bytes and self._short < len(waiting) - 1:
             self._shorten_next()
-        given_up = []
+        timed_out = []
         while len(waiting) > 1:
             if len(waiting) > limits.pending_requests:
                 reason = f"more than {limits.pending_requests} outstanding requests"
@@ -229,8 +233,8 @@ class Pairing:
                 reason = f"outstanding for more than {limits.pending_age_ns // 1_000_000_000} s"
             else:
                 break
-            given_up.append(self._give_up(frame.end_ns, reason))
-        return given_up
+            timed_out.append(self._complete_oldest(frame.end_ns, reason))
+        return timed_out
 
     def _shorten_next(self) -> None:
         exchange = self._waiting[self._short]
@@ -239,26 +243,26 @@ class Pairing:
         if frame is not None and len(frame.data) > SHED_BYTES:
             self._bytes -= len(frame.data) - SHED_BYTES
             exchange.request_frame = frame._replace(data=frame.data[:SHED_BYTES])
-            exchange.request = None  # as it was decoded
+            exchange.request = None  # decoded from all of it
 
-    def _place_of(self, correlation_id: int | None) -> int | None:
-        """Whom a response answers, as a place among those that wait."""
+    def _index_of(self, correlation_id: int | None) -> int | None:
+        """The index of the request that a response answers."""
         if correlation_id not in self._by_id and None not in self._by_id:
             return None
-        for place, exchange in enumerate(self._waiting):
-            asked_id = exchange.correlation_id
-            if place < self._stale and (self._repeats or asked_id is None):
+        for index, exchange in enumerate(self._waiting):
+            request_id = exchange.correlation_id
+            if index < self._stale and (self._repeats or request_id is None):
                 continue
-            if asked_id == correlation_id or asked_id is None:  # a token is answered by what comes next
-                return place
+            if request_id == correlation_id or request_id is None:  # the next frame answers a token
+                return index
         return None
 
     def _orphan(self, frame: Frame, correlation_id: int | None) -> Exchange:
-        self._passed_ns = max(self._passed_ns, frame.start_ns)
+        self._orphan_ns = max(self._orphan_ns, frame.start_ns)
         exchange = self._new(None, frame)
         exchange.correlation_id = correlation_id
-        for asked_id, api_key, api_version in reversed(self._unacknowledged or ()):
-            if asked_id == correlation_id:  # librdkafka's mock cluster answers what wanted no answer
+        for request_id, api_key, api_version in reversed(self._unacknowledged or ()):
+            if request_id == correlation_id:  # librdkafka's mock cluster responds to acks=0
                 exchange.api_key, exchange.api_version = api_key, api_version
                 exchange.api = _name(api_key)
                 detail = f"correlation id {correlation_id} was a request with acks 0"
@@ -267,13 +271,13 @@ class Pairing:
         return exchange
 
     def _pop(self) -> Exchange:
-        exchange = self._waiting.pop(0)  # a list of few: a deque costs 600 bytes for each connection
+        exchange = self._waiting.pop(0)  # the list is short, and a deque costs 600 bytes for each connection
         same_id = self._by_id[exchange.correlation_id]
         del same_id[0]
         if not same_id:
             del self._by_id[exchange.correlation_id]
         frame = exchange.request_frame
-        assert frame is not None  # it is a request that waits
+        assert frame is not None  # outstanding requests have one
         self._bytes -= len(frame.data)
         if self._short:
             self._short -= 1
@@ -298,8 +302,8 @@ def _name(api_key: int) -> str | None:
     return api.name if api else None
 
 
-def _can_answer(frame: Frame, asked: Exchange) -> bool:
-    api_key, version = asked.api_key, asked.api_version
+def _can_answer(frame: Frame, request: Exchange) -> bool:
+    api_key, version = request.api_key, request.api_version
     if api_key is None or version is None or not can_be_response(frame.data, api_key, version):
         return False
     known = apis.by_key(api_key)

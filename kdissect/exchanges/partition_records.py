@@ -1,7 +1,7 @@
-"""Exchange -> the record data in it, and each record with what the messages around it tell. Holds one batch.
+"""An exchange -> its record data, and each record with its context. Holds one batch.
 
-Records travel in Produce requests, and in the responses of Fetch, ShareFetch and FetchSnapshot. Where in a
-message they stand, and which partition they are of, is told by the schema (below).
+Produce requests carry records, and so do responses to Fetch, ShareFetch and FetchSnapshot. The schema says
+which fields of a message contain records, and of which partition (below).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ REQUEST, RESPONSE = "request", "response"
 FETCH_SNAPSHOT = 59
 
 TOGETHER = 256
-"""Records that are read column by column at a time: what is read of them is held meanwhile."""
+"""Records that are read column by column at a time. What was read from them is held until the next."""
 
 _BASE_OFFSET = "base_offset"
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_left_over", "_tags")
-_new = tuple.__new__  # for millions, half the time of the class's own
+_new = tuple.__new__  # takes half the time of calling the class
 
 
 class Slice(NamedTuple):
-    """A piece of a snapshot (KIP-630).
+    """A slice of a snapshot (KIP-630).
 
     Attributes:
-        snapshot: the offset and the leader epoch that it ends with: its name.
-        position: of the piece's first byte in it.
-        size: bytes of the whole.
+        snapshot: its name: the end offset and the leader epoch.
+        position: of the slice's first byte in the snapshot.
+        size: of the complete snapshot, in bytes.
     """
 
     snapshot: tuple[int, int]
@@ -64,18 +64,18 @@ class PartitionRecords(NamedTuple):
     """Record data of one partition.
 
     Attributes:
-        exchange: that carried it.
-        produced: whether a client sent it; else a broker did.
-        topic: its name, None where the capture has not taught it.
-        topic_id: None where the message has none.
-        partition: None where the message ends before it.
-        records: not opened yet.
-        base_offset: the first record's, as the response to a Produce tells; None where it does not.
-        aborted: ``aborted_transactions`` of a Fetch response; None: it does not tell.
-        log_append_time_ms: when the broker appended them, as the response to a Produce tells where the topic
-            has such timestamps; None where it has the producer's.
-        piece: of a FetchSnapshot; all but the first begin anywhere, also inside a batch.
-        budget: what all record data of the same message may become together, decompressed.
+        exchange: that contains it.
+        produced: whether a client sent it. Otherwise it was fetched.
+        topic: name. None if it has not been learned.
+        topic_id: None if the message has none.
+        partition: None if the message ends before it.
+        records: not decoded yet.
+        base_offset: of the first record, from the Produce response. None if unknown.
+        aborted: ``aborted_transactions`` of a Fetch response. None if it has none.
+        log_append_time_ms: when the broker appended the records, from the Produce response, if the topic has
+            such timestamps. None if it has the producer's.
+        piece: of a FetchSnapshot. All but the first can begin anywhere, even inside a batch.
+        budget: how much all record data of the same message may decompress to.
     """
 
     exchange: Exchange
@@ -92,43 +92,43 @@ class PartitionRecords(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """What the topic can be called: its name, its id."""
+        """The known names of the topic: name, ID."""
         return [name for name in (self.topic, self.topic_id) if name]
 
     @property
     def place(self) -> str:
-        """Topic and partition as Kafka's own tools write them: ``orders-1``; "" where neither is told."""
+        """Topic and partition as in Kafka's own tools: ``orders-1``. Empty if neither is known."""
         return "-".join([*self.names[:1], *([] if self.partition is None else [str(self.partition)])])
 
     def timestamp_type(self, batch: Batch) -> str | None:
-        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        """One of ``records.TIMESTAMP_TYPES``. None for magic 0, which has no timestamps."""
         return batch.timestamp_type if self.log_append_time_ms is None else LOG_APPEND_TIME
 
     @property
     def in_log(self) -> bool:
-        """Whether it is of a log; a snapshot counts its records from 0 anew (KIP-630)."""
+        """Whether it is part of a log. In a snapshot, records are numbered from 0 (KIP-630)."""
         return self.piece is None
 
     @property
-    def tells_offsets(self) -> bool:
-        """Whether it is known which offsets its records have."""
+    def offsets_known(self) -> bool:
+        """Whether the offsets of its records are known."""
         return self.in_log and (not self.produced or self.base_offset is not None)
 
 
 class CarriedRecord(NamedTuple):
-    """One record with all that is told about it.
+    """One record with its context.
 
     Attributes:
-        carried: the exchange and the partition.
-        batch: what it shares with others.
-        record: as in the batch; of one in Kafka's own topics ``key`` and ``value`` say more.
-        offset: absolute; None for a Produce whose response is not there or refuses, and in a snapshot.
-        key, value, headers: as they may be shown.
-        control: ``COMMIT``, ``ABORT`` ...: what a control record marks, None for any other.
-        ordinal: its place among the records of this exchange and partition, from 0.
+        source: the exchange and the partition.
+        batch: the record's batch.
+        record: as in the batch. For Kafka's own topics ``key`` and ``value`` are decoded further.
+        offset: absolute. None in a snapshot, and in a Produce without a response or with an error.
+        key, value, headers: decoded and redacted for output.
+        control: ``COMMIT``, ``ABORT`` and so on for a control record, otherwise None.
+        ordinal: index among the records of this exchange and partition, from 0.
     """
 
-    carried: PartitionRecords
+    source: PartitionRecords
     batch: Batch
     record: Record
     offset: int | None
@@ -140,63 +140,62 @@ class CarriedRecord(NamedTuple):
 
     @property
     def timestamp_ms(self) -> int | None:
-        """The time it has in the log, as far as that is told; -1 where the producer set none, None for magic
-        0.
-        """
-        told = self.carried.log_append_time_ms
-        return self.record.timestamp_ms if told is None else told
+        """The timestamp in the log, if known. -1 if the producer set none, None for magic 0."""
+        append_ms = self.source.log_append_time_ms
+        return self.record.timestamp_ms if append_ms is None else append_ms
 
     @property
     def timestamp_type(self) -> str | None:
-        """Who set it: one of ``records.TIMESTAMP_TYPES``; None for magic 0."""
-        return self.carried.timestamp_type(self.batch)
+        """What the timestamp means: one of ``records.TIMESTAMP_TYPES``. None for magic 0."""
+        return self.source.timestamp_type(self.batch)
 
     @property
     def schema(self) -> SchemaId | None:
-        """The registered schema that its value is written in, where anything says so."""
+        """The registered schema of its value, if any."""
         return self._schema(self.value, VALUE_HEADER)
 
     @property
     def key_schema(self) -> SchemaId | None:
-        """The same of its key."""
+        """The registered schema of its key, if any."""
         return self._schema(self.key, KEY_HEADER)
 
     @property
     def trace(self) -> Trace | None:
-        """The trace that its headers name."""
+        """The trace named by its headers."""
         return trace_of(self.headers)
 
     def _schema(self, payload: Payload, header: str) -> SchemaId | None:
-        told = None
+        header_value = None
         for name, value in self.headers:
             if name == header:
-                told = value
-        if told is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
-            return None  # nearly always, and quickly
-        # What is decoded or a credential is Kafka's own, and so are the marks in a log.
+                header_value = value
+        if header_value is None and (type(payload) is not bytes or not payload.startswith(b"\0")):
+            return None  # the usual case, so checked first
+        # Decoded payloads, credentials and control records are Kafka's own.
         if self.control is not None or not isinstance(payload, bytes | None):
             return None
-        return schema_id(payload, told)
+        return schema_id(payload, header_value)
 
 
-class OpenBatch:
-    """The records of a batch: iterate over it to get each with what is told about it.
+class DecodedBatch:
+    """The decoded records of a batch. Iterate over it for each with its context.
 
     Attributes:
-        carried, batch: what they share.
-        are_plain: none is anything but what a client wrote: no mark, not of one of Kafka's own topics.
+        source, batch: shared by all its records.
+        are_plain: all records are as a client wrote them: no control records, and not in one of Kafka's own
+            topics.
     """
 
-    __slots__ = ("_first", "_is_told", "_show_secrets", "_topic", "are_plain", "batch", "carried")
+    __slots__ = ("_first", "_offsets_known", "_show_secrets", "_topic", "are_plain", "batch", "source")
 
-    def __init__(self, carried: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
-        self.carried = carried
+    def __init__(self, source: PartitionRecords, batch: Batch, first: int, *, show_secrets: bool) -> None:
+        self.source = source
         self.batch = batch
-        # Where nobody can tell the topic, it can be the one with credentials; FetchSnapshot has no other.
-        self._topic = next(iter(carried.names), CLUSTER_METADATA) if carried.in_log else CLUSTER_METADATA
+        # An unknown topic can be the one with credentials. FetchSnapshot has no other.
+        self._topic = next(iter(source.names), CLUSTER_METADATA) if source.in_log else CLUSTER_METADATA
         self.are_plain = not batch.controls and not is_internal(self._topic)
         self._first = first
-        self._is_told = carried.tells_offsets
+        self._offsets_known = source.offsets_known
         self._show_secrets = show_secrets
 
     def __len__(self) -> int:
@@ -205,113 +204,119 @@ class OpenBatch:
     def __iter__(self) -> Iterator[CarriedRecord]:
         if not self.are_plain:
             yield from _decoded(
-                self.carried, self.batch, self._first, self._topic, show_secrets=self._show_secrets
+                self.source, self.batch, self._first, self._topic, show_secrets=self._show_secrets
             )
             return
         yield from map(self.plain, range(len(self)))
 
-    def pieces(self) -> Iterator[OpenBatch]:
-        """It, or batches of ``TOGETHER`` records each that stand for it; they are plain."""
+    def pieces(self) -> Iterator[DecodedBatch]:
+        """Batches of at most ``TOGETHER`` records with the same content. Only for plain records."""
         for start in range(0, len(self), TOGETHER):
             batch = self.batch._replace(records=self.batch.records[start : start + TOGETHER])
-            yield OpenBatch(self.carried, batch, self._first + start, show_secrets=self._show_secrets)
+            yield DecodedBatch(self.source, batch, self._first + start, show_secrets=self._show_secrets)
 
-    def plain(self, place: int) -> CarriedRecord:
-        """One of them, counted from 0; they are plain."""
-        record = self.batch.records[place]
-        offset = record[0] if self._is_told else None
-        told = self.carried, self.batch, record, offset, *record[2:], None, self._first + place
-        return _new(CarriedRecord, told)
+    def plain(self, index: int) -> CarriedRecord:
+        """The record at an index, counted from 0. Only for plain records."""
+        record = self.batch.records[index]
+        offset = record[0] if self._offsets_known else None
+        values = self.source, self.batch, record, offset, *record[2:], None, self._first + index
+        return _new(CarriedRecord, values)
 
 
-def carried(exchange: Exchange) -> Iterator[PartitionRecords]:
+def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
-    if request is not None and exchange.request is not None and (plan := plan_of(request, RECORDS)):
-        answers, budget = _answers(exchange), Budget()
-        for place in places(plan, exchange.request):
-            base_offset, append_ms = answers.get(
-                (place.topic or place.topic_id, place.partition), _NOTHING_TOLD
+    if request is not None and exchange.request is not None and (plan := plan_for(request, RECORDS)):
+        appended, budget = _appended(exchange), Budget()
+        for field in field_values(plan, exchange.request):
+            base_offset, append_ms = appended.get(
+                (field.topic or field.topic_id, field.partition), _NOT_APPENDED
             )
-            yield _carried(
+            yield _partition_records(
                 exchange,
-                place,
+                field,
                 produced=True,
                 base_offset=base_offset,
                 log_append_time_ms=append_ms,
                 budget=budget,
             )
-    if response is not None and exchange.response is not None and (plan := plan_of(response, RECORDS)):
+    if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
         budget = Budget()
-        for place in places(plan, exchange.response):
-            aborted = place.struct.get("aborted_transactions")
-            piece = _piece(place.struct) if exchange.api_key == FETCH_SNAPSHOT else None
-            yield _carried(exchange, place, produced=False, aborted=aborted, piece=piece, budget=budget)
+        for field in field_values(plan, exchange.response):
+            aborted = field.struct.get("aborted_transactions")
+            piece = _piece(field.struct) if exchange.api_key == FETCH_SNAPSHOT else None
+            yield _partition_records(
+                exchange, field, produced=False, aborted=aborted, piece=piece, budget=budget
+            )
 
 
-def open_carried(
-    found: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
-) -> Iterator[OpenBatch]:
-    """Open record data batch by batch; the batch's anomalies say what could not be read.
+def decode_batches(
+    source: PartitionRecords, limits: Limits = DEFAULT, *, show_secrets: bool = False
+) -> Iterator[DecodedBatch]:
+    """Decode record data batch by batch. Problems are in the anomalies of the batches.
 
-    Of a piece of a snapshot that is not its first (``partition_records.py`` joins them) nothing can be.
+    A slice of a snapshot that is not its first cannot be decoded. ``Snapshots`` joins them.
     """
-    where = REQUEST if found.produced else RESPONSE
-    if found.piece is not None and found.piece.position:
-        yield OpenBatch(found, _unaligned(found.records, found.piece, where), 0, show_secrets=show_secrets)
+    where = REQUEST if source.produced else RESPONSE
+    if source.piece is not None and source.piece.position:
+        yield DecodedBatch(
+            source, _unaligned(source.records, source.piece, where), 0, show_secrets=show_secrets
+        )
         return
     index = 0
     batches = read_records(
-        found.records,
+        source.records,
         limits,
-        base_offset=found.base_offset,
-        aborted=found.aborted,
+        base_offset=source.base_offset,
+        aborted=source.aborted,
         where=where,
-        budget=found.budget,
+        budget=source.budget,
     )
     for batch in batches:
-        yield OpenBatch(found, batch, index, show_secrets=show_secrets)
+        yield DecodedBatch(source, batch, index, show_secrets=show_secrets)
         index += len(batch.records)
 
 
 def crc_anomalies(exchange: Exchange) -> list[Anomaly]:
-    """What is wrong with the checksums of an exchange's record batches; none is opened."""
-    found: list[Anomaly] = []
-    for each in carried(exchange):
-        found += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
-    return found
+    """Checksum errors of an exchange's record batches. Nothing is decoded."""
+    anomalies: list[Anomaly] = []
+    for each in partition_records(exchange):
+        anomalies += check_crcs(each.records, REQUEST if each.produced else RESPONSE)
+    return anomalies
 
 
-def _carried(exchange: Exchange, place: FieldValue, **told: Any) -> PartitionRecords:
-    topic_id = place.topic_id
-    name = place.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
+def _partition_records(exchange: Exchange, field: FieldValue, **known: Any) -> PartitionRecords:
+    topic_id = field.topic_id
+    name = field.topic or (None if topic_id is None else exchange.topic_names.get(topic_id))
     return PartitionRecords(
         exchange=exchange,
         topic=name,
         topic_id=topic_id,
-        partition=place.partition,
-        records=place.value,
-        **told,
+        partition=field.partition,
+        records=field.value,
+        **known,
     )
 
 
-_Told = tuple[int | None, int | None]
-_NOTHING_TOLD: _Told = (None, None)
+_Appended = tuple[int | None, int | None]
+_NOT_APPENDED: _Appended = (None, None)
 
 
-def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Told]:
-    """Of each partition whose records the broker took, the first record's offset and their LogAppendTime."""
+def _appended(exchange: Exchange) -> dict[tuple[str | None, int | None], _Appended]:
+    """For each partition whose records the broker appended, the offset of the first record and the
+    LogAppendTime.
+    """
     layout = response_layout(exchange)
-    plan = None if layout is None else plan_of(layout, _BASE_OFFSET)
+    plan = None if layout is None else plan_for(layout, _BASE_OFFSET)
     if plan is None or exchange.response is None:
         return {}
     return {
-        (place.topic or place.topic_id, place.partition): (
-            _unless_negative(place.value),
-            _unless_negative(place.struct.get("log_append_time_ms", -1)),
+        (field.topic or field.topic_id, field.partition): (
+            _unless_negative(field.value),
+            _unless_negative(field.struct.get("log_append_time_ms", -1)),
         )
-        for place in places(plan, exchange.response)
-        if not place.struct.get("error_code")
+        for field in field_values(plan, exchange.response)
+        if not field.struct.get("error_code")
     }
 
 
@@ -329,7 +334,7 @@ def _piece(struct: Body) -> Slice:
 
 
 def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
-    """What stands for batches that begin nobody knows where."""
+    """A placeholder for batches of unknown position."""
     detail = (
         f"{len(records)} bytes from byte {piece.position} of a snapshot, whose preceding bytes are missing"
     )
@@ -351,36 +356,36 @@ def _unaligned(records: RecordData, piece: Slice, where: str) -> Batch:
 
 
 def _decoded(
-    found: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
+    source: PartitionRecords, batch: Batch, first: int, topic: str, *, show_secrets: bool
 ) -> Iterator[CarriedRecord]:
-    """Those of Kafka's own topics, and the marks in any."""
-    is_told, controls = found.tells_offsets, batch.controls
-    withholds = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
+    """Records of Kafka's own topics, and control records in any topic."""
+    offsets_known, controls = source.offsets_known, batch.controls
+    redacts = not show_secrets and topic in (CLUSTER_METADATA, CLUSTER_METADATA_ID)
     for ordinal, record in enumerate(batch.records):
         control = controls[ordinal] if ordinal < len(controls) else None
         if control is not None:
-            key, value = _marked(control, withholds=withholds)
+            key, value = _control_payloads(control, redacts=redacts)
         else:
             key, value = open_record(topic, record.key, record.value, show_secrets=show_secrets)
-            if withholds and isinstance(key, bytes):  # brokers write none there
+            if redacts and isinstance(key, bytes):  # brokers write no keys there
                 key = Withheld(len(key))
         yield CarriedRecord(
-            carried=found,
+            source=source,
             batch=batch,
             record=record,
-            offset=record.offset if is_told else None,
+            offset=record.offset if offsets_known else None,
             key=key,
             value=value,
             # Brokers write no headers there, and damage can put anything in their place.
-            headers=() if withholds else record.headers,
+            headers=() if redacts else record.headers,
             control=None if control is None else control.type or "unknown",
             ordinal=first + ordinal,
         )
 
 
-def _marked(control: Control, *, withholds: bool) -> tuple[Payload, Payload]:
-    """Key and value of a control record; what is not what its type says may be anything."""
-    if not withholds:
+def _control_payloads(control: Control, *, redacts: bool) -> tuple[Payload, Payload]:
+    """Key and value of a control record. Undecoded bytes can be anything, so they are redacted."""
+    if not redacts:
         return control.key, control.value
     return _known(control.key), _known(control.value)
 
@@ -390,8 +395,8 @@ def _known(payload: bytes | Embedded | None) -> Payload:
         case None:
             return None
         case Embedded(bytes(data), decoded):
-            odd = any(key in decoded for key in _OWN_KEYS)
-            return Withheld(len(data)) if odd else Embedded(Withheld(len(data)), decoded)
+            is_forged = any(key in decoded for key in _OWN_KEYS)
+            return Withheld(len(data)) if is_forged else Embedded(Withheld(len(data)), decoded)
         case bytes():
             return Withheld(len(payload))
         case _:
@@ -399,11 +404,9 @@ def _known(payload: bytes | Embedded | None) -> Payload:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Layout -> where values of a type or name stand in its bodies, and which topic and partition they are
-# about.
+# A layout -> the fields of a type or name in its bodies, and the topic and partition around them.
 #
-# What is around a value is told by roles of the schema; the way there is worked out once for each layout
-# and kept.
+# The schema's roles identify topic and partition. The paths are computed once per layout and cached.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -411,7 +414,9 @@ _NO_TOPIC_ID = "A" * 22
 
 
 class Plan(NamedTuple):
-    """What a struct says about the value looked for, by field name, and which of its fields lead to it."""
+    """Which fields of a struct name topic and partition, have the requested value, or contain structs that
+    do.
+    """
 
     topic: str | None
     topic_id: str | None
@@ -421,7 +426,7 @@ class Plan(NamedTuple):
 
 
 class FieldValue(NamedTuple):
-    """A value that was found, the struct that has it, and what stands around it."""
+    """A value, the struct it is a field of, and the topic and partition around it."""
 
     topic: str | None
     topic_id: str | None
@@ -430,18 +435,18 @@ class FieldValue(NamedTuple):
     value: Any
 
 
-def places(
+def field_values(
     plan: Plan,
     struct: Body,
     topic: str | None = None,
     topic_id: str | None = None,
     partition: int | None = None,
 ) -> Iterator[FieldValue]:
-    """Find the values that are there, in wire order; topic and partition are those around the struct."""
+    """Find the values in wire order. Topic and partition are those around the struct."""
     if plan.topic is not None:
         topic = struct.get(plan.topic) or topic
-    if plan.topic_id is not None and (found := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
-        topic_id = found or topic_id
+    if plan.topic_id is not None and (struct_id := struct.get(plan.topic_id)) != _NO_TOPIC_ID:
+        topic_id = struct_id or topic_id
     if plan.partition is not None:
         partition = struct.get(plan.partition, partition)
     for name in plan.values:
@@ -450,20 +455,20 @@ def places(
     for name, array, inner in plan.inner:
         if (value := struct.get(name)) is not None:
             for deeper in value if array else (value,):
-                yield from places(inner, deeper, topic, topic_id, partition)
+                yield from field_values(inner, deeper, topic, topic_id, partition)
 
 
 @cache
-def plan_of(layout: BodyLayout, wanted: str) -> Plan | None:
-    """The way to the fields of a type or name; None where the layout has none."""
-    return _plan(layout_of(*layout).fields, layout.version, wanted)
+def plan_for(layout: BodyLayout, target: str) -> Plan | None:
+    """The plan to find the fields of a type or name. None if the layout has none."""
+    return _plan(layout_of(*layout).fields, layout.version, target)
 
 
-def _plan(fields: Sequence[Field], version: int, wanted: str) -> Plan | None:
-    """The plan of a struct, None where it does not lead to the type or name that is wanted."""
+def _plan(fields: Sequence[Field], version: int, target: str) -> Plan | None:
+    """The plan of a struct. None if no field in it has the type or name."""
     here = present(fields, version)
-    values = tuple(field.name for field in here if wanted in (field.type, field.name))
-    deeper = [(field.name, field.array, _plan(field.fields, version, wanted)) for field in here]
+    values = tuple(field.name for field in here if target in (field.type, field.name))
+    deeper = [(field.name, field.array, _plan(field.fields, version, target)) for field in here]
     inner = tuple((name, array, plan) for name, array, plan in deeper if plan is not None)
     if not values and not inner:
         return None
@@ -478,8 +483,9 @@ def _plan(fields: Sequence[Field], version: int, wanted: str) -> Plan | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Slices of snapshots -> the same with whole batches in them. Holds what stands behind the last whole batch
-# of each snapshot until its next slice comes: ``limits.snapshot_bytes`` in all, of ``limits.snapshots``.
+# Slices of snapshots -> the same slices, each with complete batches only. Holds the incomplete last batch of
+# each snapshot's latest slice until the next slice arrives: at most ``limits.snapshot_bytes`` in all, and
+# ``limits.snapshots`` snapshots.
 #
 # A broker fetches the snapshot of the metadata log in slices of 8 MiB (KIP-630), which begin and end
 # anywhere.
@@ -491,14 +497,14 @@ if TYPE_CHECKING:
 
 
 class _Rest(NamedTuple):
-    """An incomplete batch, and where in the snapshot it goes on."""
+    """An incomplete batch, and the position in the snapshot where it continues."""
 
     position: int
     data: bytes
 
 
 class Snapshots:
-    """Joins slices, of each connection on its own."""
+    """Joins the slices of snapshots, for each connection separately."""
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._limits = limits
@@ -507,12 +513,12 @@ class Snapshots:
 
     @property
     def unfinished(self) -> int:
-        """How many snapshots wait for a slice."""
+        """The number of snapshots that wait for a slice."""
         return len(self._rests)
 
     def join(self, found: PartitionRecords) -> PartitionRecords:
-        """Put what was left of the slice before in front of this one; what is no slice stays as it is, and so
-        does a slice without the one before.
+        """Prepend the rest of the previous slice. Unchanged if it is not a slice, or if the previous slice is
+        missing.
         """
         if found.piece is None:
             return found

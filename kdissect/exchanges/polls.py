@@ -1,7 +1,7 @@
-"""Fetch, ShareFetch -> whether the broker held it back, and who fetches. Holds nothing.
+"""Fetch and ShareFetch exchanges -> whether it is a long poll, and which broker fetches. Holds nothing.
 
-An empty answer to a request that waited for as long as the client allowed is a long poll: its latency says
-how long there was nothing to read, not how fast the broker is.
+An empty response to a request that waited for the whole of its ``max_wait_ms`` is a long poll. Its latency
+says how long there was nothing to read, not how fast the broker is.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.model import Exchange
 
-_WAITING = frozenset({"Fetch", "ShareFetch"})  # the broker holds them back until there is something to say
-_WAITED = 0.9  # of max_wait_ms: brokers look at the clock every few milliseconds
+_WAITING = frozenset({"Fetch", "ShareFetch"})  # the broker delays the response until there are records
+_WAITED = 0.9  # of max_wait_ms: brokers check their timers every few milliseconds
 _MS_NS = 1_000_000
 
 
-def is_long_poll(exchange: Exchange, found: Sequence[Touched] | None = None) -> bool:
-    """Whether a fetch waited for as long as it was allowed to, and brought no records and no error.
+def is_long_poll(exchange: Exchange, partitions: Sequence[Touched] | None = None) -> bool:
+    """Whether a fetch waited as long as it was allowed to, and returned no records and no error.
 
     Args:
-        exchange: any; most are none.
-        found: ``touched(exchange)``, where it is known already.
+        exchange: any. Most are not fetches.
+        partitions: ``touched(exchange)``, if already known.
     """
     request, latency_ns = exchange.request, exchange.latency_ns
     if exchange.api not in _WAITING or request is None or latency_ns is None:
@@ -37,17 +37,17 @@ def is_long_poll(exchange: Exchange, found: Sequence[Touched] | None = None) -> 
         return False
     if content.errors(exchange):
         return False
-    records = (each.fetched for each in (touched(exchange) if found is None else found))
+    records = (each.fetched for each in (touched(exchange) if partitions is None else partitions))
     return not any(each is not None and len(each) for each in records)
 
 
 def replica_id(exchange: Exchange) -> int | None:
-    """The broker that fetches to copy; None of consumers, which say -1.
+    """The broker that fetches to replicate. None for consumers, which send -1.
 
-    It stands in a struct of its own from version 15 on (KIP-903).
+    In a struct of its own since version 15 (KIP-903).
     """
     request = exchange.request
     if exchange.api != "Fetch" or request is None:
         return None
-    told: int = (request.get("replica_state") or request).get("replica_id", -1)
-    return told if told >= 0 else None
+    broker_id: int = (request.get("replica_state") or request).get("replica_id", -1)
+    return broker_id if broker_id >= 0 else None

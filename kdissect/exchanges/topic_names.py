@@ -1,14 +1,13 @@
-"""Exchanges in order -> the same exchanges in the same order, with the names of the topic ids in them.
+"""Exchanges in order -> the same exchanges in the same order, with names for the topic IDs in them.
 
-Since Kafka 3.1 requests name a topic by its id (KIP-516), and only some messages carry name and id side by
-side: Metadata, CreateTopics, DescribeTopicPartitions, LeaderAndIsr and others. Any struct with both teaches;
-the schema tells which those are.
+Since Kafka 3.1 requests can name a topic by its ID (KIP-516), and only some messages contain both name and
+ID: Metadata, CreateTopics, DescribeTopicPartitions, LeaderAndIsr and others. Names are learned from every
+struct with both, which the schema identifies.
 
-An id is named if its name was taught earlier in packet time, or at most ``Limits.naming_window_ns`` later. So
-an exchange with an unknown id waits that long, and those behind it wait with it, because order is worth more
-than haste; at most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
-(docs/decisions/naming-keeps-order.md). Who has read other parts of the capture before can say what they
-teach; then nothing waits.
+An ID is resolved if its name was learned earlier in packet time, or at most ``Limits.naming_window_ns``
+later. So an exchange with an unknown ID waits that long, and later exchanges wait with it to keep the order.
+At most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait (docs/decisions/naming-keeps-order.md). If
+the names were learned in an earlier pass over all parts of the capture, nothing waits.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ RESERVED = {
 
 
 class _Struct(NamedTuple):
-    """Where a message names topics: path of the structs that do, and which of their fields are id and
-    name.
-    """
+    """A struct that names topics: its path, and its ID and name fields."""
 
     path: tuple[tuple[str, bool], ...]
     id_field: str
@@ -48,7 +45,7 @@ class _Struct(NamedTuple):
 
 
 class TopicRefs(NamedTuple):
-    """The topic ids in an exchange, in wire order; and pairs of id and name that it teaches."""
+    """The topic IDs in an exchange, in wire order, and the (ID, name) pairs learned from it."""
 
     ids: list[str]
     learned: list[tuple[str, str]]
@@ -58,7 +55,7 @@ NONE = TopicRefs([], [])
 
 
 class Waiting(Protocol):
-    """What can wait for a name: an exchange, or what stands for it in another process."""
+    """Anything that can wait for a name: an exchange, or a stand-in for one in another process."""
 
     anomalies: list[Anomaly]
     topic_names: dict[str, str]
@@ -77,12 +74,12 @@ Item = TypeVar("Item", bound=Waiting)
 
 
 class TopicNameResolver(Generic[Item]):
-    """The names learnt so far, and the exchanges that wait for one.
+    """The names learned so far, and the exchanges that wait for one.
 
     Args:
-        limits: bounds.
-        mentions: tells which ids an item has, and what it teaches.
-        learned: what all parts of the capture say; with it nothing waits.
+        limits: to respect.
+        topic_refs: returns the IDs in an item, and the names learned from it.
+        learned: facts from all parts of the capture. With these, nothing waits.
     """
 
     __slots__ = ("_bytes", "_held", "_learned", "_limits", "_names", "_topic_refs", "_window_ns")
@@ -99,14 +96,14 @@ class TopicNameResolver(Generic[Item]):
         self._bytes = 0
 
     def feed(self, item: Item) -> list[Item]:
-        """Take the next item in order of completion; get those whose names are settled, in order."""
+        """Add the next item in order of completion. Returns the items whose names are settled, in order."""
         held, names = self._held, self._names
         ids, learned = self._topic_refs(item)
         if not (held or ids):
             return [item]
         settled = []
         now_ns = item.completed_ns
-        # before this exchange teaches: it comes too late for them
+        # before learning from this exchange: it is too late for them
         while held and now_ns - held[0][0].completed_ns >= self._window_ns:
             settled.append(self._release())
         if self._learned is None:
@@ -137,7 +134,7 @@ class TopicNameResolver(Generic[Item]):
         return not self._held
 
     def name(self, topic_id: str) -> str | None:
-        """The name of a topic id, None where it has not been taught."""
+        """The name of a topic ID. None if it has not been learned."""
         return self._names.get(topic_id)
 
     def _release(self) -> Item:
@@ -156,30 +153,30 @@ class TopicNameResolver(Generic[Item]):
                 item.topic_names[topic_id] = name
 
     def _learn(self, topic_id: str, name: str) -> None:
-        self._names[topic_id] = self._names.pop(topic_id, name)  # an id has one name for ever: the first
+        self._names[topic_id] = self._names.pop(topic_id, name)  # the first name of an ID is final
         if len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
 
 
-def teachings(exchange: Exchange) -> list[tuple[str, str]]:
-    """Pairs of topic id and name that a decoded exchange teaches."""
+def learned_names(exchange: Exchange) -> list[tuple[str, str]]:
+    """(ID, name) pairs of topics in a decoded exchange."""
     return topic_refs(exchange).learned
 
 
 def learn(exchange: Exchange, facts: LearnedFacts) -> None:
-    """Take what an exchange says; it is decoded only if it may say anything."""
+    """Learn the topic names in an exchange. It is decoded only if it can have any."""
     if exchange.api_key is None or exchange.api_version is None:
         return
-    if can_teach(exchange.api_key, exchange.api_version):
+    if may_name_topic_ids(exchange.api_key, exchange.api_version):
         decode_exchange(exchange)
-        for topic_id, name in teachings(exchange):
+        for topic_id, name in learned_names(exchange):
             facts.learn_topic(topic_id, name, exchange.completed_ns)
 
 
 @cache
-def can_teach(api_key: int, version: int) -> bool:
-    """Whether a request or response of this version may have id and name side by side: what cannot need not
-    be decoded to learn them.
+def may_name_topic_ids(api_key: int, version: int) -> bool:
+    """Whether a request or response of this version can contain topic ID and name side by side. If not, it
+    need not be decoded to learn names.
     """
     for message in (request(api_key), response(api_key)):
         if message is not None:
@@ -191,10 +188,10 @@ def can_teach(api_key: int, version: int) -> bool:
 
 
 def topic_refs(exchange: Exchange) -> TopicRefs:
-    """Topic ids in a decoded exchange, and what it says of them."""
-    asked, answered = exchange.request_layout, exchange.response_layout
-    if not ((asked and _naming_structs(asked)) or (answered and _naming_structs(answered))):
-        return NONE  # as most apis and versions
+    """The topic IDs in a decoded exchange, and the names learned from it."""
+    of_request, of_response = exchange.request_layout, exchange.response_layout
+    if not ((of_request and _naming_structs(of_request)) or (of_response and _naming_structs(of_response))):
+        return NONE  # most APIs and versions
     structs = _structs_of(exchange)
     ids: dict[str, None] = {}
     learned = []
@@ -215,15 +212,15 @@ def topic_refs(exchange: Exchange) -> TopicRefs:
 
 
 def _structs_of(exchange: Exchange) -> list[tuple[Body, _Struct]]:
-    """Where an exchange names topics by id."""
-    found: list[tuple[Body, _Struct]] = []
+    """The structs of an exchange that name topics by ID, each with its body."""
+    structs: list[tuple[Body, _Struct]] = []
     for layout, body in (
         (request_layout(exchange), exchange.request),
         (response_layout(exchange), exchange.response),
     ):
         if layout is not None and body is not None:
-            found += [(body, struct) for struct in _naming_structs(layout)]
-    return found
+            structs += [(body, struct) for struct in _naming_structs(layout)]
+    return structs
 
 
 @cache

@@ -1,9 +1,9 @@
-"""Exchange -> what it does to each partition: the structs that request and response have for it.
+"""An exchange -> what it does to each partition: the request's and the response's struct for it.
 
     Fetch   request   {partition: 3, fetch_offset: 41, ...}
             response  {partition_index: 3, high_watermark: 57, ...}
 
-Which fields lead to a partition is read off the schema's roles, once for each layout. Exchanges that only
+Which fields lead to a partition is read from the schema's roles, once per layout. Exchanges that only
 describe a cluster (Metadata and the like) touch nothing.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field
     from kdissect.model import Exchange
 
-# What asks for or hands around the layout of a cluster, by name: it names every partition and touches none.
+# These describe the cluster: they name every partition and touch none.
 _DESCRIBES = frozenset(
     {
         *("Metadata", "UpdateMetadata", "LeaderAndIsr", "StopReplica", "DescribeTopicPartitions"),
@@ -39,14 +39,14 @@ _NO_STRUCT: Body = {}
 
 
 class Touched(NamedTuple):
-    """A partition, and what the two messages say about it.
+    """A partition, and what both messages say about it.
 
     Attributes:
-        topic: its name, or its id where no name is known.
-        topic_id: where the messages have it.
-        group: the group that the structs stand under, None where they stand under none.
-        request, response: the struct of either message, empty where it has none.
-        error: the partition's error code, None where the response has none for it.
+        topic: its name, or its ID if the name is unknown.
+        topic_id: if the messages have it.
+        group: the group that the structs belong to. None if they belong to none.
+        request, response: each message's struct. Empty if it has none.
+        error: the partition's error code. None if the response has none for it.
         produced, fetched: the records in the request, and in the response.
     """
 
@@ -61,35 +61,39 @@ class Touched(NamedTuple):
     fetched: RecordData | None
 
     def value(self, name: str) -> Any:
-        """A field, the response's first; None where neither has it."""
+        """A field of the response, otherwise of the request. None if neither has it."""
         value = self.response.get(name)
         return self.request.get(name) if value is None else value
 
 
 def touched(exchange: Exchange) -> list[Touched]:
-    """The partitions in wire order, the request's first."""
+    """The partitions in wire order, those of the request first."""
     if exchange.api in _DESCRIBES:
         return []
-    asked = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
-    told = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
-    found: list[Touched] = []
-    for key, (topic_id, struct, _, produced) in asked.items():
+    requested = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
+    responded = _structs(response_layout(exchange), exchange.response, exchange.topic_names)
+    partitions: list[Touched] = []
+    for key, (topic_id, struct, _, produced) in requested.items():
         topic, partition, group = key
-        other_id, answer, error, fetched = told.pop(key, _NOTHING)
+        other_id, answer, error, fetched = responded.pop(key, _NOTHING)
         both_id = topic_id or other_id
-        found.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
-    for (topic, partition, group), (topic_id, struct, error, fetched) in told.items():
-        found.append(Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched))
-    return found
+        partitions.append(Touched(topic, both_id, partition, group, struct, answer, error, produced, fetched))
+    for (topic, partition, group), (topic_id, struct, error, fetched) in responded.items():
+        partitions.append(
+            Touched(topic, topic_id, partition, group, _NO_STRUCT, struct, error, None, fetched)
+        )
+    return partitions
 
 
 _Key = tuple[str, int, str | None]  # topic, partition, group
-_Said = tuple[str | None, Body, int | None, RecordData | None]  # topic id, struct, error code, records
-_NOTHING: _Said = (None, _NO_STRUCT, None, None)
+_PartitionStruct = tuple[
+    str | None, Body, int | None, RecordData | None
+]  # topic id, struct, error code, records
+_NOTHING: _PartitionStruct = (None, _NO_STRUCT, None, None)
 
 
 class _PartitionPlan(NamedTuple):
-    """What a struct says about a partition, by field name, and which of its fields lead to more."""
+    """Which fields of a struct describe a partition, and which contain structs that do."""
 
     topic: str | None
     topic_id: str | None
@@ -100,11 +104,13 @@ class _PartitionPlan(NamedTuple):
     inner: tuple[tuple[str, bool, _PartitionPlan], ...]
 
 
-def _structs(layout: BodyLayout | None, body: Body | None, names: Mapping[str, str]) -> dict[_Key, _Said]:
-    found: dict[_Key, _Said] = {}
+def _structs(
+    layout: BodyLayout | None, body: Body | None, names: Mapping[str, str]
+) -> dict[_Key, _PartitionStruct]:
+    structs: dict[_Key, _PartitionStruct] = {}
     if layout is not None and body is not None and (plan := _plan_of(layout)) is not None:
-        _gather(plan, body, names, None, None, None, found)
-    return found
+        _gather(plan, body, names, None, None, None, structs)
+    return structs
 
 
 def _gather(
@@ -114,24 +120,24 @@ def _gather(
     topic: str | None,
     topic_id: str | None,
     group: str | None,
-    found: dict[_Key, _Said],
+    structs: dict[_Key, _PartitionStruct],
 ) -> None:
     if plan.topic is not None:
         topic = struct.get(plan.topic) or topic
-    if plan.topic_id is not None and (told := struct.get(plan.topic_id)) is not None:
-        topic_id = told
-        topic = names.get(told, topic or told)
+    if plan.topic_id is not None and (struct_id := struct.get(plan.topic_id)) is not None:
+        topic_id = struct_id
+        topic = names.get(struct_id, topic or struct_id)
     if plan.group is not None:
         group = struct.get(plan.group) or group
     if plan.partition is not None and topic is not None and plan.partition in struct:
         error = struct.get(plan.error) if plan.error else None
         records = struct.get(plan.records) if plan.records else None
         known = records if isinstance(records, RecordData) else None
-        found[topic, struct[plan.partition], group] = topic_id, struct, error, known
+        structs[topic, struct[plan.partition], group] = topic_id, struct, error, known
     for name, array, inner in plan.inner:
         if value := struct.get(name):
             for deeper in value if array else (value,):
-                _gather(inner, deeper, names, topic, topic_id, group, found)
+                _gather(inner, deeper, names, topic, topic_id, group, structs)
 
 
 @cache
@@ -140,7 +146,7 @@ def _plan_of(layout: BodyLayout) -> _PartitionPlan | None:
 
 
 def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _PartitionPlan | None:
-    """The plan of a struct; None where it is no partition's and leads to none."""
+    """The plan of a struct. None if neither it nor any struct inside it describes a partition."""
     here = present(fields, version)
     single = {(field.role, field.type): field.name for field in here if not field.array}
     partition = single.get((PARTITION, "int32"))
@@ -151,7 +157,8 @@ def _plan(fields: Sequence[Field], version: int, *, is_outermost: bool) -> _Part
     return _PartitionPlan(
         topic=single.get((TOPIC, "string")),
         topic_id=single.get((TOPIC, "uuid")),
-        # A request's own group is that of the whole exchange; inside, it tells structs apart (OffsetFetch 8).
+        # A group at the top level belongs to the whole exchange. Further inside it distinguishes structs
+        # (OffsetFetch 8).
         group=None if is_outermost else single.get((GROUP, "string")),
         partition=partition,
         error=next((field.name for field in here if field.role == ERROR and not field.array), None),

@@ -1,4 +1,4 @@
-"""apis.tsv -> the apis, their versions and the Kafka releases that had them. Read on first use, kept."""
+"""apis.tsv -> the APIs, their versions and the Kafka releases that had them. Read on first use and cached."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from kdissect.kafka.schema import Versions
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One api key.
+    """One API.
 
     Attributes:
-        name: today's name, as in ``FindCoordinator``.
-        former_names: names it had in earlier releases, oldest first.
-        versions: all that ever existed, of request and response alike.
-        flexible: first version with compact lengths and tag buffers, None: none has them.
-        listeners: who answers it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone in 4.0).
-        introduced: version -> release that brought it.
+        name: current name, such as ``FindCoordinator``.
+        former_names: names in earlier releases, oldest first.
+        versions: all that ever existed, the same for request and response.
+        flexible: first version with compact lengths and tag buffers. None: no version has them.
+        listeners: who serves it: broker, controller, zkBroker (a broker in ZooKeeper mode, gone in 4.0).
+        introduced: version -> release that introduced it.
         unstable: version -> releases (``3.5..3.6``) that served it only with unstable versions enabled.
-        removed: version -> release that dropped it, also where a later one took it back.
-        restored: version -> release that took it back.
-
+        removed: version -> release that removed it, even if a later one restored it.
+        restored: version -> release that restored it.
     """
 
     key: int
@@ -40,36 +39,35 @@ class Api:
 
 
 def all_apis() -> tuple[Api, ...]:
-    """All apis, by key."""
+    """All APIs, by key."""
     return tuple(api for api in map(by_key, _rows()) if api)
 
 
 @cache
 def by_key(key: int) -> Api | None:
-    """Find the api with this key, None if it is newer than this program."""
+    """The API with this key. None if it is newer than this program."""
     row = _rows().get(key)
     return None if row is None else _api(row)
 
 
 def find(text: str) -> Api:
-    """Find the api that a person means: ``FindCoordinator``, ``find-coordinator``, ``10``, or a former name.
+    """The API that the user named: ``FindCoordinator``, ``find-coordinator``, ``10``, or a former name.
 
     Raises:
-        UsageError: there is none; names the nearest.
-
+        UsageError: no such API. The message suggests the nearest name.
     """
-    wanted = _plain(text)
+    query = _plain(text)
     names = _by_name()
-    if wanted not in names or text.startswith("-"):  # -1 is no key; inside a name a dash is nothing
-        raise UsageError(f"unknown API {text!r}{_hint(wanted, names)}")
-    return names[wanted]
+    if query not in names or text.startswith("-"):  # -1 is not a key; inside names dashes are ignored
+        raise UsageError(f"unknown API {text!r}{_hint(query, names)}")
+    return names[query]
 
 
-def _hint(wanted: str, names: dict[str, Api]) -> str:
+def _hint(query: str, names: dict[str, Api]) -> str:
     from difflib import get_close_matches
 
-    near = [] if wanted.isdecimal() else get_close_matches(wanted, names, n=1, cutoff=0.5)
-    return f", did you mean {names[near[0]].name}?" if near else f"; keys are 0 to {max(_rows())}"
+    matches = [] if query.isdecimal() else get_close_matches(query, names, n=1, cutoff=0.5)
+    return f", did you mean {names[matches[0]].name}?" if matches else f"; keys are 0 to {max(_rows())}"
 
 
 @cache
@@ -110,9 +108,9 @@ def _range(text: str) -> Versions:
 
 def _releases(text: str) -> dict[int, str]:
     """Read ``0-2@4.0.0 3@4.1`` as {0: "4.0.0", ..., 3: "4.1"}."""
-    found: dict[int, str] = {}
+    releases: dict[int, str] = {}
     for item in text.split():
         versions, _, release = item.partition("@")
         first, last = _range(versions)
-        found |= dict.fromkeys(range(first, last + 1), release)
-    return found
+        releases |= dict.fromkeys(range(first, last + 1), release)
+    return releases

@@ -1,14 +1,14 @@
-"""RecordData -> its batches, opened: decompressed, checked, each record with its absolute offset and time.
+"""RecordData -> decoded batches: decompressed, checked, each record with its absolute offset and timestamp.
 
-One batch at a time, when it is asked for, and held no longer than whoever asked for it holds it. One with
-more than ``compression.HELD_BYTES`` of records comes in parts, and is read twice, since its first part has to
-say what is wrong with the last. It has at most ``limits.inflated_bytes`` of records, and as many as
-``limits.batch_items`` allows. Whatever the bytes are, nothing is raised: what can be read comes out, the rest
-is told by the batch's anomalies.
+One batch at a time is decoded, on demand, and not held here. A batch with more than
+``compression.HELD_BYTES`` of records is returned in parts, and decoded twice, because its first part already
+carries the anomalies of the last. A batch has at most ``limits.inflated_bytes`` of records, and at most
+``limits.batch_items`` of them. Nothing is raised for any input: records that can be decoded are returned, and
+the batch's anomalies describe the rest.
 
     recordbatch.py   the records of magic 2
     messageset.py    messages of magic 0 and 1
-    compression.py   both, where they are compressed
+    compression.py   decompression of both
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kdissect.kafka.compression import HELD_BYTES, Budget, in_pieces
 from kdissect.kafka.internal.topics import open_control_record
 from kdissect.kafka.messageset import MESSAGES, end_of_message, message_parts, read_messages
 from kdissect.kafka.primitives import crc32c
-from kdissect.kafka.recordbatch import Record, int64, read_batch, read_pieces, whole_entries
+from kdissect.kafka.recordbatch import Record, complete_entries, int64, read_batch, read_pieces
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES
 from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
 
 
-_ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
+_ENTRY = Struct(">qiIbb")  # offset, size, crc or leader epoch, magic, first byte after the magic
 _ENTRY_BYTES = _ENTRY.size
 _BATCH = Struct(">qiibIhiqqqhii")
 _BATCH_BYTES = _BATCH.size
 _LOG_OVERHEAD = 12
-_LEAST_SIZE = (14, 22, 49)
+_MIN_SIZE = (14, 22, 49)
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 17
 _BATCH_CRC_FROM = 21
 _CRC_FROM = (_MAGIC_AT, _MAGIC_AT, _BATCH_CRC_FROM)
@@ -55,37 +55,37 @@ _DELETE_HORIZON = 0x40
 
 _new = tuple.__new__
 
-_ODD_CONTROLS = 10
-"""Control records of a batch of which each has an anomaly of its own."""
+_MAX_CONTROL_ANOMALIES = 10
+"""Malformed control records of a batch that have an anomaly each. The others share one."""
 
 _KEPT_BYTES, _KEPT_RECORDS = 16 * 1024 * 1024, 50_000
-"""What a large batch may have and still be read only once."""
+"""The size up to which a large batch is held, so that it is decoded only once."""
 
 _T = TypeVar("_T")
 
-_LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
-_LARGEST_SEQUENCE = 0x7FFFFFFF
+_MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
+_MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class Batch(NamedTuple):
-    """A record batch, a compressed message set, or messages of one kind that stand together.
+    """A record batch, a compressed message set, or consecutive messages of the same kind.
 
     Attributes:
-        pos: where it begins, counted from the beginning of the record data.
+        pos: of its first byte in the record data.
         size: bytes on the wire.
-        magic: 0, 1 or 2; of any other nothing is read.
-        attributes: as on the wire; the properties say what they mean.
-        base_offset: of the first record, also of one that compaction has removed.
-        last_offset: of the last one, likewise.
-        leader_epoch, producer_id, producer_epoch, base_sequence: of magic 2, else None; -1 means none.
-        base_timestamp_ms: what the records of magic 2 count from.
+        magic: 0, 1 or 2. Others are not decoded.
+        attributes: as on the wire. The properties interpret them.
+        base_offset: of the first record, even if compaction removed it.
+        last_offset: of the last record, on the same terms.
+        leader_epoch, producer_id, producer_epoch, base_sequence: for magic 2, otherwise None. -1 means none.
+        base_timestamp_ms: to which the timestamps of magic 2 records are relative.
         records: in wire order.
-        anomalies: what was wrong.
-        controls: what each record of a control batch marks.
-        aborted: hidden from consumers that read committed records only, where the response tells.
-        first: place in the batch of the first of ``records``: if these are too many to be held, a batch comes
-            in parts.
-        elsewhere: how many records its other parts have.
+        anomalies: of the batch.
+        controls: for a control batch, the type of each record.
+        aborted: hidden from read_committed consumers, if the response says so.
+        first: index in the batch of the first of ``records``. A batch with too many records to hold comes in
+            parts.
+        elsewhere: number of records in its other parts.
     """
 
     pos: int
@@ -108,28 +108,28 @@ class Batch(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many records all its parts have."""
+        """The number of records in all its parts."""
         return len(self.records) + self.elsewhere
 
     @property
     def compression(self) -> str:
-        """The codec's name, as in the headers that records.py reads."""
+        """The codec's name, as in the headers decoded by records.py."""
         codec = self.attributes & _CODEC
         return COMPRESSION[codec] if codec < len(COMPRESSION) else f"codec {codec}"
 
     @property
     def timestamp_type(self) -> str | None:
-        """One of ``records.TIMESTAMP_TYPES``; None for magic 0, which has no timestamps."""
+        """One of ``records.TIMESTAMP_TYPES``. None for magic 0, which has no timestamps."""
         return TIMESTAMP_TYPES[bool(self.attributes & _LOG_APPEND_TIME)] if self.magic else None
 
     @property
     def transactional(self) -> bool:
-        """Whether a transaction's end decides about the records."""
+        """Whether the records belong to a transaction."""
         return self.magic == 2 and bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        """Whether the records are marks for programs, not data."""
+        """Whether it is a control batch."""
         return self.magic == 2 and bool(self.attributes & _CONTROL)
 
     @property
@@ -138,10 +138,10 @@ class Batch(NamedTuple):
         return self.base_timestamp_ms if self.magic == 2 and self.attributes & _DELETE_HORIZON else None
 
     def sequence(self, record: Record) -> int | None:
-        """A record's number in its producer's sequence, which begins anew behind 2147483647."""
+        """A record's producer sequence number. After 2147483647 it restarts at 0."""
         if self.base_sequence is None or self.base_sequence < 0:
             return None
-        return (self.base_sequence + record.offset - self.base_offset) & _LARGEST_SEQUENCE
+        return (self.base_sequence + record.offset - self.base_offset) & _MAX_SEQUENCE
 
 
 def read_records(
@@ -153,19 +153,19 @@ def read_records(
     where: str = "records",
     budget: Budget | None = None,
 ) -> Iterator[Batch]:
-    """Open record data, batch by batch, a large one in parts.
+    """Decode record data batch by batch, a large batch in parts.
 
-    An incomplete batch at the end, as brokers leave it in a Fetch, is none; ``RecordData.scan`` tells its
-    bytes.
+    An incomplete batch at the end, as brokers leave it in a Fetch, is not returned. ``RecordData.scan`` has
+    its size.
 
     Args:
         records: a field of a message.
-        limits: bounds of what the batches may become.
-        base_offset: of a Produce what the response says, from which the broker counted; None: offsets are as
-            on the wire, absolute in a Fetch, from 0 in a Produce.
+        limits: on the size of the batches.
+        base_offset: for a Produce, the base offset in the response. None: offsets are as on the wire,
+            absolute in a Fetch, from 0 in a Produce.
         aborted: ``aborted_transactions`` of a Fetch response's partition.
-        where: of the anomalies.
-        budget: of the frame, which its other record data has as well; None: a new one.
+        where: the place named in anomalies.
+        budget: shared with the other record data of the frame. None: a new one.
     """
     data, pos, end = records.data, records.start, records.end
     source = _Source(records, where, limits, budget)
@@ -195,8 +195,8 @@ def read_records(
 
 
 def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
-    """Compare the checksum of each batch and message, without opening any: an anomaly for each that does not
-    hold.
+    """Verify the checksum of each batch and message, without decoding any. Returns an anomaly for each
+    mismatch.
     """
     source = _Source(records, where, DEFAULT, None)
     data, pos, end = records.data, records.start, records.end
@@ -204,7 +204,7 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
     while end - pos >= _ENTRY_BYTES:
         _, size, crc, magic, _ = _ENTRY.unpack_from(data, pos)
         stop = pos + _LOG_OVERHEAD + size
-        if not 0 <= magic < len(_LEAST_SIZE) or size < _LEAST_SIZE[magic] or stop > end:
+        if not 0 <= magic < len(_MIN_SIZE) or size < _MIN_SIZE[magic] or stop > end:
             break
         checked = memoryview(data)[pos + _CRC_FROM[magic] : stop]
         if magic == 2:
@@ -216,10 +216,10 @@ def check_crcs(records: RecordData, where: str = "records") -> list[Anomaly]:
 
 
 class _Source:
-    """Record data, what anomalies call it, and how much it may become.
+    """Record data, its name in anomalies, and its budget.
 
     Attributes:
-        rest: of a batch in parts, the records behind the first one.
+        rest: for a batch in parts, the records after the first part.
     """
 
     __slots__ = ("budget", "limits", "records", "rest", "where")
@@ -232,7 +232,7 @@ class _Source:
         self.rest: Iterator[list[Record]] | None = None
 
     def inflate(self, codec: int, data: bytes) -> Inflated[bytes | Pieces]:
-        """Decompress what a batch or a wrapper holds."""
+        """Decompress the content of a batch or a wrapper message."""
         if self.budget is None:
             self.budget = Budget()
         return self.budget.inflate(codec, data, self.limits)
@@ -244,7 +244,9 @@ class _Source:
     def fault(
         self, pos: int, inflating: DecodeError | None, reading: DecodeError | None, shown: str
     ) -> list[Anomaly]:
-        """What went wrong; records that end early are but a consequence where decompression did."""
+        """The anomaly for a failure. If decompression failed, records that end early are only a consequence
+        of it.
+        """
         match inflating or reading:
             case None:
                 return []
@@ -279,36 +281,36 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         base_sequence,
         count,
     ) = _BATCH.unpack_from(data, pos)
-    if size < _LEAST_SIZE[2]:
+    if size < _MIN_SIZE[2]:
         return _unreadable(source, pos)
-    begin, stop = pos + _BATCH_BYTES, pos + _LOG_OVERHEAD + size
+    start, stop = pos + _BATCH_BYTES, pos + _LOG_OVERHEAD + size
     if stop > end:
         return None
     if base_offset is not None:
         offset = base_offset
     anomalies: list[Anomaly] = []
-    # A copy costs less than a view, but for batches in which neither counts.
+    # A copy costs less than a view, except for batches so large that neither matters.
     if crc32c(data[pos + _BATCH_CRC_FROM : stop]) != crc:
         anomalies.append(source.anomaly("crc_mismatch", pos))
 
     inflating = None
     packed: bytes | Pieces = data
-    if attributes & _CODEC and begin < stop:
-        packed, inflating = source.inflate(attributes & _CODEC, data[begin:stop])
-        begin, stop = 0, len(packed)
-    if stop - begin <= HELD_BYTES:
-        records, reading = read_batch(cast("bytes", packed), begin, stop, offset, base_ms, source.limits)
+    if attributes & _CODEC and start < stop:
+        packed, inflating = source.inflate(attributes & _CODEC, data[start:stop])
+        start, stop = 0, len(packed)
+    if stop - start <= HELD_BYTES:
+        records, reading = read_batch(cast("bytes", packed), start, stop, offset, base_ms, source.limits)
         shown = len(records)
     else:
 
         def parts() -> Generator[list[Record], None, DecodeError | None]:
-            pieces = in_pieces(packed, begin, stop) if isinstance(packed, bytes) else packed
+            pieces = in_pieces(packed, start, stop) if isinstance(packed, bytes) else packed
             return read_pieces(pieces, offset, base_ms, source.limits)
 
-        (records, source.rest, shown, _), reading = _read_twice(parts, stop - begin)
-        if attributes & _CONTROL and source.rest is not None:  # each is one record, in Kafka
+        (records, source.rest, shown, _), reading = _read_twice(parts, stop - start)
+        if attributes & _CONTROL and source.rest is not None:  # Kafka's control batches have one record
             shown, source.rest = len(records), None
-            reading = reading or Oversized(f"control records of {stop - begin} bytes")
+            reading = reading or Oversized(f"control records of {stop - start} bytes")
     if inflating or reading:
         anomalies += source.fault(pos, inflating, reading, f"{shown} of {count} records are shown")
     elif shown != count:
@@ -326,7 +328,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
             2,
             attributes,
             offset,
-            last if (last := offset + last_delta) <= _LARGEST_OFFSET else int64(last),
+            last if (last := offset + last_delta) <= _MAX_OFFSET else int64(last),
             leader_epoch,
             producer_id,
             producer_epoch,
@@ -350,14 +352,14 @@ def _read_controls(
     records: list[Record], pos: int, source: _Source, anomalies: list[Anomaly]
 ) -> list[Control]:
     controls = [open_control_record(record.key, record.value) for record in records]
-    odd = [
+    malformed = [
         record.offset
         for record, control in zip(records, controls, strict=True)
         if control.type is None or not isinstance(control.value, Embedded | None)
     ]
-    details = [f"control record at offset {offset}" for offset in odd[:_ODD_CONTROLS]]
-    if len(odd) > _ODD_CONTROLS:
-        details.append(f"{len(odd) - _ODD_CONTROLS} more control records")
+    details = [f"control record at offset {offset}" for offset in malformed[:_MAX_CONTROL_ANOMALIES]]
+    if len(malformed) > _MAX_CONTROL_ANOMALIES:
+        details.append(f"{len(malformed) - _MAX_CONTROL_ANOMALIES} more control records")
     anomalies += [source.anomaly("malformed_payload", pos, detail) for detail in details]
     return controls
 
@@ -369,10 +371,10 @@ class _Parts(NamedTuple):
     """The records of a large batch.
 
     Attributes:
-        first: some of them.
-        rest: those behind them; None: there are none.
-        number: of all.
-        last: None if there is none.
+        first: the first of them.
+        rest: the records after those. None if there are no more.
+        number: of all records.
+        last: None without records.
     """
 
     first: list[Record]
@@ -381,24 +383,24 @@ class _Parts(NamedTuple):
     last: Record | None
 
     def mapped(self, change: Callable[[list[Record]], list[Record]]) -> _Parts:
-        """The same with all but ``last`` changed, when they are read."""
+        """The same parts with ``change`` applied lazily to all records except ``last``."""
         return self._replace(first=change(self.first), rest=self.rest and map(change, self.rest))
 
 
-def _whole(records: list[Record]) -> _Parts:
+def _as_parts(records: list[Record]) -> _Parts:
     return _Parts(records, None, len(records), records[-1] if records else None)
 
 
 def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int) -> tuple[_Parts, _T]:
-    """Read records to the end to know how many there are and what is wrong, then begin anew; once is enough
-    if they are not that many after all.
+    """Decode all records to count them and to find faults, then start again. Once is enough if there are few
+    after all.
 
     Args:
-        read: begins to read them.
+        read: starts decoding them.
         size: their bytes.
 
     Returns:
-        The records, and what ``read`` said at the end.
+        The records, and the return value of ``read``.
     """
     kept: list[list[Record]] | None = [] if size <= _KEPT_BYTES else None
     number, last = 0, None
@@ -425,18 +427,20 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
     data, end = source.records.data, source.records.end
     magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
     compressed = attributes & _CODEC
-    most = 1 if compressed else source.limits.batch_items
-    records, stop, bad_crcs, fault = read_messages(data, pos, end, min(most, MESSAGES))
-    parts = _whole(records)
-    if MESSAGES == len(records) < most and not fault:
-        parts, (stop, bad_crcs, fault) = _read_twice(lambda: message_parts(data, pos, end, most), end - pos)
+    max_messages = 1 if compressed else source.limits.batch_items
+    records, stop, bad_crcs, fault = read_messages(data, pos, end, min(max_messages, MESSAGES))
+    parts = _as_parts(records)
+    if MESSAGES == len(records) < max_messages and not fault:
+        parts, (stop, bad_crcs, fault) = _read_twice(
+            lambda: message_parts(data, pos, end, max_messages), end - pos
+        )
     anomalies = []
     if bad_crcs:
         detail = f"{len(bad_crcs)} messages" if len(bad_crcs) > 1 else ""
         anomalies.append(source.anomaly("crc_mismatch", bad_crcs[0], detail))
     if fault:
         anomalies += source.fault(pos, None, fault, f"{parts.number} records precede it")
-        stop = _behind(data, stop, end)
+        stop = _end_of_unreadable(data, stop, end)
     elif not parts.last:
         return None
     if compressed and parts.last:
@@ -460,20 +464,20 @@ def _numbered(parts: _Parts, base_offset: int) -> _Parts:
     )._replace(last=parts.last and parts.last._replace(offset=int64(base_offset + parts.number - 1)))
 
 
-def _behind(data: bytes, pos: int, end: int) -> int:
-    """Where a message ends that cannot be read; ``end`` where its size cannot be true either."""
+def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
+    """Where an unreadable message ends. ``end`` if its size is not plausible either."""
     size = _ENTRY.unpack_from(data, pos)[1]
-    return min(end, pos + _LOG_OVERHEAD + size) if size >= _LEAST_SIZE[0] else end
+    return min(end, pos + _LOG_OVERHEAD + size) if size >= _MIN_SIZE[0] else end
 
 
 def _open_set(
     source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
 ) -> _Parts:
-    """The messages inside a compressed one, with absolute offsets (KIP-31) and their times (KIP-32)."""
+    """The messages inside a compressed one, with absolute offsets (KIP-31) and their timestamps (KIP-32)."""
     data, inflating = source.inflate(attributes & _CODEC, wrapper.value or b"")
     if isinstance(data, bytes):
         records, bad_crcs, reading = _inner_messages(data, source.limits.batch_items)
-        parts = _whole(records)
+        parts = _as_parts(records)
     else:
         parts, (bad_crcs, reading) = _read_twice(lambda: _inner_parts(data, source.limits), len(data))
     if bad_crcs:
@@ -482,7 +486,7 @@ def _open_set(
         anomalies += source.fault(pos, inflating, reading, f"{parts.number} records are shown")
     if wrapper.timestamp_ms is None or not parts.last:  # magic 0 has absolute offsets inside
         return parts
-    # A wrapper has the offset of its last message; that of old librdkafka's producers 0, and then the
+    # A wrapper has the offset of its last message. Old librdkafka producers set it to 0: then the
     # messages count from 0.
     shift = wrapper.offset - parts.last.offset if wrapper.offset else 0
     time_of_all = wrapper.timestamp_ms if attributes & _LOG_APPEND_TIME else None
@@ -504,11 +508,11 @@ def _open_set(
 def _inner_parts(
     pieces: Iterable[bytes], limits: Limits
 ) -> Generator[list[Record], None, tuple[int, DecodeError | None]]:
-    """As ``_inner_messages`` where the bytes come in pieces: yields some records at a time."""
+    """Like ``_inner_messages``, for bytes in pieces: yields some records at a time."""
     bad_crcs, left = 0, limits.batch_items
     fault: DecodeError | None = None
     try:
-        for data in whole_entries(pieces, end_of_message, limits.record_bytes):
+        for data in complete_entries(pieces, end_of_message, limits.record_bytes):
             records, bad, fault = _inner_messages(data, left)
             bad_crcs += bad
             left -= len(records)
@@ -523,38 +527,38 @@ def _inner_parts(
     return bad_crcs, fault
 
 
-def _inner_messages(data: bytes, most: int) -> tuple[list[Record], int, DecodeError | None]:
-    """Records, how many checksums do not hold, and why reading ended before ``data`` did."""
+def _inner_messages(data: bytes, max_records: int) -> tuple[list[Record], int, DecodeError | None]:
+    """Decode inner messages. Returns records, number of checksum errors, and why decoding stopped early."""
     records: list[Record] = []
     bad_crcs = pos = 0
     fault: DecodeError | None = None
     while pos < len(data) and not fault:
-        begin = pos
+        start = pos
         if len(data) - pos < _ENTRY_BYTES:
             fault = Truncated("a message is truncated", pos=pos)
         elif data[pos + _MAGIC_AT] > 1:
             fault = Malformed(f"magic {data[pos + _MAGIC_AT]} in a message set", pos=pos)
         elif data[pos + _ATTRIBUTES_AT] & _CODEC:
             fault = Malformed("a compressed message inside a compressed one", pos=pos)
-        elif len(records) >= most:
-            fault = Oversized(f"more than {most} records")
+        elif len(records) >= max_records:
+            fault = Oversized(f"more than {max_records} records")
         else:
-            found, pos, bad, fault = read_messages(data, pos, len(data), most - len(records))
-            records += found
+            new_records, pos, bad, fault = read_messages(data, pos, len(data), max_records - len(records))
+            records += new_records
             bad_crcs += len(bad)
-            if pos == begin:
+            if pos == start:
                 fault = fault or Truncated("a message is truncated", pos=pos)
     return records, bad_crcs, fault
 
 
 def _unreadable(source: _Source, pos: int) -> Batch:
-    """What is no batch, to the end: where the next one would begin cannot be told."""
+    """A placeholder for everything up to the end: where the next batch would begin is unknown."""
     offset, size, _, magic, attributes = _ENTRY.unpack_from(source.records.data, pos)
     left = source.records.end - pos
-    what = f"an entry of {size} bytes" if 0 <= magic < len(_LEAST_SIZE) else f"magic {magic}"
+    what = f"an entry of {size} bytes" if 0 <= magic < len(_MIN_SIZE) else f"magic {magic}"
     anomalies = [source.anomaly("malformed_records", pos, f"{what}; {left} bytes are not read")]
-    begin = pos - source.records.start
-    return _without_producer(begin, left, magic, attributes, offset, offset, [], anomalies)
+    start = pos - source.records.start
+    return _without_producer(start, left, magic, attributes, offset, offset, [], anomalies)
 
 
 def _without_producer(
@@ -567,17 +571,17 @@ def _without_producer(
     records: list[Record],
     anomalies: list[Anomaly],
 ) -> Batch:
-    nothing = None, None, None, None, None
-    of_nobody = (pos, size, magic, attributes, first, last, *nothing, records, anomalies, (), False, 0, 0)
-    return _new(Batch, of_nobody)
+    no_producer = None, None, None, None, None
+    values = (pos, size, magic, attributes, first, last, *no_producer, records, anomalies, (), False, 0, 0)
+    return _new(Batch, values)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The aborted transactions of a Fetch response -> whether each of its batches is hidden by one.
+# The aborted transactions of a Fetch response -> which of its batches they hide.
 #
-# A response to a consumer that reads committed records only names, per partition, producer ids with the
-# offset where a transaction began that was aborted (KIP-98). All transactional batches of the producer from
-# there on belong to it, up to the producer's abort marker. Holds what the response tells of one partition.
+# For read_committed consumers, a response lists the aborted transactions of each partition as producer IDs
+# with the first offset (KIP-98). All transactional batches of that producer from there on belong to it, up to
+# the producer's abort marker. Holds the list of one partition.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -585,14 +589,14 @@ _ABORT = "ABORT"
 
 
 class AbortedTransactions:
-    """Feed it the batches of the partition, in order.
+    """Tracks which transactions are open. Call ``hide`` with the partition's batches in order.
 
     Args:
-        told: ``aborted_transactions`` as decoded.
+        aborted: ``aborted_transactions`` as decoded.
     """
 
-    def __init__(self, told: Iterable[Mapping[str, int]]) -> None:
-        pairs = ((each.get("first_offset", 0), each.get("producer_id", -1)) for each in told)
+    def __init__(self, aborted: Iterable[Mapping[str, int]]) -> None:
+        pairs = ((each.get("first_offset", 0), each.get("producer_id", -1)) for each in aborted)
         self._waiting = sorted(pairs, reverse=True)
         self._open: set[int | None] = set()
 

@@ -1,9 +1,9 @@
-"""A frame + api key and version -> decoded body, and what was odd about it.
+"""A frame, API key and version -> its decoded body and anomalies.
 
-This is the one boundary where a ``DecodeError`` becomes an anomaly. The compiled decoder goes first; where it
-fails, or leaves bytes, the layouts of pre-releases are tried (``draft`` in the .kmsg); where none fits, the
-walker reads the frame again and keeps every field that is there. Credentials are replaced here, before any
-sink sees a body.
+This is the only place where a ``DecodeError`` becomes an anomaly. The compiled decoder is tried first. If it
+fails or leaves bytes, the layouts of pre-releases are tried (``draft`` in the .kmsg files). If none fits, the
+walker reads the frame again and keeps every field it can read. Credentials are redacted here, before any
+output sees a body.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions res
 
 
 class BodyLayout(NamedTuple):
-    """What tells how a body is to be read."""
+    """The schema, version and draft by which a body is decoded."""
 
     message: Message
     version: int
@@ -50,11 +50,11 @@ class BodyLayout(NamedTuple):
 
 
 class DecodedBody(NamedTuple):
-    """A body, as far as it could be read.
+    """A body, as far as it could be decoded.
 
     Attributes:
-        value: what could be read.
-        layout: None where no schema describes the body.
+        value: the decoded fields.
+        layout: None if no schema describes the body.
     """
 
     value: Body
@@ -63,11 +63,11 @@ class DecodedBody(NamedTuple):
 
 
 class _Plain(NamedTuple):
-    """How to read a body to which nothing has to be done when it decodes to its last byte: the usual one.
+    """How to decode a body that needs no further processing if it decodes to its last byte: the usual case.
 
     Attributes:
-        tags: what stands behind the correlation id of a response.
-        response_pos: where its body begins then.
+        tags: the bytes expected after the correlation ID of a response.
+        response_pos: where its body then begins.
     """
 
     layout: BodyLayout
@@ -79,22 +79,22 @@ class _Plain(NamedTuple):
 def decode_exchange(
     exchange: Exchange, *, show_secrets: bool = False, budget: DecodeBudget | None = None
 ) -> None:
-    """Fill in ``request`` and ``response`` with their layouts and anomalies, unless it has been done.
+    """Set ``request`` and ``response`` with their layouts and anomalies, unless already done.
 
     Args:
         exchange: with its frames.
-        show_secrets: leave credentials in.
-        budget: what both may take in memory; None: as much as usual.
+        show_secrets: do not redact credentials.
+        budget: memory for both bodies. None: the default.
     """
     if budget is None:
         budget = DecodeBudget()
-    asked, answered = _plain(exchange.api_key, exchange.api_version)
+    plain_request, plain_response = _plain(exchange.api_key, exchange.api_version)
     frame = exchange.request_frame
     if exchange.request is None and frame is not None:
         header = exchange.request_header
-        if asked is not None and header is not None and header.body_pos >= 0:
-            exchange.request_layout = asked.layout
-            exchange.request = _decode_plainly(asked, frame, header.body_pos, budget)
+        if plain_request is not None and header is not None and header.body_pos >= 0:
+            exchange.request_layout = plain_request.layout
+            exchange.request = _decode_plainly(plain_request, frame, header.body_pos, budget)
         if exchange.request is None:
             decoded = decode_request(
                 frame.data,
@@ -108,16 +108,16 @@ def decode_exchange(
             exchange.anomalies += decoded.anomalies
     frame = exchange.response_frame
     if exchange.response is None and frame is not None:
-        if answered is not None and frame.data.startswith(answered.tags, CORRELATION_ID_BYTES):
-            exchange.response_layout = answered.layout
-            exchange.response = _decode_plainly(answered, frame, answered.response_pos, budget)
+        if plain_response is not None and frame.data.startswith(plain_response.tags, CORRELATION_ID_BYTES):
+            exchange.response_layout = plain_response.layout
+            exchange.response = _decode_plainly(plain_response, frame, plain_response.response_pos, budget)
         if exchange.response is None:
             decoded = decode_response(
                 frame.data,
                 exchange.api_key,
                 exchange.api_version,
                 complete=frame.complete,
-                asked=exchange.request,
+                request=exchange.request,
                 show_secrets=show_secrets,
                 budget=budget,
             )
@@ -127,8 +127,9 @@ def decode_exchange(
 
 @cache
 def _plain(api_key: int | None, api_version: int | None) -> tuple[_Plain | None, _Plain | None]:
-    """Of request and response; None where more than decoding is to be done, or nothing is known. Of
-    ApiVersions the version may be another, Envelope has messages inside, and credentials are to be withheld.
+    """How to decode request and response quickly. None if more than decoding is needed, or if they are
+    unknown: an ApiVersions response can have another version, Envelope contains messages, and credentials
+    must be redacted.
     """
     if api_key is None or api_version is None or api_key in (API_VERSIONS, ENVELOPE):
         return None, None
@@ -148,7 +149,7 @@ def _plain_layout(message: Message | None, version: int) -> _Plain | None:
 
 
 def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget) -> Body | None:
-    """The body, None where anything at all is odd: then it is to be read the long way."""
+    """The body. None if anything is unusual: then the slow path decodes it."""
     size = frame.size
     if size > LARGE_BYTES:
         return None
@@ -172,11 +173,11 @@ def decode_request(
 
     Args:
         data: header and body, without the size field.
-        api_key: as in its header; None: a SASL token without header.
+        api_key: as in its header. None: a SASL token without header.
         complete: whether ``data`` is all of it.
-        header: of ``data``, where it has been read.
-        show_secrets: leave credentials in.
-        budget: what the body may take in memory; None: as much as the messages of an exchange.
+        header: of ``data``, if already decoded.
+        show_secrets: do not redact credentials.
+        budget: memory for the body. None: the default for an exchange.
     """
     budget = budget or DecodeBudget()
     if api_key is None:
@@ -198,7 +199,7 @@ def decode_response(
     api_version: int | None,
     *,
     complete: bool = True,
-    asked: Body | None = None,
+    request: Body | None = None,
     show_secrets: bool = False,
     budget: DecodeBudget | None = None,
 ) -> DecodedBody:
@@ -206,16 +207,16 @@ def decode_response(
 
     Args:
         data: header and body, without the size field.
-        api_key: of the request that it answers; None where no request was seen.
-        api_version: likewise.
+        api_key: of its request. None if that was not captured.
+        api_version: of its request, likewise.
         complete: whether ``data`` is all of it.
-        asked: the decoded request, which tells what an Envelope's response contains.
-        show_secrets: leave credentials in.
-        budget: what the body may take in memory; None: as much as the messages of an exchange.
+        request: the decoded request. An Envelope's response is decoded by what its request forwarded.
+        show_secrets: do not redact credentials.
+        budget: memory for the body. None: the default for an exchange.
     """
     budget = budget or DecodeBudget()
     if api_key is None or api_version is None:
-        if asked is not None:
+        if request is not None:
             return _sasl_token(data, show_secrets)
         return DecodedBody(_undecoded(None, data[CORRELATION_ID_BYTES:], show_secrets), None, [])
     try:
@@ -225,32 +226,32 @@ def decode_response(
         return DecodedBody(_undecoded(api_key, data[CORRELATION_ID_BYTES:], show_secrets), None, [anomaly])
     anomalies = []
     if api_key == API_VERSIONS and api_version and data.startswith(_UNSUPPORTED_VERSION, pos):
-        # KIP-511: a broker that does not know the version asked for answers in version 0.
+        # KIP-511: a broker that does not support the requested version responds with version 0.
         anomalies.append(
             Anomaly("other_version", RESPONSE, f"version 0 answers a request in version {api_version}")
         )
         api_version = 0
     message = schema.response(api_key)
     decoded = _decode(
-        message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, asked
+        message, RESPONSE, api_key, api_version, data, pos, complete, show_secrets, budget, request
     )
     return decoded._replace(anomalies=anomalies + decoded.anomalies) if anomalies else decoded
 
 
 def request_layout(exchange: Exchange) -> BodyLayout | None:
-    """How the request's body was read; None where no schema describes it."""
+    """The layout by which the request's body was decoded. None if no schema describes it."""
     layout: BodyLayout | None = exchange.request_layout
     return layout
 
 
 def response_layout(exchange: Exchange) -> BodyLayout | None:
-    """How the response's body was read; None where no schema describes it."""
+    """The layout by which the response's body was decoded. None if no schema describes it."""
     layout: BodyLayout | None = exchange.response_layout
     return layout
 
 
 def walk_request(exchange: Exchange, *, show_secrets: bool = False) -> Walk | None:
-    """Every field of the request's body with its place in ``request_frame.data``; None where no schema
+    """Every field of the request's body with its position in ``request_frame.data``. None if no schema
     describes it.
     """
     layout, frame = request_layout(exchange), exchange.request_frame
@@ -260,7 +261,7 @@ def walk_request(exchange: Exchange, *, show_secrets: bool = False) -> Walk | No
 
 
 def walk_response(exchange: Exchange, *, show_secrets: bool = False) -> Walk | None:
-    """Every field of the response's body with its place in ``response_frame.data``; None where no schema
+    """Every field of the response's body with its position in ``response_frame.data``. None if no schema
     describes it.
     """
     layout, frame = response_layout(exchange), exchange.response_frame
@@ -272,8 +273,8 @@ def walk_response(exchange: Exchange, *, show_secrets: bool = False) -> Walk | N
 
 
 def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
-    """Whether ``data`` is a request frame that this program can decode to its last byte (or, not
-    ``to_the_end``, until it ends): the test by which Kafka is recognized.
+    """Whether ``data`` is a request frame that decodes to its last byte (or, not ``to_the_end``, as far as it
+    goes). This is how Kafka is recognized.
     """
     try:
         header = read_request_header(data)
@@ -286,7 +287,7 @@ def fits_request(data: bytes, *, to_the_end: bool = True) -> bool:
 
 
 def is_newer_request(data: bytes) -> bool:
-    """Whether ``data`` has the header of a request whose api or version this program does not know."""
+    """Whether ``data`` has a request header with an API or version newer than this program."""
     try:
         header = read_request_header(data)
     except DecodeError:
@@ -296,7 +297,7 @@ def is_newer_request(data: bytes) -> bool:
 
 
 def fits_response(data: bytes, api_key: int, api_version: int, *, to_the_end: bool = True) -> bool:
-    """Whether ``data`` can be the answer to a request of this api and version, see ``fits_request``."""
+    """Whether ``data`` can be the response to a request of this API and version, see ``fits_request``."""
     message = schema.response(api_key)
     if message is None or api_version not in message.versions:
         return False
@@ -310,9 +311,7 @@ def fits_response(data: bytes, api_key: int, api_version: int, *, to_the_end: bo
 
 
 def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:
-    """Whether a response that begins like this can be the answer; of an api or version that this program does
-    not know, any can.
-    """
+    """Whether a response that begins like this can be the answer. For unknown APIs and versions, any can."""
     message = schema.response(api_key)
     if message is None or api_version not in message.versions:
         return True
@@ -324,7 +323,7 @@ def _fits(message: Message, version: int, data: bytes, pos: int, to_the_end: boo
         try:
             end = decoder(message, version, layout.draft)(data, pos, DecodeBudget(DEFAULT.oversized_bytes))[1]
         except Oversized:
-            return True  # so much of it fits
+            return True  # it fits up to the limit
         except Truncated:
             if not to_the_end:
                 return True
@@ -351,7 +350,7 @@ def _decode(
     complete: bool,
     show_secrets: bool,
     budget: DecodeBudget,
-    asked: Body | None = None,
+    request: Body | None = None,
 ) -> DecodedBody:
     if message is None or version not in message.versions:
         kind = "unknown_api" if message is None else "unknown_version"
@@ -374,10 +373,10 @@ def _decode(
                 anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
                 break
     if fault is not None:
-        most = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
-        allowed = DecodeBudget(most)
+        max_bytes = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
+        allowed = DecodeBudget(max_bytes)
         walked = walk(message, version, data, pos, budget=allowed, max_spans=None)
-        budget.left -= most - allowed.left
+        budget.left -= max_bytes - allowed.left
         value, end = walked.value, walked.end
         fault = walked.error or fault
         if isinstance(fault, Oversized):
@@ -394,15 +393,15 @@ def _decode(
     if api_key == ENVELOPE:
         if where == REQUEST:
             _open_envelope_request(value, show_secrets, budget)
-        elif asked is not None:
-            _open_envelope_response(value, asked, show_secrets, budget)
+        elif request is not None:
+            _open_envelope_response(value, request, show_secrets, budget)
     if not show_secrets:
         secrets.withhold(message, value)
     return DecodedBody(value, layout, anomalies)
 
 
 def _bare(error: DecodeError) -> DecodeError:
-    """The error without the frames that it came through: their variables are what was decoded before it."""
+    """The error without its traceback, whose frames hold everything decoded so far."""
     error.__traceback__ = error.__context__ = None
     return error
 
@@ -426,7 +425,7 @@ def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget
         return
     if (
         header.api_key == ENVELOPE
-    ):  # no broker forwards what was forwarded; a damaged frame could nest without end
+    ):  # brokers do not forward forwarded requests, but a damaged frame could nest endlessly
         return
     inner = decode_request(data, header.api_key, show_secrets=show_secrets, budget=budget)
     names: Body = {
@@ -440,11 +439,11 @@ def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget
     )
 
 
-def _open_envelope_response(value: Body, asked: Body, show_secrets: bool, budget: DecodeBudget) -> None:
-    data, request = value.get("response_data"), asked.get("request_data")
-    if not (isinstance(data, bytes) and isinstance(request, Embedded)):
+def _open_envelope_response(value: Body, request: Body, show_secrets: bool, budget: DecodeBudget) -> None:
+    data, request_data = value.get("response_data"), request.get("request_data")
+    if not (isinstance(data, bytes) and isinstance(request_data, Embedded)):
         return
-    header = request.decoded["header"]
+    header = request_data.decoded["header"]
     api_key, version = header["request_api_key"], header["request_api_version"]
     inner = decode_response(data, api_key, version, show_secrets=show_secrets, budget=budget)
     names: Body = {"correlation_id": read_correlation_id(data)}

@@ -1,4 +1,4 @@
-"""errors.tsv, enums.tsv -> names of error codes and of other small integers. Read on first use, then kept."""
+"""errors.tsv, enums.tsv -> names of error codes and of other enumerated integers. Cached on first use."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from kdissect.errors import UsageError
 
 UNNAMED_ERROR = "UNKNOWN_ERROR_"
-"""What an error code newer than this program is called, followed by its number."""
+"""Name of an error code newer than this program, followed by its number."""
 
 
 class ErrorCode(NamedTuple):
     """One error code.
 
     Attributes:
-        retriable: whether clients try again.
-        introduced: release that brought it.
+        retriable: whether clients retry.
+        introduced: release that introduced it.
         former_names: names it had in earlier releases and guides.
 
     """
@@ -31,42 +31,41 @@ class ErrorCode(NamedTuple):
 
 
 def all_errors() -> tuple[ErrorCode, ...]:
-    """All error codes we know, ascending."""
+    """All known error codes, ascending."""
     return tuple(_errors().values())
 
 
 def error_name(code: int) -> str:
-    """Name an error code, say ``NOT_LEADER_OR_FOLLOWER``; one we do not know is ``UNKNOWN_ERROR_137``."""
+    """The name of an error code, such as ``NOT_LEADER_OR_FOLLOWER``. Unknown: ``UNKNOWN_ERROR_137``."""
     error = _errors().get(code)
     return f"{UNNAMED_ERROR}{code}" if error is None else error.name
 
 
 def error_code(name: str) -> int:
-    """Find the code that a person means, by name in any case, former name, or number.
+    """The code that the user named, by name in any case, former name, or number.
 
     Raises:
-        UsageError: there is none; names the nearest.
-
+        UsageError: no such error. The message suggests the nearest name.
     """
-    wanted = name.strip().upper()
-    number = wanted.removeprefix(UNNAMED_ERROR)
+    query = name.strip().upper()
+    number = query.removeprefix(UNNAMED_ERROR)
     if number.removeprefix("-").isdecimal():
         return int(number)
-    wanted = wanted.replace("-", "_")
+    query = query.replace("-", "_")
     names = _codes_by_name()
-    if wanted not in names:
+    if query not in names:
         from difflib import get_close_matches
 
-        near = get_close_matches(wanted, names, n=1, cutoff=0.5)
-        hint = f", did you mean {error_name(names[near[0]])}?" if near else ""
+        matches = get_close_matches(query, names, n=1, cutoff=0.5)
+        hint = f", did you mean {error_name(names[matches[0]])}?" if matches else ""
         raise UsageError(f"unknown error code {name!r}{hint}")
-    return names[wanted]
+    return names[query]
 
 
 def enum_name(message_name: str, path: str, value: int) -> str | None:
-    """Name the value of an enumerated field, None where the field is not one or the value has no name.
+    """The name of an enumerated field's value. None if the field is not enumerated or the value has no name.
 
-    ``enum_name("DescribeAclsRequest", "operation", 3)`` is ``READ``; ``path`` is dotted, without indexes.
+    ``enum_name("DescribeAclsRequest", "operation", 3)`` is ``READ``. ``path`` is dotted, without indexes.
     """
     values = _enum_fields().get((message_name, path))
     return None if values is None else values.get(value)
@@ -114,28 +113,27 @@ def _values(text: str) -> dict[int, str]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Package data beside this module (tables, lists, texts of messages) -> rows and text. Holds nothing: who
-# asks, keeps.
+# Package data in this directory (tables, lists, message schemas) -> rows and text. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """Read a table: tab separated, the first line names the columns, an empty cell is an empty string."""
+    """Read a table: tab separated, column names in the first line. An empty cell is an empty string."""
     head, *lines = (line.split("\t") for line in text(name).splitlines())
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def lines(name: str) -> list[str]:
-    """Read a list: one item a line, without comments and empty lines."""
+    """Read a list: one item per line, without comments and empty lines."""
     items = (line.partition("#")[0].strip() for line in text(name).splitlines())
     return [item for item in items if item]
 
 
 def text(name: str) -> str:
-    """Read a file, ``messages/headers.kmsg`` say."""
-    # Who loaded this module reads from a zip too, the form in which Spark ships us. importlib.resources does
-    # as well, but loading it takes a tenth of the time of a short run. The folder keeps its name: workers
-    # have ./kdissect.zip, which Path would call kdissect.zip, and nothing is found under that.
+    """Read a file, such as ``messages/headers.kmsg``."""
+    # The loader of this module can also read from a zip, which is how Spark ships us. importlib.resources can
+    # too, but loading it takes a tenth of the time of a short run. The path is not normalized: workers have
+    # ./kdissect.zip, which Path would turn into kdissect.zip, and the loader would find nothing.
     loader: Any = __spec__.loader
     folder, separator, _ = __file__.rpartition(os.sep)
     data: bytes = loader.get_data(f"{folder}{separator}{name}")
@@ -143,17 +141,16 @@ def text(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# 16 bytes -> a uuid in Kafka's text form: url-safe base64 without padding, 22 characters.
+# 16 bytes -> a UUID in Kafka's text form: URL-safe base64 without padding, 22 characters.
 #
-# A capture names the same few topics again and again, so the latest translations are kept: 4096 of them,
-# about 500 KB.
+# A capture names the same few topics again and again, so the latest 4096 results are cached, about 500 KB.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_KEPT = 4096
+_CACHED_UUIDS = 4096
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_UUIDS)
 def uuid_text(raw: bytes) -> str:
     """Kafka's text form of 16 bytes."""
     return urlsafe_b64encode(raw).decode("ascii").rstrip("=")

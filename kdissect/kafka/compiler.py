@@ -1,7 +1,7 @@
-"""(message, version) -> Python functions that decode and search it, compiled on first use and kept.
+"""(message, version) -> Python functions that decode and search it, compiled on first use and cached.
 
-decoder.py writes them; ``source`` shows the text. One function of each sort is kept for every layout that a
-run meets: about 10 KB each, and the schema has about a thousand layouts.
+decoder.py generates them, ``source`` shows the text. One function of each kind is cached for every layout
+that occurs: about 10 KB each, and the schema has about a thousand layouts.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = MIB
-"""Messages beyond this are read by the decoder for large ones, in which text counts. It is no bound to set:
-the text of others takes too little beside ``decoded_bytes``, which is an estimate, to spend time on it.
+"""Messages above this size are decoded with text charged to the budget. It is not a limit for users to set:
+in smaller messages text takes too little, compared with the estimate ``decoded_bytes``, to spend time on it.
 """
 
 
 @cache
 def decoder(message: Message, version: int, draft: Draft | None = None, *, large: bool = False) -> Decoder:
-    """A function (data, pos, budget) -> (body, position behind it).
+    """A function (data, pos, budget) -> (body, end position).
 
-    It reads the layout and no further: bytes behind it are the caller's. A known tag whose value does not end
-    where its size says is Malformed: the sender used another layout, perhaps a draft. Of a tag that comes
-    twice the last one counts. The function raises Truncated, Malformed or Oversized and nothing else; it
-    knows the position only roughly and no path: walk to find out. The budget is charged on success alone.
+    It decodes the layout and stops: bytes after it are left to the caller. A known tag whose value does not
+    end where its size says is Malformed: the sender used another layout, perhaps a draft. If a tag occurs
+    twice, the last one wins. The function raises only Truncated, Malformed or Oversized, with an approximate
+    position and no path. The walker finds the exact place. The budget is charged only on success.
 
-    Text is charged to it only by the function for ``large`` messages: in others it takes 28 MiB at most.
+    Text is charged to it only by the function for ``large`` messages. In others text takes 28 MiB at most.
 
     Raises:
         Unsupported: there is no such version.
@@ -49,9 +49,9 @@ def decoder(message: Message, version: int, draft: Draft | None = None, *, large
 
 @cache
 def collector(message: Message, version: int, role: str, draft: Draft | None = None) -> Collector | None:
-    """A function body -> the values of all fields with that role; None if the layout has no such field.
+    """A function body -> the values of all fields with that role. None if the layout has no such field.
 
-    They come in wire order, depth first. Nulls are left out, and what a partial body lacks.
+    Values are in wire order, depth first, without nulls and fields missing from a partial body.
 
     Raises:
         Unsupported: there is no such version.

@@ -1,13 +1,14 @@
-"""Compressed records -> the records, no more of them than was asked for.
+"""Compressed records -> the records, up to a given size.
 
-The codecs are those of a batch's attributes: gzip (RFC 1952), snappy as one raw block or in the blocks of
-Java's library, LZ4 frames of blocks, zstd (RFC 8878); of gzip, LZ4 and zstd several may follow each other.
-All are read in pieces, so that a bomb is found while it goes off; only a single snappy block, and LZ4 that is
-sound and too short to pass the bound, in one call, which is quicker. Holds what came out, of what is long a
-piece at a time, and the decompressor's window: 32 KiB for gzip, a block of up to 4 MiB for LZ4, for zstd a
-block and up to 128 MiB of window; a single snappy block is whole.
+The codecs are those of a batch's attributes: gzip (RFC 1952), snappy as one raw block or in the block format
+of the Java library, LZ4 frames of blocks, zstd (RFC 8878). gzip, LZ4 and zstd data can consist of several
+members or frames. All are decompressed in pieces, so that a decompression bomb is stopped early. Only a
+single snappy block, and sound LZ4 too short to exceed the limit, are decompressed in one call, which is
+faster. Holds the output (of large output one piece at a time) and the decompressor's window: 32 KiB for gzip,
+a block of up to 4 MiB for LZ4, a block and up to 128 MiB of window for zstd. A single snappy block is held
+completely.
 
-Checksums inside the compressed data are looked at as far as the libraries do; the batch around it has one.
+Checksums inside the compressed data are verified as far as the libraries do. The batch around it has one too.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ if TYPE_CHECKING:
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 HELD_BYTES = 2 * 1024 * 1024
-"""Records of a batch that are in memory at once; of more, a piece at a time is."""
+"""Bytes of a batch's records that are held at once. Larger batches are processed in pieces."""
 
 _INPUT_BYTES = 64 * 1024
 _PIECE_BYTES = 256 * 1024
-# python-zstandard has no bound on what one call returns; it gets one block at a time, which holds 128 KiB at
-# most (RFC 8878, section 3.1.1.2).
+# python-zstandard has no limit on the output of one call. It gets one block at a time, which decompresses to
+# at most 128 KiB (RFC 8878, section 3.1.1.2).
 _ZSTD_BLOCK_HEADER_BYTES = 3
-_ZSTD_REPEATED = 1  # one byte stands for all
-_ZSTD_MAGIC_AND_DESCRIPTOR_BYTES = 5  # which tell how long a frame's header is
+_ZSTD_REPEATED = 1  # one byte, repeated
+_ZSTD_MAGIC_AND_DESCRIPTOR_BYTES = 5  # these give the length of a frame's header
 _ZSTD_FRAME_HEADER_BYTES = 18  # at most
 
 _JAVA_SNAPPY = b"\x82SNAPPY\x00"
 _JAVA_SNAPPY_HEADER_BYTES = 16  # the magic and two version numbers, which some write in little-endian
-# An element of three bytes copies 64 (snappy's format description, section 2.2), so a block that announces
-# more than this is not one, and allocates nothing.
+# An element of three bytes copies 64 (snappy's format description, section 2.2), so a block that declares
+# more than this is invalid, and nothing is allocated for it.
 _SNAPPY_EXPANSION = 22
 _SNAPPY_LENGTH_BYTES = 5
-_SNAPPY_BLOCK_BYTES = 64 * 1024 * 1024  # which the library has twice
+_SNAPPY_BLOCK_BYTES = 64 * 1024 * 1024  # the library holds it twice
 
 _LZ4_FLAGS_AT, _LZ4_SIZE_AT, _LZ4_SIZE_BYTES = 4, 6, 8
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -58,7 +59,7 @@ _LZ4_EXPANSION = 255
 
 
 class Pieces:
-    """What is too long to be held: decompressed each time it is iterated over, up to where it is damaged."""
+    """Data too large to hold: decompressed on each iteration, up to where it is damaged."""
 
     __slots__ = ("_codec", "_data", "_size")
 
@@ -80,10 +81,10 @@ _Data = TypeVar("_Data", bound=bytes | Pieces, covariant=True)
 
 
 class Inflated(NamedTuple, Generic[_Data]):
-    """What came out.
+    """The result of decompression.
 
     Attributes:
-        data: all of it, or what was before the fault.
+        data: all of it, or up to the fault.
         fault: Truncated or Malformed for damaged data, Oversized (then there is no data), Unsupported.
     """
 
@@ -92,12 +93,12 @@ class Inflated(NamedTuple, Generic[_Data]):
 
 
 def in_pieces(data: bytes, pos: int, end: int) -> Iterator[bytes]:
-    """Cut what is long."""
+    """Split large data."""
     return (data[at : min(at + _PIECE_BYTES, end)] for at in range(pos, end, _PIECE_BYTES))
 
 
-def most_inflated(size: int, limits: Limits) -> int:
-    """How many bytes so many compressed ones may become."""
+def max_inflated(size: int, limits: Limits) -> int:
+    """The limit on the decompressed size of this many compressed bytes."""
     return min(_by_ratio(size, limits), limits.inflated_bytes)
 
 
@@ -106,10 +107,10 @@ def _by_ratio(size: int, limits: Limits) -> int:
 
 
 class Budget:
-    """What all compressed records of one frame together may become: a bound on each batch alone would let
+    """The limit on all compressed records of one frame together. A limit on each batch alone would let
     thousands of small bombs take minutes.
 
-    It grows with the compressed bytes that come in; what is refused counts with all that it was allowed.
+    It grows with the compressed bytes. Data that was rejected counts with all that it was allowed.
 
     Attributes:
         compressed, inflated: bytes so far.
@@ -121,54 +122,54 @@ class Budget:
         self.compressed = self.inflated = 0
 
     def inflate(self, codec: int, data: bytes, limits: Limits) -> Inflated[bytes | Pieces]:
-        """Decompress what one batch holds, and count it; of more than ``HELD_BYTES`` nothing is held."""
+        """Decompress the content of one batch, and count it. If it exceeds ``HELD_BYTES``, it is not held."""
         self.compressed += len(data)
         left = _by_ratio(self.compressed, limits) - self.inflated
-        most = min(left, most_inflated(len(data), limits))
-        found = _inflate(codec, data, most, HELD_BYTES)
-        self.inflated += most if isinstance(found.fault, Oversized) else len(found.data)
-        return found
+        max_bytes = min(left, max_inflated(len(data), limits))
+        inflated = _inflate(codec, data, max_bytes, HELD_BYTES)
+        self.inflated += max_bytes if isinstance(inflated.fault, Oversized) else len(inflated.data)
+        return inflated
 
 
-def inflate(codec: int, data: bytes, most: int) -> Inflated[bytes]:
-    """Decompress ``data`` to at most so many bytes; never raises."""
-    return cast("Inflated[bytes]", _inflate(codec, data, most, most))
+def inflate(codec: int, data: bytes, max_bytes: int) -> Inflated[bytes]:
+    """Decompress ``data`` to at most ``max_bytes``. Never raises."""
+    return cast("Inflated[bytes]", _inflate(codec, data, max_bytes, max_bytes))
 
 
-def _inflate(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
-    """The same, and in pieces if it becomes more than ``held``."""
+def _inflate(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
+    """The same, in pieces if it exceeds ``held``."""
     if codec == NONE:
         return Inflated(data, None)
-    plain = _at_once(codec, data, min(most, held))
-    return _step_by_step(codec, data, most, held) if plain is None else Inflated(plain, None)
+    plain = _at_once(codec, data, min(max_bytes, held))
+    return _step_by_step(codec, data, max_bytes, held) if plain is None else Inflated(plain, None)
 
 
-def _step_by_step(codec: int, data: bytes, most: int, held: int) -> Inflated[bytes | Pieces]:
+def _step_by_step(codec: int, data: bytes, max_bytes: int, held: int) -> Inflated[bytes | Pieces]:
     pieces: list[bytes] = []
     fault: DecodeError | None = None
     size = 0
     try:
-        for piece in _pieces(codec, data, most):
+        for piece in _pieces(codec, data, max_bytes):
             size += len(piece)
-            if size > most:
-                raise Oversized(f"{len(data)} bytes decompress to more than {most}")
+            if size > max_bytes:
+                raise Oversized(f"{len(data)} bytes decompress to more than {max_bytes}")
             if size <= held:
                 pieces.append(piece)
             else:
                 pieces.clear()
     except Oversized as error:
-        return Inflated(b"", error.with_traceback(None))  # whose frames keep what they hold
+        return Inflated(b"", error.with_traceback(None))  # its frames would keep their variables alive
     except DecodeError as error:
         fault = error.with_traceback(None)
     return Inflated(b"".join(pieces) if size <= held else Pieces(codec, data, size), fault)
 
 
-def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
+def _pieces(codec: int, data: bytes, max_bytes: int) -> Iterator[bytes]:
     match codec:
         case 1:
             return _gzip(data)
         case 2:
-            return _snappy(data, most)
+            return _snappy(data, max_bytes)
         case 3:
             return _lz4(data)
         case 4:
@@ -179,12 +180,12 @@ def _pieces(codec: int, data: bytes, most: int) -> Iterator[bytes]:
 # --- at once ------------------------------------------------------------------------------------------------
 
 
-def _at_once(codec: int, data: bytes, most: int) -> bytes | None:
-    """All of it from one call to a library; None where that could pass the bound, or did not do."""
+def _at_once(codec: int, data: bytes, max_bytes: int) -> bytes | None:
+    """All of it from one library call. None if that could exceed the limit, or failed."""
     if codec == LZ4:
-        return _lz4_at_once(data, most)
+        return _lz4_at_once(data, max_bytes)
     if codec == SNAPPY:
-        return _snappy_at_once(data, most)
+        return _snappy_at_once(data, max_bytes)
     return None
 
 
@@ -195,14 +196,14 @@ def _snappy_library() -> tuple[Callable[[bytes], bytes], type[Exception]]:
     return snappy.uncompress, snappy.UncompressError
 
 
-def _snappy_at_once(data: bytes, most: int) -> bytes | None:
+def _snappy_at_once(data: bytes, max_bytes: int) -> bytes | None:
     if data.startswith(_JAVA_SNAPPY):
-        begin = _JAVA_SNAPPY_HEADER_BYTES + 4
-        if len(data) - begin != int.from_bytes(data[_JAVA_SNAPPY_HEADER_BYTES:begin], "big"):
+        start = _JAVA_SNAPPY_HEADER_BYTES + 4
+        if len(data) - start != int.from_bytes(data[_JAVA_SNAPPY_HEADER_BYTES:start], "big"):
             return None
-        data = data[begin:]
+        data = data[start:]
     try:
-        return _snappy_block(data, most)
+        return _snappy_block(data, max_bytes)
     except DecodeError:
         return None
 
@@ -215,14 +216,14 @@ def _lz4_library() -> Callable[..., tuple[bytes, int]]:
     return read
 
 
-def _lz4_at_once(data: bytes, most: int) -> bytes | None:
+def _lz4_at_once(data: bytes, max_bytes: int) -> bytes | None:
     size = len(data)
-    if not _LZ4_SIZE_AT < size <= most // _LZ4_EXPANSION or not data.startswith(_LZ4_MAGIC):
+    if not _LZ4_SIZE_AT < size <= max_bytes // _LZ4_EXPANSION or not data.startswith(_LZ4_MAGIC):
         return None
-    # The library allocates what the frame announces before it looks at the rest.
+    # The library allocates the size that the frame declares before it reads the rest.
     if data[_LZ4_FLAGS_AT] & _LZ4_CONTENT_SIZE:
         announced = int.from_bytes(data[_LZ4_SIZE_AT : _LZ4_SIZE_AT + _LZ4_SIZE_BYTES], "little")
-        if announced > most:
+        if announced > max_bytes:
             return None
     try:
         plain, read = _lz4_library()(data, return_bytes_read=True)
@@ -255,38 +256,38 @@ def _gzip(data: bytes) -> Iterator[bytes]:
         pos -= len(member.unused_data)
 
 
-def _snappy(data: bytes, most: int) -> Iterator[bytes]:
+def _snappy(data: bytes, max_bytes: int) -> Iterator[bytes]:
     if not data.startswith(_JAVA_SNAPPY):
-        yield _snappy_block(data, most)
+        yield _snappy_block(data, max_bytes)
         return
     pos = 0
     while pos < len(data):
-        # Streams that were written one behind the other: no block is as long as the magic would say.
+        # Concatenated streams: no block is as long as the magic would say.
         if data.startswith(_JAVA_SNAPPY, pos):
             pos += _JAVA_SNAPPY_HEADER_BYTES
             if pos > len(data):
                 raise Truncated("snappy: truncated header", pos=len(data))
             continue
-        begin = pos + 4
-        pos = begin + int.from_bytes(data[pos:begin], "big")
+        start = pos + 4
+        pos = start + int.from_bytes(data[pos:start], "big")
         if pos > len(data):
-            raise Truncated("snappy: truncated block", pos=begin)
-        piece = _snappy_block(data[begin:pos], most)
-        most -= len(piece)
+            raise Truncated("snappy: truncated block", pos=start)
+        piece = _snappy_block(data[start:pos], max_bytes)
+        max_bytes -= len(piece)
         yield piece
 
 
-def _snappy_block(data: bytes, most: int) -> bytes:
+def _snappy_block(data: bytes, max_bytes: int) -> bytes:
     uncompress, refused = _snappy_library()
     length = 0
-    for place, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
-        length |= (byte & 0x7F) << 7 * place
+    for index, byte in enumerate(data[:_SNAPPY_LENGTH_BYTES]):
+        length |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             break
-    # The library allocates what the block announces before it looks at the rest.
+    # The library allocates the size that the block declares before it reads the rest.
     if length > len(data) * _SNAPPY_EXPANSION:
         raise Malformed(f"snappy: a block of {len(data)} bytes declares {length}")
-    if length > min(most, _SNAPPY_BLOCK_BYTES):
+    if length > min(max_bytes, _SNAPPY_BLOCK_BYTES):
         raise Oversized(f"a block of {len(data)} bytes decompresses to {length}")
     try:
         return uncompress(data)
@@ -295,8 +296,8 @@ def _snappy_block(data: bytes, most: int) -> bytes:
 
 
 def _lz4(data: bytes) -> Iterator[bytes]:
-    """Block by block, because clients of magic 0 wrote another header checksum than the format demands
-    (KAFKA-3160), which the library's reader of frames would refuse.
+    """Block by block, because clients of magic 0 wrote another header checksum than the format requires
+    (KAFKA-3160), which the library's frame decoder would reject.
     """
     pos = 0
     while pos < len(data) or not pos:
@@ -313,28 +314,28 @@ def _lz4(data: bytes) -> Iterator[bytes]:
 
 
 def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generator[bytes, None, int]:
-    """The blocks of one frame; returns where it ends."""
+    """The blocks of one frame. Returns its end."""
     import lz4.block
 
     checksum_bytes = 4 * bool(flags & _LZ4_BLOCK_CHECKSUM)
     window = b""
     while True:
-        begin = pos + 4
-        if begin > len(data):
+        start = pos + 4
+        if start > len(data):
             raise Truncated("lz4: truncated frame", pos=pos)
-        size = int.from_bytes(data[pos:begin], "little")
+        size = int.from_bytes(data[pos:start], "little")
         if not size:
-            return begin + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
-        pos = begin + (size & ~_LZ4_UNCOMPRESSED)
+            return start + 4 * bool(flags & _LZ4_CONTENT_CHECKSUM)
+        pos = start + (size & ~_LZ4_UNCOMPRESSED)
         if pos > len(data):
-            raise Truncated("lz4: truncated block", pos=begin)
-        block = data[begin:pos]
+            raise Truncated("lz4: truncated block", pos=start)
+        block = data[start:pos]
         if not size & _LZ4_UNCOMPRESSED:
-            most = min(block_bytes, len(block) * _LZ4_EXPANSION)
+            max_bytes = min(block_bytes, len(block) * _LZ4_EXPANSION)
             try:
-                block = lz4.block.decompress(block, uncompressed_size=most, dict=window)
+                block = lz4.block.decompress(block, uncompressed_size=max_bytes, dict=window)
             except lz4.block.LZ4BlockError as error:
-                raise Malformed(f"lz4: {error}", pos=begin) from None
+                raise Malformed(f"lz4: {error}", pos=start) from None
         yield block
         if not flags & _LZ4_INDEPENDENT:
             window = (window + block[-_LZ4_WINDOW_BYTES:])[-_LZ4_WINDOW_BYTES:]
@@ -342,8 +343,8 @@ def _lz4_blocks(data: bytes, pos: int, flags: int, block_bytes: int) -> Generato
 
 
 class _Zstd(local):
-    """The library's decompressor: it takes longer to make than a small batch to read, and no two threads may
-    share one.
+    """The library's decompressor. Creating it takes longer than decompressing a small batch, and threads must
+    not share it.
     """
 
     def __init__(self) -> None:
@@ -367,7 +368,8 @@ def _zstd(data: bytes) -> Iterator[bytes]:
             stop = pos + zstandard.frame_header_size(data[pos : pos + _ZSTD_FRAME_HEADER_BYTES])
             frame = new_frame()
             while not frame.eof:
-                # Behind the last block there may be a checksum, of which this makes any length: no matter.
+                # After the last block there can be a checksum, which is read here as a block header. That is
+                # harmless.
                 header = int.from_bytes(data[stop : stop + _ZSTD_BLOCK_HEADER_BYTES], "little")
                 stop += _ZSTD_BLOCK_HEADER_BYTES
                 stop += 1 if header >> 1 & 3 == _ZSTD_REPEATED else header >> 3

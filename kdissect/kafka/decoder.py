@@ -1,13 +1,13 @@
-"""A layout -> the text of one flat function that decodes it: ``decode(data, pos) -> (body, end)``.
+"""A layout -> the source of one flat function that decodes it: ``decode(data, pos) -> (body, end)``.
 
-What makes it fast: neighbouring fixed-size fields, and the length or the first varint byte behind them, are
-one ``unpack_from``; a varint of one byte costs one comparison; structs are plain dict displays; nothing is
+What makes it fast: consecutive fixed-size fields, and the length or first varint byte that follows them, are
+one ``unpack_from``; a one-byte varint costs one comparison; structs are plain dict displays; nothing is
 called per field.
 
-What makes it safe: ``pos`` only grows, single bytes and structs are read by operations that raise past the
-end, and a slice that came out short has moved ``pos`` behind the end, where the last line finds it: so every
-loop ends. What arrays and tags will take in memory is subtracted from a budget before they are built, nested
-ones included. Where exactly a fault is, the walker finds out.
+What makes it safe: ``pos`` only grows; single bytes and structs are read by operations that raise past the
+end; and a slice that came out short has moved ``pos`` past the end, where the last line notices it. So every
+loop ends. The memory of arrays and tags, including nested ones, is subtracted from a budget before they are
+built. The walker finds the exact place of a fault.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMESPACE = {
 }
 _RESERVED = ("body", "budget", "data", "end", "left", "len", "min", "n", "pos", "range")
 
-# How ``n`` bytes (of utf16: units) become a value. The slice begins where pos was, and leaves pos behind it.
+# How ``n`` bytes (for utf16: units) become a value. The slice begins at pos and moves pos to its end.
 _SLICED = {
     "string": 'data[pos:(pos := pos + {n})].decode("utf-8", "backslashreplace")',
     "string16": 'data[pos:(pos := pos + {n})].decode("utf-8", "backslashreplace")',
@@ -89,11 +89,11 @@ def generate(layout: Layout, *, charges_text: bool = False) -> FunctionSource:
 
 
 class _Generator:
-    """Walks the schema once and writes what a walk over the bytes would do.
+    """Walks the schema once and writes the code that a walk over the bytes would run.
 
-    A field's method returns the Python expression of its value. Fields of a run are unpacked by ``flush``,
-    which has to come before their expressions are used: ``struct`` hands them up, whoever writes a line with
-    them flushes first.
+    A field's method returns the Python expression of its value. Consecutive fixed-size fields (a run) are
+    unpacked by ``flush``, which must come before their expressions are used. ``struct`` passes them up, and
+    any method that writes a line with them flushes first.
     """
 
     def __init__(self, layout: Layout, *, charges_text: bool) -> None:
@@ -121,7 +121,7 @@ class _Generator:
     # Structs
 
     def struct(self, fields: Sequence[Field], variable: str) -> None:
-        """Read a struct into a variable, tag buffer and all."""
+        """Decode a struct into a variable, including its tag buffer."""
         positional, tagged = split(fields, self.layout.version)
         items = [(field.name, self.positional(field)) for field in positional]
         if not self.layout.flexible:
@@ -141,7 +141,7 @@ class _Generator:
                 self.source.line(f"pos = unknown_tags(data, pos, {tags}, {variable})")
 
     def tag_buffer(self, tagged: Sequence[Field], tags: str, struct: str) -> None:
-        """Read a buffer of at least one tagged field, whose count has been read into ``tags``."""
+        """Decode a buffer with at least one known tagged field. Its count is in ``tags``."""
         line, block = self.source.line, self.source.block
         tag, stop, unknown = map(self.source.name, ("tag", "stop", "unknown"))
         line(f"{unknown} = {{}}")
@@ -162,7 +162,9 @@ class _Generator:
             line(f'{struct}["_tags"] = {unknown}')
 
     def positional(self, field: Field) -> str:
-        """Like ``value``, but a plain struct of an old version is an expression: runs go on through it."""
+        """Like ``value``, but a plain struct of an inflexible version is an expression, so that the run
+        continues.
+        """
         is_plain = field.type == "struct" and not field.array and not is_nullable(field, self.layout.version)
         if not is_plain or self.layout.flexible:
             return self.value(field)
@@ -185,7 +187,7 @@ class _Generator:
         return variable
 
     def marker(self, field: Field) -> str:
-        """Read what stands in front of a nullable struct: the condition for its presence."""
+        """Read the marker of a nullable struct. Returns the condition for its presence."""
         if is_tagged(field, self.layout.version):
             self.run.append(("n", "B"))
             self.flush()
@@ -226,19 +228,19 @@ class _Generator:
         return value
 
     def spend(self, each: int, count: str) -> None:
-        """Subtract from the budget what so many elements will take."""
+        """Subtract the memory of ``count`` elements from the budget."""
         self.source.line(f"left -= {each} * {count if count.isidentifier() else f'({count})'}")
         self.check(count)
 
     def check(self, count: str) -> None:
-        """Stop where the budget is spent."""
+        """Stop if the budget is spent."""
         with self.source.block("if left < 0:"):
             self.source.line(f"raise too_many({count}, pos, end)")
 
     # Scalars
 
-    def scalar(self, kind: str, wanted: str) -> str:
-        variable = self.source.name(wanted)
+    def scalar(self, kind: str, name: str) -> str:
+        variable = self.source.name(name)
         if kind in FIXED:
             self.run.append((variable, FIXED[kind]))
             return f"uuid_text({variable})" if kind == "uuid" else variable
@@ -252,7 +254,7 @@ class _Generator:
         return variable
 
     def length(self, kind: str) -> _Length:
-        """Read the length in front of a value into ``n``, together with the run before it."""
+        """Read the length of a value into ``n``, together with the run before it."""
         if self.layout.flexible and kind not in ALWAYS_OLD:
             self.run.append(("n", "B"))
             self.flush()
@@ -271,7 +273,7 @@ class _Generator:
             self.source.line(f"{variable}, pos = uvarint(data, pos, {variable})")
 
     def flush(self) -> None:
-        """Unpack the fixed-size fields gathered so far, all at once."""
+        """Unpack the pending fixed-size fields, all at once."""
         if not self.run:
             return
         codes = "".join(code for _, code in self.run)
@@ -287,15 +289,15 @@ class _Generator:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A layout and a role -> the text of a function that gathers all such values: ``collect(body) -> list``.
+# A layout and a role -> the source of a function that collects all such values: ``collect(body) -> list``.
 #
-# Values come in wire order, depth first; nulls are left out, and so is what a partial body lacks. Runs on
-# every exchange, for topics, errors, groups: only the structs that lead to such a field are looked into.
+# Values are in wire order, depth first, without nulls and fields missing from a partial body. Runs on every
+# exchange, for topics, errors, groups. Visits only structs that lead to such a field.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def generate_collector(layout: Layout, role: str) -> FunctionSource | None:
-    """The function's text, None when no field of the layout has the role."""
+    """The function's source. None if no field of the layout has the role."""
     if not _leading(layout.fields, layout.version, role):
         return None
     source = FunctionSource(f"{layout} {role} collector", {}, ("body", "found", "value"))
@@ -326,15 +328,15 @@ def _struct(source: FunctionSource, fields: Sequence[Field], version: int, role:
 
 
 def _leading(fields: Sequence[Field], version: int, role: str) -> list[Field]:
-    """The fields that have the role or lead to one that has it, in wire order."""
+    """The fields that have the role or contain one that has it, in wire order."""
     positional, tagged = split(fields, version)
     return [f for f in [*positional, *tagged] if f.role == role or _leading(f.fields, version, role)]
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Lines of Python -> a function, with its source where tracebacks, debuggers and ``inspect`` look for it.
+# Lines of Python -> a function, with its source available to tracebacks, debuggers and ``inspect``.
 #
-# Generated code lives in memory only, under a pseudo file name such as ``<kdissect FetchResponse v13
+# Generated code exists only in memory, under a pseudo file name such as ``<kdissect FetchResponse v13
 # decoder>``.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -343,10 +345,10 @@ _WIDTH = 100
 
 
 class FunctionSource:
-    """The text of one function in the making.
+    """The source of one function under construction.
 
     Attributes:
-        namespace: what the function sees as its globals.
+        namespace: the function's globals.
     """
 
     __slots__ = ("_depth", "_file", "_lines", "_names", "namespace")
@@ -366,24 +368,26 @@ class FunctionSource:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add a line that ends in a colon; what is added inside the ``with`` is indented below it."""
+        """Add a line that ends in a colon. Lines added inside the ``with`` are indented below it."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
-    def name(self, wanted: str) -> str:
-        """A variable that nothing else in this function uses, named as wanted if that is free."""
-        name = f"{wanted}_" if iskeyword(wanted) else wanted
+    def name(self, preferred: str) -> str:
+        """A variable name that is unique in this function: the preferred one if it is free."""
+        name = f"{preferred}_" if iskeyword(preferred) else preferred
         number = 2
         while name in self._names:
-            name = f"{wanted}_{number}"
+            name = f"{preferred}_{number}"
             number += 1
         self._names.add(name)
         return name
 
     def display(self, variable: str, items: Iterable[tuple[str, str]]) -> None:
-        """Add ``variable = {...}``, a dict display of (key, expression), over several lines if it is long."""
+        """Add ``variable = {...}``, a dict display of (key, expression) pairs, on several lines if it is
+        long.
+        """
         pairs = [f'"{key}": {expression}' for key, expression in items]
         one_line = f"{variable} = {{{', '.join(pairs)}}}"
         if 4 * self._depth + len(one_line) <= _WIDTH:
@@ -395,11 +399,11 @@ class FunctionSource:
         self.line("}")
 
     def function(self) -> Callable[..., Any]:
-        """Compile the text and hand out the one function that it defines."""
+        """Compile the source and return the one function that it defines."""
         text = str(self)
-        known = set(self.namespace)
+        existing = set(self.namespace)
         exec(compile(text, self._file, "exec"), self.namespace)
         linecache.cache[self._file] = (len(text), None, text.splitlines(keepends=True), self._file)
-        (name,) = self.namespace.keys() - known - {"__builtins__"}
-        made: Callable[..., Any] = self.namespace[name]
-        return made
+        (name,) = self.namespace.keys() - existing - {"__builtins__"}
+        function: Callable[..., Any] = self.namespace[name]
+        return function

@@ -4,12 +4,11 @@
     | size (int32) |  size bytes     | size (int32) | ...
     +--------------+-----------------+--------------+----
 
-A gap inside a frame costs that frame's end and no more: its length is known, so the next boundary is too. A
-gap over a boundary, a size that cannot be, or a capture that begins in mid-stream loses the boundary; then
-``Search`` (resync.py) collects bytes until the next one is found by content.
+A gap inside a frame costs only the end of that frame: its length is known, so the next boundary is too. The
+boundary is lost after a gap across a boundary, an impossible size, or if the capture starts in mid-stream.
+Then ``Search`` (resync.py) collects bytes until the next boundary is found by content.
 
-Holds one partial frame, at most ``Limits.frame_bytes`` of it; of a larger frame the first so many bytes are
-kept.
+Holds one partial frame: its first ``Limits.frame_bytes`` bytes at most.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ _new = tuple.__new__
 _SIZE = Struct(">i")
 SIZE_BYTES = _SIZE.size
 
-_LARGE_PIECE_BYTES = 256  # smaller ones would cost more than they are: they are put together
+_LARGE_PIECE_BYTES = 256  # smaller ones are joined: as objects they would cost more than their bytes
 
 SHED_BYTES = 512
-"""What is kept of a frame that is dropped: enough for its header, and as a rule for what it is about."""
+"""Bytes kept of a frame that is dropped: enough for its header, and usually for its topic or group."""
 
 
 class Framing:
     """One direction of a connection.
 
     Args:
-        limits: bounds.
+        limits: to respect.
         locate: finds a boundary by content, see resync.py.
-        at_start: True when the first byte to come is the first of the stream.
+        at_start: whether the next byte is the first of the stream.
     """
 
     __slots__ = (
-        "_holed", "_kept", "_limits", "_locate", "_need",
+        "_has_gap", "_kept", "_limits", "_locate", "_need",
         "_pieces", "_prefix", "_search", "_size", "_start_ns",
     )  # fmt: skip
 
@@ -59,35 +58,35 @@ class Framing:
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._kept = 0
         self._size = 0
-        self._need = 0  # bytes to come until the frame is complete; 0: at a boundary
-        self._holed = False
+        self._need = 0  # bytes missing until the frame is complete; 0: at a boundary
+        self._has_gap = False
         self._start_ns = 0
 
     @property
-    def synchronised(self) -> bool:
+    def synchronized(self) -> bool:
         return self._search is None
 
     @property
     def bytes_expected(self) -> int:
-        """Bytes to come before a frame can be complete."""
+        """Bytes missing until a frame can be complete."""
         return self._need
 
     @property
     def first_bytes(self) -> bytes | None:
-        """The beginning of a stream that is searched, eight bytes of it; None where they have not come."""
+        """The first eight bytes of a stream that is being searched. None until they arrive."""
         return self._search.peek(0, 8) if self._search is not None else None
 
     @property
     def held(self) -> int:
-        """Bytes held, and what holding them costs."""
+        """Bytes held, including overhead."""
         return self._kept if self._search is None else self._search.cost
 
     def feed(self, item: Data | Gap) -> list[Frame | Lost]:
-        """Take the next bytes of the stream, or that some are missing."""
+        """Process the next bytes of the stream, or a gap."""
         if isinstance(item, Data) and self._search is None and not (self._need or self._prefix):
             packet, time_ns, interface, payload = item
             if len(payload) > SIZE_BYTES and _SIZE.unpack_from(payload)[0] == len(payload) - SIZE_BYTES:
-                # A packet that is a frame, as nearly all small ones are.
+                # A packet that is exactly one frame, as nearly all small ones are.
                 values = payload[SIZE_BYTES:], len(payload) - SIZE_BYTES, packet, interface, time_ns, time_ns
                 return [_new(Frame, values)]  # half the price of calling the class
         out: list[Frame | Lost] = []
@@ -97,16 +96,16 @@ class Framing:
         if rest is not None:
             if self._search is None:
                 self.lose()
-            self._go_on(deque((rest,)), out)
+            self._search_and_read(deque((rest,)), out)
         return out
 
     def retry(self, *, final: bool = False) -> list[Frame | Lost]:
-        """Search again: more is known now (a request tells what its response looks like), or nothing more
-        will come.
+        """Search again, because more is known now (a request determines the layout of its response), or
+        because nothing more will come.
         """
         out: list[Frame | Lost] = []
         if self._search is not None:
-            self._go_on(deque(), out, final=final)
+            self._search_and_read(deque(), out, final=final)
         return out
 
     def close(self) -> list[Frame | Lost]:
@@ -115,31 +114,35 @@ class Framing:
             lost = self._search.cut(self._search.end)[0]
             if lost.missing or lost.skipped:
                 out.append(lost._replace(end=True))
-        elif begun := len(self._prefix) + (self._size - self._need if self._need else 0):
-            out.append(Lost(0, begun, end=True))
+        elif partial := len(self._prefix) + (self._size - self._need if self._need else 0):
+            out.append(Lost(0, partial, end=True))
         return out
 
     def lose(self, skipped: int = 0) -> None:
-        """The boundaries were wrong, as of ``skipped`` bytes before: search from the next byte to come."""
+        """The boundaries were wrong, ``skipped`` bytes ago: search from the next byte on."""
         self._search = Search(self._limits, skipped=skipped)
         self._reset()
 
-    def look_again(self) -> None:
-        """A search may have passed by what it can recognize now."""
+    def rescan(self) -> None:
+        """A search may have skipped a boundary that it can now recognize."""
         if self._search is not None:
-            self._search.look_again()
+            self._search.rescan()
 
     def shed(self) -> None:
-        """Hold next to nothing: the beginning of what has come of a frame, of a search nothing."""
+        """Free memory: keep only the first bytes of a partial frame, and nothing of a search."""
         if self._search is not None:
-            self._search.give_up(self._search.held)
+            self._search.drop_oldest(self._search.held)
         elif self._kept > SHED_BYTES:
             self._pieces = [b"".join(self._pieces)[:SHED_BYTES]]
             self._kept = SHED_BYTES
-            self._holed = True
+            self._has_gap = True
 
-    def _go_on(self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False) -> None:
-        """Search, and read frames behind the boundary that is found, by turns: it may be lost again."""
+    def _search_and_read(
+        self, todo: deque[Data | Gap], out: list[Frame | Lost], *, final: bool = False
+    ) -> None:
+        """Alternate between searching and reading frames after a boundary that was found: it can be lost
+        again.
+        """
         while todo or self._search is not None:
             if self._search is None:
                 rest = self._read(todo.popleft(), out)
@@ -149,9 +152,9 @@ class Framing:
                 continue
             if todo:
                 self._search.feed(todo.popleft())
-            found = self._locate(self._search, final and not todo)
-            if found is not None:
-                lost, items = self._search.cut(found)
+            boundary = self._locate(self._search, final and not todo)
+            if boundary is not None:
+                lost, items = self._search.cut(boundary)
                 self._search = None
                 if lost.missing or lost.skipped:
                     out.append(lost)
@@ -160,17 +163,17 @@ class Framing:
                 break
 
     def _read(self, item: Data | Gap, out: list[Frame | Lost]) -> Data | Gap | None:
-        """Go on at a known place; what comes where no frame can begin is returned."""
+        """Read frames at a known boundary. Returns the item from where no frame can begin."""
         return self._feed_data(item, out) if isinstance(item, Data) else self._feed_gap(item, out)
 
     def _reset(self) -> None:
         self._prefix = b""
         self._pieces = []
         self._kept = self._size = self._need = 0
-        self._holed = False
+        self._has_gap = False
 
     def _feed_data(self, item: Data, out: list[Frame | Lost]) -> Data | None:
-        """Read frames; what cannot be the beginning of one is returned."""
+        """Read frames. Returns the bytes from where no frame can begin."""
         packet, time_ns, interface, payload = item
         pos, end = 0, len(payload)
         while pos < end:
@@ -199,7 +202,7 @@ class Framing:
                     continue
                 self._size = self._need = size
             taken = min(self._need, end - pos)
-            # A view: all pieces are joined to one when the last has come.
+            # A view: all pieces are joined once the last one arrived.
             self._keep(memoryview(payload)[pos : pos + taken] if taken < end else payload)
             self._need -= taken
             pos += taken
@@ -208,10 +211,10 @@ class Framing:
         return None
 
     def _feed_gap(self, item: Gap, out: list[Frame | Lost]) -> Gap | None:
-        """Pass over the end of a frame; what of the gap is behind it is returned."""
+        """Skip the end of a frame. Returns the part of the gap after that frame."""
         missing = item.length
         if self._need:
-            self._holed = True
+            self._has_gap = True
             if missing < self._need:
                 self._need -= missing
                 return None
@@ -221,7 +224,7 @@ class Framing:
 
     def _keep(self, piece: bytes | memoryview) -> None:
         room = self._limits.frame_bytes - self._kept
-        if self._holed or room <= 0:
+        if self._has_gap or room <= 0:
             return
         if len(piece) > room:
             piece = piece[:room]

@@ -1,4 +1,4 @@
-"""One version of a message -> the text that the protocol guide prints for it. Holds nothing.
+"""One version of a message -> its grammar, as printed in the protocol guide. Holds nothing.
 
 ::
 
@@ -10,7 +10,7 @@
       ...
       cluster_id<tag: 0> => COMPACT_NULLABLE_STRING
 
-The guide leaves tagged fields out; they stand here behind the other fields of their struct, in order of tags.
+The guide omits tagged fields. Here they follow the other fields of their struct, in order of tags.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMPACT = ("string", "bytes", "records")
 
 
 def grammar(message: Message, version: int, draft: Draft | None = None) -> str:
-    """Print the layout of this version, or of a draft of it, without a line end behind the last line."""
+    """The grammar of this version, or of a draft of it, without a newline at the end."""
     layout = draft or message
     if version not in layout.versions:
         raise ValueError(f"{message.name} has no version {version}")
@@ -46,7 +46,7 @@ def grammar(message: Message, version: int, draft: Draft | None = None) -> str:
 
 
 def _title(message: Message) -> str:
-    """Split what the guide splits: ``Fetch Request``, ``Request Header``; others keep their names."""
+    """Split names as the guide does: ``Fetch Request``, ``Request Header``. Others stay as they are."""
     for word in ("Request", "Response"):
         if message.kind == "header" and message.name.startswith(word):
             return f"{word} Header"

@@ -1,12 +1,12 @@
-"""A frame's first bytes -> request header or correlation id; which header version goes with which body.
+"""The first bytes of a frame -> request header or correlation ID; which header version belongs to a body.
 
 The rules and their exceptions (KIP-482, KIP-511, protocol guide "Headers"):
 
-* a request header is v2 when the body's version is flexible, else v1; ControlledShutdown v0 alone has v0,
-  without client id;
-* a response header is v1 when the body's version is flexible, else v0; ApiVersions answers with v0 in every
-  version, so that a client can read the answer before it knows what the broker speaks;
-* an api newer than this program is taken to be flexible: every one since Kafka 2.4 is.
+* a request header is v2 if the body's version is flexible, otherwise v1. Only ControlledShutdown v0 has v0,
+  without client ID;
+* a response header is v1 if the body's version is flexible, otherwise v0. ApiVersions responses always have
+  v0, so that a client can read them before it knows the broker's versions;
+* an API newer than this program is assumed to be flexible: every new one since Kafka 2.4 is.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
 
-# Bounds on what is believed to be a header at all: apis have come at about seven a year, and
-# versions at less than two a year for each.
+# Limits on plausible headers: about seven APIs were added per year, and less than two versions per year of
+# each.
 MAX_API_KEY = 1023
 MAX_API_VERSION = 127
 
 _KEY_VERSION_CORRELATION = Struct(">hhi")
-_USUAL = Struct(">hhih")  # the same, and the length of the client id behind it
+_USUAL = Struct(">hhih")  # the same, followed by the length of the client ID
 _NO_TAGS = b"\0"
-_HEADER_BYTES = 64 * KIB  # decoded: Kafka has no tagged field for headers yet
+_HEADER_BYTES = 64 * KIB  # in memory: Kafka has no tagged fields in headers yet
 _CORRELATION = Struct(">i")
 CORRELATION_ID_BYTES = _CORRELATION.size
 HEADER_BEGINS_BYTES = _KEY_VERSION_CORRELATION.size
-"""Api key, api version and correlation id: without these a request is nothing."""
+"""API key, API version and correlation ID: the least that makes a request."""
 
 
 class RequestHeader(NamedTuple):
     """A decoded request header.
 
     Attributes:
-        body_pos: offset of the body behind it, -1 where the header could not be read to its end.
+        body_pos: position of the body after it. -1 if the header could not be decoded completely.
     """
 
     api_key: int
@@ -64,7 +64,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 @cache
 def request_header_version(api_key: int, api_version: int) -> int:
-    """0: no client id (ControlledShutdown v0 alone); 1: with client id; 2: tagged fields follow it."""
+    """0: no client ID (only ControlledShutdown v0); 1: with client ID; 2: with tagged fields."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     return 2 if is_flexible(api_key, api_version) else 1
@@ -72,9 +72,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 @cache
 def _request_decoders(api_key: int, api_version: int) -> list[Decoder]:
-    """The header's decoder; for an api nobody knows the older one too, should it not be flexible after
-    all.
-    """
+    """Decoders of the header. For an unknown API also the older one, in case it is not flexible after all."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
         versions = [0]
     elif schema.request(api_key) is None:
@@ -86,7 +84,7 @@ def _request_decoders(api_key: int, api_version: int) -> list[Decoder]:
 
 @cache
 def response_header_version(api_key: int, api_version: int) -> int:
-    """0: the correlation id alone; 1: tagged fields follow it."""
+    """0: only the correlation ID; 1: followed by tagged fields."""
     return int(api_key != API_VERSIONS and is_flexible(api_key, api_version))
 
 
@@ -96,11 +94,11 @@ def _response_decoder(version: int) -> Decoder:
 
 
 def read_request_header(data: bytes) -> RequestHeader:
-    """Read the header at the start of a request frame.
+    """Decode the header at the start of a request frame.
 
     Raises:
-        Truncated: fewer than the eight bytes that carry api key, version and correlation id.
-        Malformed: an api key or version that no Kafka will have in this decade: these bytes are no request.
+        Truncated: fewer than the eight bytes of API key, version and correlation ID.
+        Malformed: an API key or version that Kafka will not reach in this decade, so this is not a request.
     """
     if len(data) >= _USUAL.size:
         api_key, api_version, correlation_id, size = _USUAL.unpack_from(data)
@@ -110,12 +108,12 @@ def read_request_header(data: bytes) -> RequestHeader:
             if (version == 2 and data.startswith(_NO_TAGS, end)) or (version == 1 and end <= len(data)):
                 client_id = data[_USUAL.size : end].decode(errors="backslashreplace")
                 values = api_key, api_version, correlation_id, client_id, end + version - 1
-                return tuple.__new__(RequestHeader, values)  # half the price of calling the class
+                return tuple.__new__(RequestHeader, values)  # takes half the time of calling the class
     return _read_unusual(data)
 
 
 def _read_unusual(data: bytes) -> RequestHeader:
-    """A header without client id, with tags, or one that does not fit."""
+    """Decode a header without client ID, with tags, or that does not fit."""
     if len(data) < _KEY_VERSION_CORRELATION.size:
         raise Truncated(f"{len(data)} bytes are not a request header", pos=0)
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(data)
@@ -131,12 +129,12 @@ def _read_unusual(data: bytes) -> RequestHeader:
 
 
 def read_correlation_id(data: bytes) -> int | None:
-    """The first four bytes of a response frame; None where there are fewer."""
+    """The first four bytes of a response frame. None if there are fewer."""
     return int(_CORRELATION.unpack_from(data)[0]) if len(data) >= _CORRELATION.size else None
 
 
 def response_body_pos(data: bytes, api_key: int, api_version: int) -> int:
-    """Offset of the body in a response frame, given what was asked.
+    """Position of the body in the response to a request of this API and version.
 
     Raises:
         Truncated, Malformed, Oversized: the header's tag buffer does not fit.

@@ -1,6 +1,6 @@
-"""(message, version) -> what is on the wire: the one place where a schema's version columns are read.
+"""(message, version) -> what is on the wire. The only code that interprets a schema's version columns.
 
-Holds nothing. Compiler and walker both go through here, so they cannot disagree about which fields there are.
+Holds nothing. Compiler and walker both use it, so they cannot disagree about which fields exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LIST_BYTES = 72
 _VALUE_BYTES = {"bool": 0, "float64": 24, "uuid": 72, "string": 80, "bytes": 40, "records": 128}
 _INTEGER_BYTES = 32
 _TEXT_TYPES = ("string", "string16", "jutf", "utf16")
-_ESCAPED_BYTES = 32  # an escape for each byte, in UTF-32, in UTF-8, in JSON and in a column
+_ESCAPED_BYTES = 32  # each byte escaped, and held as UTF-32, UTF-8, JSON and in a column
 _TAG_BYTES = 384  # an entry in the dict of unknown tags, and that dict if it is the first
 
 
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
     Attributes:
         name: of the message.
-        version: of its fields, only those whose versions contain it are there.
+        version: only fields whose versions contain it are present.
         flexible: lengths are compact and every struct ends in a tag buffer (KIP-482).
         fields: of the message in all versions.
         draft: releases that used this layout for the version; None for the final one.
@@ -47,21 +47,21 @@ class Layout(NamedTuple):
 
     @property
     def identifier(self) -> str:
-        """The layout's name as a part of a function's name."""
+        """The layout's name for use in a function name."""
         return f"{self.name}_v{self.version}"
 
 
 def layout(message: Message, version: int, draft: Draft | None = None) -> Layout:
-    """The layout of one version, or what a draft had in its place.
+    """The layout of one version, or of a draft of it.
 
     Raises:
         Unsupported: neither the message nor the draft has such a version.
     """
-    told = message if draft is None else draft
-    if version not in told.versions:
+    source = message if draft is None else draft
+    if version not in source.versions:
         raise Unsupported(f"{message.name} has no version {version}")
     flexible = message.is_flexible(version) if draft is None else draft.is_flexible(version)
-    return Layout(message.name, version, flexible, told.fields, None if draft is None else draft.releases)
+    return Layout(message.name, version, flexible, source.fields, None if draft is None else draft.releases)
 
 
 def split(fields: Iterable[Field], version: int) -> tuple[list[Field], list[Field]]:
@@ -81,12 +81,14 @@ def present(fields: Iterable[Field], version: int) -> list[Field]:
 
 
 def is_tagged(field: Field, version: int) -> bool:
-    """Whether the field lives in the tag buffer in this version."""
+    """Whether the field is in the tag buffer in this version."""
     return field.tagged is not None and version in field.tagged
 
 
 def is_nullable(field: Field, version: int) -> bool:
-    """Whether null is legal; only for a struct it changes the layout: a marker stands in front (KIP-893)."""
+    """Whether null is legal. Only for structs does this change the layout: a marker precedes them
+    (KIP-893).
+    """
     return field.nullable is not None and version in field.nullable
 
 
@@ -95,17 +97,17 @@ def tag_of(field: Field) -> int:
     return field.tag
 
 
-# What values take once they are decoded, and written: estimates of CPython's objects, the same on every
-# machine, so that compiler and walker reach a bound at the same element.
+# The memory that values take once decoded and written: estimates of CPython's objects. They are the same on
+# every machine, so that compiler and walker reach a limit at the same element.
 
 
 def element_bytes(field: Field, layout: Layout) -> int:
-    """What one element of an array takes in memory; arrays inside it count as empty, tags as absent."""
+    """Memory of one array element. Arrays inside it count as empty, tags as absent."""
     return _SLOT_BYTES + _value_bytes(field, layout)
 
 
 def tag_bytes(fields: Iterable[Field], layout: Layout) -> int:
-    """What one field in the tag buffer of a struct takes in memory at most, likewise."""
+    """Maximum memory of one field in the tag buffer of a struct, on the same terms."""
     _, tagged = split(fields, layout.version)
     return _TAG_BYTES + max((_field_bytes(field, layout) for field in tagged), default=0)
 
@@ -115,7 +117,7 @@ def is_text(kind: str) -> bool:
 
 
 def text_bytes(raw: bytes) -> int:
-    """What a string of these bytes takes in memory at most, beside what each string does."""
+    """Maximum memory of a string of these bytes, in addition to the fixed cost of a string."""
     return len(raw) if raw.isascii() else _ESCAPED_BYTES * len(raw)
 
 

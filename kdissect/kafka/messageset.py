@@ -3,9 +3,9 @@
     message   offset int64 | size int32 | crc int32 | magic int8 | attributes int8 | [timestamp int64] |
               key length int32 | key | value length int32 | value
 
-The timestamp is magic 1's; ``size`` counts from the crc, which is the CRC-32 of what follows it (protocol
-guide, "Message sets"; KIP-32). A set has no header: messages stand one behind the other, on the wire or
-inside the value of a compressed message.
+Only magic 1 has the timestamp. ``size`` counts from the crc, which is the CRC-32 of what follows it (protocol
+guide, "Message sets"; KIP-32). A set has no header: messages follow each other, on the wire or inside the
+value of a compressed message.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from kdissect.kafka.recordbatch import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-_LOG_OVERHEAD = 12  # offset and size, which size does not count
+_LOG_OVERHEAD = 12  # offset and size, not included in size
 _CRC_FROM = 16
-# All up to the key, and four bytes more: where the key is null, they are the value's length.
+# All up to the key, and four bytes more: the value's length if the key is null.
 _HEADS = Struct(">qiIHii"), Struct(">qiIHqii")
 _length = Struct(">i").unpack_from
 _LENGTH_BYTES = 4
-_LEAST_SIZE = 14  # crc, magic, attributes, two null lengths
+_MIN_SIZE = 14  # crc, magic, attributes, two null lengths
 _size = Struct(">8xi").unpack_from
 _new = tuple.__new__
 
 
 MESSAGES = 20_000
-"""That are in memory at once."""
+"""Messages that are decoded at a time."""
 
 
 class MessageSet(NamedTuple):
-    """Messages of one kind that stand together.
+    """Consecutive messages of the same kind.
 
     Attributes:
-        records: as they say themselves: inside a compressed message offsets may be relative, and values of
-            compressed messages are as on the wire.
-        end: position behind the last one.
-        bad_crcs: positions of those whose CRC does not hold; they are shown like the others.
-        fault: why there are no more, None when another kind of entry follows, or the end.
+        records: as on the wire: inside a compressed message offsets can be relative, and the values of
+            compressed messages are still compressed.
+        end: position after the last one.
+        bad_crcs: positions of messages with a wrong CRC. They are among the records.
+        fault: why decoding stopped. None if another kind of entry follows, or the end.
     """
 
     records: list[Record]
@@ -52,16 +52,16 @@ class MessageSet(NamedTuple):
     fault: DecodeError | None
 
 
-def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
-    """Read messages of magic 0 or 1, those with the same magic and attributes as the first; never raises.
+def read_messages(data: bytes, pos: int, end: int, max_messages: int) -> MessageSet:
+    """Decode messages of magic 0 or 1 with the same magic and attributes as the first. Never raises.
 
-    A last one that does not lie wholly before ``end`` is left where it is.
+    Stops before a message that extends past ``end``.
 
     Args:
-        data: holds them from ``pos`` to ``end``.
-        pos: where the first one begins, of which at least 18 bytes are there.
+        data: contains them from ``pos`` to ``end``.
+        pos: of the first one. At least 18 bytes of it are there.
         end: of the set.
-        most: messages to read.
+        max_messages: to read.
     """
     records: list[Record] = []
     bad_crcs: list[int] = []
@@ -72,7 +72,7 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
     shortest = head.size
     timestamp_ms = None
     try:
-        for _ in range(most):
+        for _ in range(max_messages):
             if end - pos < shortest:
                 break
             if kind > 0xFF:
@@ -110,32 +110,34 @@ def read_messages(data: bytes, pos: int, end: int, most: int) -> MessageSet:
 
 
 def message_parts(
-    data: bytes, pos: int, end: int, most: int
+    data: bytes, pos: int, end: int, max_messages: int
 ) -> Generator[list[Record], None, tuple[int, list[int], DecodeError | None]]:
-    """The same in parts: yields records of ``MESSAGES`` at a time, returns the rest of a ``MessageSet``."""
+    """The same in parts: yields up to ``MESSAGES`` records at a time, returns the rest of a
+    ``MessageSet``.
+    """
     kind = data[pos + _CRC_FROM : pos + _CRC_FROM + 2]
     bad_crcs: list[int] = []
     fault: DecodeError | None = None
-    while most and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
-        records, pos, bad, fault = read_messages(data, pos, end, min(most, MESSAGES))
+    while max_messages and not fault and data[pos + _CRC_FROM : min(pos + _CRC_FROM + 2, end)] == kind:
+        records, pos, bad, fault = read_messages(data, pos, end, min(max_messages, MESSAGES))
         bad_crcs += bad
         if not records:
             break
-        most -= len(records)
+        max_messages -= len(records)
         yield records
     return pos, bad_crcs, fault
 
 
 def end_of_message(data: bytes, pos: int) -> int:
-    """Where a message ends.
+    """The end of a message.
 
     Raises:
-        IndexError: there are fewer bytes than the fields of one may have.
-        Malformed: it cannot be as short as it says.
+        IndexError: fewer bytes than a message header can have.
+        Malformed: its size is too small.
     """
     if len(data) - pos < _HEADS[1].size:
         raise IndexError
     (size,) = _size(data, pos)
-    if size < _LEAST_SIZE:
+    if size < _MIN_SIZE:
         raise Malformed(f"a message of {size} bytes", pos=pos)
     return int(pos + _LOG_OVERHEAD + size)

@@ -1,8 +1,9 @@
-"""The types of the wire: how wide, behind which length, and the steps too long to repeat in generated code.
+"""The primitive types: their widths and length prefixes, and decoding steps too long to repeat in generated
+code.
 
-Fixed types have a ``struct`` code and are read several at a time. The others have a length in front: in old
-versions an int16 or int32 with -1 for null, in flexible versions a uvarint of length + 1 with 0 for null
-(KIP-482, protocol guide "Primitive Types"). Holds nothing.
+Fixed types have a ``struct`` code, and several are unpacked at a time. The others have a length prefix: an
+int16 or int32 with -1 for null, or in flexible versions a uvarint of length + 1 with 0 for null (KIP-482,
+protocol guide "Primitive Types"). Holds nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FIXED = {
     "float64": "d",
     "uuid": "16s",
 }
-"""Type -> struct code. ``?`` takes any non-zero byte for true, as Kafka does."""
+"""Type -> struct code. ``?`` treats any non-zero byte as true, as Kafka does."""
 
 LENGTH = {
     "string": "h",
@@ -43,28 +44,28 @@ LENGTH = {
     "jutf": "H",
     "utf16": "i",
 }
-"""Type -> struct code of the length in front of it in versions that are not flexible."""
+"""Type -> struct code of its length prefix in versions that are not flexible."""
 
 ALWAYS_OLD = frozenset({"string16", "jutf", "utf16"})
-"""Types whose length has the old form in flexible versions as well."""
+"""Types whose length has the old form even in flexible versions."""
 
 LONGEST_STRING = 0x7FFF
-"""Bytes of a string: Kafka reads none that is longer, though a compact length could say so."""
+"""The longest string in bytes. Kafka rejects longer ones, although a compact length could be larger."""
 
 UVARINT_BYTES = 5
 STRUCT_MARKERS = (b"\xff", b"\x01")
-"""What is in front of a nullable struct: null, present (KIP-893)."""
+"""The marker of a nullable struct: null, present (KIP-893)."""
 
 TAGGED_MARKERS = (b"\x00", b"\x01")
 """The same inside a tag: uvarints."""
 
 
 class DecodeBudget:
-    """What decoded messages may still take in memory, in bytes; shared by the messages of an exchange.
+    """Memory left for decoded messages, in bytes. Shared by both messages of an exchange.
 
     Attributes:
-        left: so much.
-        oversized: so much the first fields of a message that would take more.
+        left: bytes left.
+        oversized: bytes for the first fields of a message that would exceed the budget.
     """
 
     __slots__ = ("left", "oversized")
@@ -79,12 +80,14 @@ def size_of(codes: str) -> int:
     return calcsize(f">{codes}")
 
 
-# Decoding. ``pos`` never goes back, and generated code compares it with the end of the buffer once, after the
-# last field: a slice that came out short has left it behind the end.
+# Decoding. ``pos`` never decreases, and generated code compares it with the end of the buffer only once,
+# after the last field: a slice that came out short has moved it past the end.
 
 
 def uvarint(data: bytes, pos: int, first: int) -> tuple[int, int]:
-    """The value of a uvarint whose first byte, just before ``pos``, says that more follow; its end."""
+    """Decode a uvarint with continuation, whose first byte is just before ``pos``. Returns its value and its
+    end.
+    """
     value = first & 0x7F
     for shift in range(7, 7 * UVARINT_BYTES, 7):
         byte = data[pos]
@@ -96,13 +99,13 @@ def uvarint(data: bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def null(length: int, pos: int) -> None:
-    """What a negative length means: -1 is null, anything below cannot be."""
+    """Check a negative length: -1 is null, anything below is malformed."""
     if length != -1:
         raise Malformed(f"a length of {length}", pos=pos)
 
 
 def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
-    """More elements are announced than there are bytes, or than the budget allows."""
+    """The error for more elements than there are bytes left, or than the budget allows."""
     left = max(end - pos, 0)
     if count > left:
         return Truncated(f"{count} elements declared, {left} bytes left", pos=min(pos, end))
@@ -110,7 +113,7 @@ def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:
 
 
 def too_long(length: int, pos: int, end: int) -> Truncated | Malformed:
-    """A compact string is announced that is longer than the bytes left, or than Kafka reads."""
+    """The error for a compact string longer than the bytes left, or than Kafka allows."""
     left = max(end - pos, 0)
     if length > left:
         return Truncated(f"{length} bytes needed, {left} left", pos=min(pos, end))
@@ -131,14 +134,14 @@ def tag_head(data: bytes, pos: int) -> tuple[int, int, int]:
 
 
 def wrong_size(tag: int, pos: int, stop: int) -> Malformed:
-    """A tagged value does not end where its size says: this is not the layout the sender used."""
+    """The error for a tagged value that does not end where its size says: the sender used another layout."""
     return Malformed(
         f"tag {tag} ends {abs(stop - pos)} bytes {'after' if pos > stop else 'before'} its size", pos=pos
     )
 
 
 def unknown_tags(data: bytes, pos: int, tags: int, body: Body) -> int:
-    """Read so many unknown tags into ``body["_tags"]``: the position behind them."""
+    """Read this many unknown tags into ``body["_tags"]``. Returns the position after them."""
     unknown: dict[int, bytes] = {}
     for _ in range(tags):
         tag, stop, pos = tag_head(data, pos)
@@ -150,17 +153,17 @@ def unknown_tags(data: bytes, pos: int, tags: int, body: Body) -> int:
 
 
 def utf8(raw: bytes) -> str:
-    """Text of UTF-8; bytes that are none show as backslash escapes."""
+    """Decode UTF-8. Invalid bytes become backslash escapes."""
     return str(raw, "utf-8", "backslashreplace")
 
 
 def utf16(raw: bytes) -> str:
-    """Text of UTF-16BE; units that are none show as backslash escapes."""
+    """Decode UTF-16BE. Invalid units become backslash escapes."""
     return str(raw, "utf-16-be", "backslashreplace")
 
 
 def modified_utf8(raw: bytes) -> str:
-    """Text of Java's modified UTF-8: NUL in two bytes, past U+FFFF two surrogates in three each."""
+    """Decode Java's modified UTF-8: NUL in two bytes, above U+FFFF two surrogates of three bytes each."""
     try:
         units = raw.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -169,11 +172,11 @@ def modified_utf8(raw: bytes) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The checksum of record batches, CRC-32C (RFC 3720): the function of the ``crc32c`` package, without the
-# rest of it.
+# The checksum of record batches, CRC-32C (RFC 3720): the function of the ``crc32c`` package, without the rest
+# of it.
 #
-# To tell its own version the package loads what reads the metadata of packages, and with that what reads
-# mail and zip files: a tenth of all that ``records`` does before it opens a file. Holds nothing.
+# To determine its own version the package loads importlib.metadata, which loads modules for mail and zip
+# files. That takes a tenth of the time that ``records`` needs before it opens a file. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -184,10 +187,10 @@ if TYPE_CHECKING:
 def _load() -> Checksum:
     package = PathFinder.find_spec("crc32c")
     extension = package and PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
-    if not extension or not extension.loader:  # it came in another form
-        import crc32c as whole
+    if not extension or not extension.loader:  # installed in another form
+        import crc32c as package_module
 
-        return cast("Checksum", whole.crc32c)
+        return cast("Checksum", package_module.crc32c)
     module = module_from_spec(extension)
     extension.loader.exec_module(module)
     return cast("Checksum", module.crc32c)

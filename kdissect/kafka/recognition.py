@@ -1,12 +1,12 @@
-"""Is this Kafka, which side is the client, and where does the next frame begin? Answered from bytes alone.
+"""Bytes of a stream -> whether it is Kafka, which side is the client, and where the next frame begins.
 
-A Kafka request is recognized on any port because little else fits: a size, an api key and version that exist,
-a client id that is text, and a body that decodes to its last byte. Other protocols with lengths in front
-(MongoDB, MySQL, AMQP, NFS, Thrift, RTMP, DRDA, OpenWire, ZooKeeper, SMPP, PostgreSQL) fail one of these.
+A Kafka request is recognized on any port because little else fits: a size, an existing API key and version, a
+printable client ID, and a body that decodes to its last byte. Other length-prefixed protocols (MongoDB,
+MySQL, AMQP, NFS, Thrift, RTMP, DRDA, OpenWire, ZooKeeper, SMPP, PostgreSQL) fail one of these.
 
-The functions here look into a ``Search`` (resync.py) and believe nothing that is not confirmed: by a frame
-that decodes exactly, or by a length that leads to another header. Only a frame too large for the search, or
-cut by a snaplen, is believed for its beginning; recognition.py tells when half a header will do.
+The functions here search a ``Search`` (resync.py) and accept nothing without confirmation: a frame that
+decodes exactly, or a length that leads to another header. Only a frame too large for the search, or truncated
+by the snaplen, is accepted for its first bytes.
 """
 
 from __future__ import annotations
@@ -30,61 +30,61 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    Asked = Callable[[int], tuple[int, int] | None]
-    """correlation id -> api key and version of a request that waits for its response."""
+    ApiOf = Callable[[int], tuple[int, int] | None]
+    """correlation ID -> API key and version of an outstanding request."""
 
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
 _SIZE_AND_CORRELATION = Struct(">ii")
 
-# size below 128 MiB and above 7, api key 0-127, version 0-31, correlation id, client id null or shorter than
+# size above 7 and below 128 MiB, API key 0-127, version 0-31, correlation ID, client ID null or shorter than
 # 256.
 _REQUEST_BYTES = 14
 _REQUEST = re.compile(
     rb"(?=[\x00-\x07][\s\S]{3}\x00[\x00-\x7f]\x00[\x00-\x1f][\s\S]{4}(?:\x00[\s\S]|\xff\xff))(?!\x00\x00\x00[\x00-\x07])"
 )
-# The first of a stream may be newer than this program: api key 0-1023, version 0-127.
+# The first request of a stream can be newer than this program: API key 0-1023, version 0-127.
 _FIRST_REQUEST = re.compile(
     rb"(?!\x00\x00\x00[\x00-\x07])[\x00-\x07][\s\S]{3}[\x00-\x03][\s\S]\x00[\x00-\x7f]"
 )
 _LARGEST_FIRST_BYTE = 0x07
-_ENOUGH = 64 * 1024  # bytes of an incomplete first frame after which its beginning must do
-_PREFIX = 4096  # bytes of an incomplete frame that are tried
-_LONGEST_HEADER = 600  # bytes after which a header that is still incomplete is none
-_PRODUCE_0 = bytes(4)  # api key and version; or a response's correlation id
+_ENOUGH_BYTES = 64 * 1024  # bytes of an incomplete first frame after which those must suffice
+_PREFIX = 4096  # bytes of an incomplete frame that are decoded
+_LONGEST_HEADER = 600  # a header that is still incomplete after this many bytes is not one
+_PRODUCE_0 = bytes(4)  # API key and version, or a response's correlation ID
 _ACKS_AND_TIMEOUT = 6  # bytes before the topics in the body of Produce 0
-_CHAIN = 3  # responses in a row that make up for requests never seen
+_CHAIN = 3  # responses in a row that suffice if no requests were captured
 
 
 def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | None = None) -> bool | None:
-    """Whether a stream begins with a request; None: that will turn out.
+    """Whether a stream begins with a request. None if more bytes must decide.
 
     Args:
         search: has the stream's first byte.
         run: its first run.
         final: nothing more will come.
-        answer: the first bytes of the other direction, None while there are none. They decide about a request
-            that is newer than this program, or odd: its answer begins with its correlation id.
+        answer: the first bytes of the other direction. None while there are none. They decide about a request
+            that is newer than this program, or malformed: its response begins with its correlation ID.
     """
     if len(run.data) < _REQUEST_BYTES:
         return False if run.data[0] > _LARGEST_FIRST_BYTE else None
     if not _FIRST_REQUEST.match(run.data):
         return False
     (size,) = _SIZE.unpack_from(run.data)
-    there = min(size, len(run.data) - _SIZE.size)
-    frame = search.read(_SIZE.size, size if there == size else _PREFIX)
-    named = _names_client(frame)
-    if named is None:
+    captured = min(size, len(run.data) - _SIZE.size)
+    frame = search.read(_SIZE.size, size if captured == size else _PREFIX)
+    names_client = _names_client(frame)
+    if names_client is None:
         if len(frame) < size and search.end > run.end:
             return _is_first_of_cut_requests(search, run, size, final, answer)
         return None if len(frame) < min(size, _LONGEST_HEADER) and not final else False
-    if there < size:
+    if captured < size:
         if size > search.largest or not fits_request(frame, to_the_end=False):
             return False
-        return named if final or search.end > run.end or there >= _ENOUGH else None
+        return names_client if final or search.end > run.end or captured >= _ENOUGH_BYTES else None
     if fits_request(frame):
         return True
-    if not named:
+    if not names_client:
         return False
     if answer is None:
         return is_newer_request(frame) if final else None
@@ -95,8 +95,8 @@ def is_first_request(search: Search, run: ByteRun, final: bool, answer: bytes | 
 def _is_first_of_cut_requests(
     search: Search, run: ByteRun, size: int, final: bool, answer: bytes | None
 ) -> bool | None:
-    """Whether a stream begins with a request of whose header a part was captured: then it is followed by
-    another packet, and its answer or other requests confirm it.
+    """Whether a stream begins with a request whose header was truncated by the snaplen. Then another packet
+    follows, and its response or other requests confirm it.
     """
     request = read_beginning(bytes(run.data), search.largest)
     end = _SIZE.size + size
@@ -108,64 +108,66 @@ def _is_first_of_cut_requests(
 
 
 def locate_request(search: Search) -> int | None:
-    """A request in mid-stream."""
+    """Find a request in mid-stream."""
     hunt = search.hunt("request")
     return hunt.first(search, hunt.matches(search, _REQUEST, _REQUEST_BYTES), _is_request)
 
 
-def locate_response(search: Search, asked_by: Asked, ids: tuple[int | None, int | None]) -> int | None:
-    """A response to one of the requests that wait.
+def locate_response(search: Search, api_of: ApiOf, ids: tuple[int | None, int | None]) -> int | None:
+    """Find a response to one of the outstanding requests.
 
     Args:
-        search: where to look.
-        asked_by: what was asked under a correlation id, None where nobody waits.
-        ids: the first and the last correlation id that wait (None: of a SASL token).
+        search: where to search.
+        api_of: the API key and version of the request with a correlation ID. None if there is no such
+            request.
+        ids: the first and the last outstanding correlation ID (None: of a SASL token).
     """
     hunt = search.hunt("response")
     pattern = _response_pattern(*_prefix_and_range(*ids))
     fresh = hunt.matches(search, pattern, _SIZE_AND_CORRELATION.size)
-    return hunt.first(search, fresh, partial(_is_response, asked_by))
+    return hunt.first(search, fresh, partial(_is_response, api_of))
 
 
 def locate_response_chain(search: Search) -> int | None:
-    """Responses whose requests are not in the capture: ``_CHAIN`` frames in a row, the first of them at the
-    beginning of a packet, with correlation ids one apart.
+    """Find responses without captured requests: ``_CHAIN`` frames in a row, the first of them at the start of
+    a packet, with consecutive correlation IDs.
     """
     hunt = search.hunt("chain")
     return hunt.first(search, hunt.item_starts(search), _is_chain)
 
 
-def _is_response(asked_by: Asked, search: Search, place: int) -> bool | int:
-    head = search.peek(place, _SIZE_AND_CORRELATION.size)
+def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:
+    head = search.peek(pos, _SIZE_AND_CORRELATION.size)
     if head is None:
         return False
     size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
-    asked = asked_by(correlation_id)
-    if asked is None or not _SIZE.size <= size <= search.largest:
+    api = api_of(correlation_id)
+    if api is None or not _SIZE.size <= size <= search.largest:
         return False
-    begin, end = place + _SIZE.size, place + _SIZE.size + int(size)
-    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
-        return can_be_response(search.read(begin, _PREFIX), *asked) if search.is_item_start(place) else False
+    start, end = pos + _SIZE.size, pos + _SIZE.size + int(size)
+    if size > search.largest_held:  # its first bytes suffice at the start of a packet
+        return can_be_response(search.read(start, _PREFIX), *api) if search.is_item_start(pos) else False
     if end > search.end:
-        return end if can_be_response(search.read(begin, min(size, _PREFIX)), *asked) else False
-    frame = search.read(begin, size)
-    if len(frame) == size and fits_response(frame, *asked):
+        return end if can_be_response(search.read(start, min(size, _PREFIX)), *api) else False
+    frame = search.read(start, size)
+    if len(frame) == size and fits_response(frame, *api):
         return True
-    # A part of it was not captured, or its layout is odd or not known: it must begin or end with a packet,
-    # and another response follow. (The list of apis in an ApiVersions response is full of small numbers
-    # that rise by one; only packets tell those from sizes and correlation ids.)
-    if not (search.is_item_start(place) or (len(frame) < size and search.is_item_start(end))):
+    # Part of it was not captured, or its layout is malformed or unknown. Then it must begin or end at a
+    # packet boundary, and another response must follow. (The list of APIs in an ApiVersions response is full
+    # of small numbers that rise by one. Only packet boundaries distinguish those from sizes and correlation
+    # IDs.)
+    if not (search.is_item_start(pos) or (len(frame) < size and search.is_item_start(end))):
         return False
-    behind = search.peek(end, _SIZE_AND_CORRELATION.size)
-    if behind is None:
+    following = search.peek(end, _SIZE_AND_CORRELATION.size)
+    if following is None:
         return end + _SIZE_AND_CORRELATION.size
-    next_size, next_id = _SIZE_AND_CORRELATION.unpack(behind)
-    follows = next_id == correlation_id + 1 or asked_by(next_id) is not None
+    next_size, next_id = _SIZE_AND_CORRELATION.unpack(following)
+    follows = next_id == correlation_id + 1 or api_of(next_id) is not None
     return bool(follows and _SIZE.size <= next_size <= search.largest)
 
 
-def _is_chain(search: Search, place: int) -> bool | int:
-    at, previous = place, None
+def _is_chain(search: Search, pos: int) -> bool | int:
+    at, previous = pos, None
     for _ in range(_CHAIN):
         head = search.peek(at, _SIZE_AND_CORRELATION.size)
         if head is None:
@@ -180,68 +182,68 @@ def _is_chain(search: Search, place: int) -> bool | int:
 
 
 def _prefix_and_range(oldest: int | None, newest: int | None) -> tuple[bytes, int, int]:
-    """The bytes that all correlation ids in between begin with, and least and greatest of the byte behind;
-    no more than that, so that few patterns serve many ids.
+    """The common prefix of all correlation IDs in the range, and the range of the byte after it. Nothing more
+    precise, so that few patterns serve many IDs.
     """
     if oldest is None or newest is None or not 0 <= oldest <= newest:
         return b"", 0, 255
     low, high = _SIZE.pack(oldest), _SIZE.pack(newest)
-    same = next((place for place in range(3) if low[place] != high[place]), 3)
+    same = next((index for index in range(3) if low[index] != high[index]), 3)
     return (low[:same], low[same], high[same]) if same < 3 else (low[:3], 0, 255)
 
 
 @lru_cache(maxsize=64)
 def _response_pattern(prefix: bytes, least: int, greatest: int) -> re.Pattern[bytes]:
-    """Size of 4 to 1 GiB, then a correlation id that begins like that."""
+    """A size of 4 to 1 GiB, then a correlation ID with this prefix."""
     byte = b"[" + re.escape(bytes((least,))) + b"-" + re.escape(bytes((greatest,))) + b"]"
     return re.compile(
         rb"(?!\x00\x00\x00[\x00-\x03])[\x00-\x3f][\s\S]{3}(?=" + re.escape(prefix) + byte + rb")"
     )
 
 
-def _is_request(search: Search, place: int) -> bool | int:
-    """Whether a request stands here, in mid-stream.
+def _is_request(search: Search, pos: int) -> bool | int:
+    """Whether a request begins here, in mid-stream.
 
     A frame that decodes exactly must also name its client, or begin with a packet and be followed by another
-    request: in the middle of zeros and counters an empty request is found by chance.
+    request: among zeros and counters an empty request is found by chance.
     """
-    head = search.peek(place, _SIZE.size)
+    head = search.peek(pos, _SIZE.size)
     if head is None:
         return False
     (size,) = _SIZE.unpack(head)
     if size > search.largest:
         return False
-    begin, end = place + _SIZE.size, place + _SIZE.size + size
-    beginning = search.read(begin, min(size, _PREFIX))
-    named = _names_client(beginning)
-    if named is None:
+    start, end = pos + _SIZE.size, pos + _SIZE.size + size
+    beginning = search.read(start, min(size, _PREFIX))
+    names_client = _names_client(beginning)
+    if names_client is None:
         enough = min(size, _LONGEST_HEADER)
-        if begin + len(beginning) < min(end, search.end):
-            return is_row_of_requests(search, place)
-        return begin + enough if len(beginning) < enough else False
-    if not (named or search.is_item_start(place)) or not fits_request(beginning, to_the_end=False):
+        if start + len(beginning) < min(end, search.end):
+            return is_row_of_requests(search, pos)
+        return start + enough if len(beginning) < enough else False
+    if not (names_client or search.is_item_start(pos)) or not fits_request(beginning, to_the_end=False):
         return False
-    if size > search.largest_whole:  # believed for its beginning where a packet begins with it
-        if not (named and search.is_item_start(place)):
+    if size > search.largest_held:  # its first bytes suffice at the start of a packet
+        if not (names_client and search.is_item_start(pos)):
             return False
-        return True if len(beginning) == _PREFIX else begin + _PREFIX
+        return True if len(beginning) == _PREFIX else start + _PREFIX
     if end > search.end:
         return int(end)
-    frame = search.read(begin, size)
+    frame = search.read(start, size)
     if len(frame) == size:
         if not fits_request(frame) or _is_idle_produce(frame):
             return False
-        if named:
+        if names_client:
             return True
-    elif not named:
-        return False  # a response with a small correlation id begins like a Produce request
-    behind = search.peek(end, _REQUEST_BYTES)
-    return end + _REQUEST_BYTES if behind is None else bool(_REQUEST.match(behind))
+    elif not names_client:
+        return False  # a response with a small correlation ID begins like a Produce request
+    following = search.peek(end, _REQUEST_BYTES)
+    return end + _REQUEST_BYTES if following is None else bool(_REQUEST.match(following))
 
 
 def _is_idle_produce(frame: bytes) -> bool:
-    """Whether this is a Produce 0 that writes nothing. Nobody sends one, but the answer of an old broker to
-    an OffsetCommit with correlation id 0 reads like it, the topic's name in the place of the client id.
+    """Whether this is a Produce v0 without any topics. No client sends one, but an old broker's response to
+    an OffsetCommit with correlation ID 0 looks like it, with the topic's name in the place of the client ID.
     """
     if not frame.startswith(_PRODUCE_0):
         return False
@@ -250,7 +252,9 @@ def _is_idle_produce(frame: bytes) -> bool:
 
 
 def _names_client(frame: bytes) -> bool | None:
-    """Whether the header has a client id; None where there is no header, or the client id is no text."""
+    """Whether the header has a client ID. None without a valid header, or if the client ID is not
+    printable.
+    """
     try:
         header = read_request_header(frame)
     except DecodeError:
@@ -262,13 +266,13 @@ def _names_client(frame: bytes) -> bool | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The first bytes of a stream -> the name of a protocol that is not Kafka, or a SASL token in its place.
+# The first bytes of a stream -> the name of another protocol, or whether they are a SASL token.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def is_gssapi_token(data: bytes) -> bool:
-    """Whether a stream begins with a GSSAPI token in a size prefix: what 0.9 clients send on a SASL port
-    instead of a request.
+    """Whether a stream begins with a size and a GSSAPI token, which 0.9 clients send on a SASL port instead
+    of a request.
 
     RFC 2743 section 3.1: tag 0x60, then a DER length that reaches to the token's end.
     """
@@ -282,9 +286,9 @@ def is_gssapi_token(data: bytes) -> bool:
     return 0 < octets + 2 + length == size and octets <= 4
 
 
-def looks_like(data: bytes) -> str | None:
-    """The name of another protocol that begins like this, None where none is known. TLS also in
-    mid-stream.
+def other_protocol(data: bytes) -> str | None:
+    """The name of another protocol that begins like this. None if unknown. TLS is recognized in mid-stream
+    too.
     """
     if (
         len(data) >= 6
@@ -320,16 +324,16 @@ _BEGINNINGS = (
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The captured bytes of a request that a snaplen cut inside its header -> can this be one, and whose is it?
+# The captured bytes of a request whose header the snaplen truncated -> whether it can be one, and its client.
 #
 #      size    api key  api version  correlation id  client id
 #     | 4     | 2      | 2          | 4             | 2 + n ...
 #
-# A client id of twenty letters does not fit into the 30 bytes that a snaplen of 96 leaves of a request.
-# What is there says little by itself. So it is believed for what stands around it: an answer that begins
-# with its correlation id (recognition.py), or requests in a row, each at the beginning of a packet and at
-# the place to which the size of the one before leads, of the same client, with correlation ids that do not
-# fall (those of a controller before 0.9 may stand still). Holds nothing.
+# A snaplen of 96 leaves 30 bytes of a request, too few for a client ID of twenty letters. These bytes prove
+# little by themselves, so their context must confirm them: a response that begins with the same correlation
+# ID, or several requests in a row, each at the start of a packet and where the previous size leads, from the
+# same client, with correlation IDs that do not fall (before 0.9 those of a controller can repeat). Holds
+# nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -338,15 +342,15 @@ _DECODER = getincrementaldecoder("utf-8")
 
 LONGEST_CLIENT_ID = 255
 _IN_A_ROW = 3
-_STEP = 10_000  # a Java client counts its requests to all brokers together
+_STEP = 10_000  # a Java client numbers its requests to all brokers together
 
 
 class Beginning(NamedTuple):
-    """What is there of a request.
+    """The captured part of a request header.
 
     Attributes:
-        size: as in the size field.
-        client: the client id's length and its first bytes.
+        size: the value of the size field.
+        client: the client ID's length and its first bytes.
     """
 
     size: int
@@ -355,11 +359,11 @@ class Beginning(NamedTuple):
 
 
 def read_beginning(data: bytes, largest: int) -> Beginning | None:
-    """Read the first bytes, the size field included, of what may be a request with a client id, of an api and
-    version that this program knows; None where it is none.
+    """Decode the first bytes, including the size field, of what may be a request of a known API and version
+    with a client ID. None if it is not one.
 
     Args:
-        data: as far as it was captured; what is behind the client id does not matter.
+        data: the captured bytes. Anything after the client ID is ignored.
         largest: size of the largest frame.
     """
     if len(data) < _BEGINNING.size:
@@ -372,7 +376,7 @@ def read_beginning(data: bytes, largest: int) -> Beginning | None:
         return None
     client = data[_BEGINNING.size : _BEGINNING.size + length]
     try:
-        text = _DECODER().decode(client)  # a letter that was cut is not missed
+        text = _DECODER().decode(client)  # a truncated last character is ignored
     except UnicodeDecodeError:
         return None
     if not text.isprintable():
@@ -387,12 +391,12 @@ def can_be_request(frame: Frame) -> bool:
     return not frame.complete and read_beginning(_SIZE.pack(frame.size) + frame.data, frame.size) is not None
 
 
-def is_row_of_requests(search: Search, place: int) -> bool | int:
-    """Whether requests of one client begin here in a row; or the end of the stream at which that can be
-    told.
+def is_row_of_requests(search: Search, pos: int) -> bool | int:
+    """Whether several requests of one client in a row begin here; or the position the stream must reach to
+    decide.
     """
-    at = place
-    before: Beginning | None = None
+    at = pos
+    previous: Beginning | None = None
     for _ in range(_IN_A_ROW):
         if at >= search.end:
             return at + _BEGINNING.size
@@ -402,15 +406,15 @@ def is_row_of_requests(search: Search, place: int) -> bool | int:
         if len(data) < _BEGINNING.size:
             return at + _BEGINNING.size if at + len(data) == search.end else False
         request = read_beginning(data, search.largest)
-        if request is None or not (before is None or _goes_on(before, request)):
+        if request is None or not (previous is None or _continues(previous, request)):
             return False
-        at, before = at + 4 + request.size, request
+        at, previous = at + 4 + request.size, request
     return True
 
 
-def _goes_on(before: Beginning, request: Beginning) -> bool:
-    common = min(len(before.client), len(request.client))
+def _continues(previous: Beginning, request: Beginning) -> bool:
+    common = min(len(previous.client), len(request.client))
     return (
-        before.client[:common] == request.client[:common]
-        and 0 <= request.correlation_id - before.correlation_id <= _STEP
+        previous.client[:common] == request.client[:common]
+        and 0 <= request.correlation_id - previous.correlation_id <= _STEP
     )

@@ -4,11 +4,11 @@
               key | value | header count varint | headers
     key, value, each header's two parts: length varint (-1: null), bytes
 
-All varints are zigzag (KIP-98). This is the innermost loop of everything that looks at records, and written
-for speed: varints of one and two bytes are looked up in tables, nothing is compared with the end of the
-buffer before it is read. What goes wrong shows in an index, a table's empty place or the record's end; then
-``_fault`` reads that one record again, step by step, and says what it is. Holds the records, of a large batch
-those of a piece, and some thousand keys of headers.
+All varints are zigzag (KIP-98). This is the innermost loop of everything that reads records, and written for
+speed: varints of one and two bytes are looked up in tables, and nothing is compared with the end of the
+buffer before it is read. Faults show up as an IndexError, as None in a table, or at the end of the record.
+Then ``_fault`` decodes that one record again, step by step, to find the cause. Holds the records (of a large
+batch those of a piece) and a few thousand header keys.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record; what it shares with others stands in its batch (kafka/batches.py).
+    """One record. What it shares with others is in its batch (kafka/batches.py).
 
     Attributes:
-        offset: as its batch tells it; absolute in a Fetch, in a Produce once the response's base is given.
-        timestamp_ms: since 1970, -1 where the producer set none; None for magic 0, which has none.
+        offset: as its batch has it: absolute in a Fetch, and in a Produce once the response's base offset is
+            known.
+        timestamp_ms: since 1970. -1 if the producer set none. None for magic 0, which has none.
         key, value: None is null.
-        headers: in the order they were written, keys may occur twice.
+        headers: in wire order. Keys can repeat.
     """
 
     offset: int
@@ -44,32 +45,33 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-# First byte of a varint -> what it is worth; a second byte's ``_HIGH`` is to be added where the first is
-# above 127. Lengths below -1 cannot be: they are None, and adding None raises. -1 itself is asked for first.
+# First byte of a varint -> its value. If it is above 127, the ``_HIGH`` of the second byte is added. Lengths
+# below -1 are invalid: they are None, and adding None raises. -1 itself is checked first.
 _LENGTH: list[Any] = [None if byte & 1 else (byte & 0x7F) >> 1 for byte in range(256)]
 _DELTA = [(byte & 0x7F) >> 1 ^ -(byte & 1) for byte in range(256)]
 _HIGH = [byte << 6 for byte in range(128)]
 _NULL = 1
-# First byte of a header -> bytes of its key, of the key's length and of the first byte of the value's length.
+# First byte of a header -> bytes of its key, including the key's length and the first byte of the value's
+# length.
 _HEAD_BYTES = [None if byte & 1 or byte > 127 else (byte >> 1) + 2 for byte in range(256)]
 
-_MOST_HEADS = 4096  # of 66 bytes at most
+_MAX_HEADS = 4096  # of 66 bytes at most
 
 _VARINT_BYTES = 5
 _VARLONG_BYTES = 10
-_SHORTEST_HEADER = 2
-_LEAST, _MOST = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
+_MIN_HEADER_BYTES = 2
+_MIN_SAFE, _MAX_SAFE = -(1 << 62), 1 << 62  # sums of two numbers between them fit 64 bits
 _new = tuple.__new__
-_ODD = (IndexError, TypeError, DecodeError)
+_FAULTS = (IndexError, TypeError, DecodeError)
 
 
 class _Heads(dict[bytes, tuple[str, int | None]]):
-    """What is in front of a header's value -> its key as text and the value's length, None where one byte
-    does not tell it. Records mostly have the same ones, also from batch to batch.
+    """The bytes of a header before its value -> its key as text and the value's length, None if that takes
+    more than one byte. Records mostly have the same ones, even across batches.
     """
 
     def __missing__(self, raw: bytes) -> tuple[str, int | None]:
-        if len(self) >= _MOST_HEADS:
+        if len(self) >= _MAX_HEADS:
             self.clear()
         head = self[raw] = utf8(raw[1:-1]), None if raw[-1] > 127 else _LENGTH[raw[-1]]
         return head
@@ -81,15 +83,15 @@ _HEADS = _Heads()
 def read_batch(
     data: bytes, pos: int, end: int, base_offset: int, base_timestamp_ms: int, limits: Limits
 ) -> tuple[list[Record], DecodeError | None]:
-    """Read records up to ``end``, however many they were said to be; never raises.
+    """Decode records up to ``end``, whatever number was declared. Never raises.
 
     Returns:
-        The records that are there, and why there are no more, None when the end was reached.
+        The records, and why decoding stopped. None if it reached the end.
     """
     records: list[Record] = []
     length_of, delta_of, high = _LENGTH, _DELTA, _HIGH
     spare = limits.batch_items
-    sane = _LEAST < base_offset < _MOST and _LEAST < base_timestamp_ms < _MOST
+    sane = _MIN_SAFE < base_offset < _MAX_SAFE and _MIN_SAFE < base_timestamp_ms < _MAX_SAFE
     begin = pos
     fault: DecodeError | None = None
     try:
@@ -109,7 +111,7 @@ def read_batch(
                 length, pos = _varint(data, pos)
                 stop = pos + length
 
-            byte = data[pos + 1]  # behind the attributes
+            byte = data[pos + 1]  # after the attributes
             if byte < 128:
                 pos += 2
                 timestamp = delta_of[byte]
@@ -118,7 +120,7 @@ def read_batch(
                 timestamp = delta_of[byte] - high[second] if byte & 1 else delta_of[byte] + high[second]
             else:
                 timestamp, pos = _varint(data, pos + 1, _VARLONG_BYTES)
-                sane = sane and _LEAST < timestamp < _MOST
+                sane = sane and _MIN_SAFE < timestamp < _MAX_SAFE
 
             byte = data[pos]
             if byte < 128:
@@ -188,8 +190,8 @@ def read_batch(
 
             if pos != stop:
                 raise Malformed("a record does not end where its length says")
-            told = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
-            records.append(_new(Record, told))
+            values = base_offset + offset, base_timestamp_ms + timestamp, key, value, headers
+            records.append(_new(Record, values))
         if pos < end:
             raise Oversized(f"more than {limits.batch_items} records")
         if pos > end:
@@ -197,7 +199,7 @@ def read_batch(
             raise Truncated("a record extends past the end of its batch")
     except Oversized as error:
         fault = error
-    except _ODD:
+    except _FAULTS:
         fault = _fault(data, begin, end)
     return records if sane else [_wrapped(each) for each in records], fault
 
@@ -205,12 +207,12 @@ def read_batch(
 def read_pieces(
     pieces: Iterable[bytes], base_offset: int, base_timestamp_ms: int, limits: Limits
 ) -> Generator[list[Record], None, DecodeError | None]:
-    """The same where the bytes come in pieces, cut anywhere: yields some records at a time, returns why there
-    are no more.
+    """The same for bytes in pieces, split anywhere. Yields some records at a time, returns why decoding
+    stopped.
     """
     records_left = headers_left = limits.batch_items
     try:
-        for data in whole_entries(pieces, _end_of_record, limits.record_bytes):
+        for data in complete_entries(pieces, _end_of_record, limits.record_bytes):
             records, fault = read_batch(data, 0, len(data), base_offset, base_timestamp_ms, limits)
             if len(records) > records_left:
                 del records[records_left:]
@@ -228,19 +230,19 @@ def read_pieces(
     return None
 
 
-def whole_entries(
-    pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], most_bytes: int
+def complete_entries(
+    pieces: Iterable[bytes], end_of: Callable[[bytes, int], int], max_bytes: int
 ) -> Iterator[bytes]:
-    """Cut what comes in pieces anew, behind entries; only the last one may be incomplete, or malformed.
+    """Split bytes in pieces again, between entries. Only the last entry can be incomplete or malformed.
 
     Args:
-        pieces: cut anywhere.
-        end_of: where an entry ends that begins there; it raises IndexError where more bytes would have to be
-            known, Malformed where it cannot be.
-        most_bytes: of an entry.
+        pieces: split anywhere.
+        end_of: the end of an entry that begins at a position. Raises IndexError if more bytes are needed to
+            know it, Malformed if it is invalid.
+        max_bytes: of an entry.
 
     Raises:
-        Oversized: one has more.
+        Oversized: an entry has more.
     """
     held: list[bytes] = []
     size, needed = 0, 1
@@ -252,17 +254,17 @@ def whole_entries(
         data = b"".join(held)
         end = 0
         try:
-            while (behind := end_of(data, end)) <= size:
-                end = behind
-            needed = behind - end
+            while (next_end := end_of(data, end)) <= size:
+                end = next_end
+            needed = next_end - end
         except IndexError:
             needed = size - end + 1
-        except Malformed:  # as whoever reads it will find
+        except Malformed:  # the decoder will report it
             yield data
             return
         if end:
             yield data[:end]
-        if needed > most_bytes:
+        if needed > max_bytes:
             raise Oversized(f"a record of {needed} bytes")
         held = [data[end:]]
         size -= end
@@ -278,17 +280,17 @@ def _end_of_record(data: bytes, pos: int) -> int:
     return pos + length
 
 
-def _varint(data: bytes, pos: int, most_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
-    """A zigzag varint of any length; what does not fit the type is cut off, as Kafka's own readers do."""
+def _varint(data: bytes, pos: int, max_bytes: int = _VARINT_BYTES) -> tuple[int, int]:
+    """Decode a zigzag varint of any length. Bits beyond the type are dropped, as in Kafka's own readers."""
     value = 0
-    for place in range(most_bytes):
+    for index in range(max_bytes):
         byte = data[pos]
         pos += 1
-        value |= (byte & 0x7F) << 7 * place
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            value &= 0xFFFFFFFF if most_bytes == _VARINT_BYTES else 0xFFFFFFFFFFFFFFFF
+            value &= 0xFFFFFFFF if max_bytes == _VARINT_BYTES else 0xFFFFFFFFFFFFFFFF
             return value >> 1 ^ -(value & 1), pos
-    raise Malformed(f"a varint of more than {most_bytes} bytes", pos=pos)
+    raise Malformed(f"a varint of more than {max_bytes} bytes", pos=pos)
 
 
 def _bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
@@ -306,26 +308,26 @@ def _length(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _count(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """A number of headers that the bytes up to ``end`` can hold."""
+    """Decode a number of headers, no more than the bytes up to ``end`` can hold."""
     count, pos = _varint(data, pos)
-    if not 0 <= count <= (end - pos) // _SHORTEST_HEADER:
+    if not 0 <= count <= (end - pos) // _MIN_HEADER_BYTES:
         raise Malformed(f"{count} headers declared, {end - pos} bytes left", pos=pos)
     return count, pos
 
 
 def _wrapped(record: Record) -> Record:
-    """Sums that pass 64 bits go on from the other end, as in Kafka's own readers."""
+    """Sums beyond 64 bits wrap around, as in Kafka's own readers."""
     assert record.timestamp_ms is not None
     return record._replace(offset=int64(record.offset), timestamp_ms=int64(record.timestamp_ms))
 
 
 def int64(value: int) -> int:
-    """A sum as Java has it."""
+    """A sum as in Java, wrapped around to 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _fault(data: bytes, pos: int, end: int) -> DecodeError:
-    """Why no record can be read at ``pos``: the same again, slowly."""
+    """Why no record can be decoded at ``pos``: the same again, slowly."""
     begin = pos
     try:
         length, pos = _length(data, pos)
@@ -349,7 +351,7 @@ def _fault(data: bytes, pos: int, end: int) -> DecodeError:
 
 
 def _skipped(data: bytes, pos: int) -> int:
-    """The position behind bytes."""
+    """The position after a length-prefixed value."""
     if data[pos] == _NULL:
         return pos + 1
     length, pos = _length(data, pos)

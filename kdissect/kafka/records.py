@@ -1,14 +1,15 @@
 """A ``records`` field -> the headers of the batches and message sets in it.
 
-Nothing is copied, decompressed or decoded until somebody asks: ``RecordData`` remembers where the bytes are,
-the first question reads the headers (61 bytes a batch) and keeps them.
+Nothing is copied, decompressed or decoded until needed: ``RecordData`` remembers where the bytes are, and the
+first call that needs the headers (61 bytes per batch) reads and caches them.
 
-Three entry formats share their first 17 bytes, so that the magic at byte 16 tells which one it is (protocol
+Three entry formats share their first 17 bytes, so that the magic at byte 16 distinguishes them (protocol
 guide, "Messages"; KIP-98):
 
-    magic 0, 1   offset int64 | size int32 | crc int32 | magic int8 | attributes int8 | [timestamp int64] |
-    key | value magic 2      base_offset int64 | batch_length int32 | partition_leader_epoch int32 | magic
-    int8 | crc uint32 | ...
+    magic 0, 1   offset int64 | size int32 | crc int32 | magic int8 | attributes int8 |
+                 [timestamp int64] | key | value
+    magic 2      base_offset int64 | batch_length int32 | partition_leader_epoch int32 | magic int8 |
+                 crc uint32 | ...
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     from kdissect.model import Body
 
-_ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte behind the magic
+_ENTRY = Struct(">qiibb")  # offset, size, crc or leader epoch, magic, first byte after the magic
 _BATCH = Struct(">qiibIhiqqqhii")
-_USUAL = Struct(">8xi4xb4xh34xi")  # of the same: size, magic, attributes, records count
+_USUAL = Struct(">8xi4xb4xh34xi")  # of a batch: size, magic, attributes, records count
 _TIMESTAMP = Struct(">q")
 
 _BATCH_FIELDS = (
@@ -57,13 +58,13 @@ _DELETE_HORIZON = 0x40
 
 
 class RecordScan(NamedTuple):
-    """What the headers say.
+    """The headers of record data.
 
     Attributes:
         batches: one dict per batch (magic 2) or message (magic 0, 1), in wire order.
-        records: how many records there are; None when a compressed message set hides the number.
+        records: number of records. None if a compressed message set hides it.
         cut_off: bytes of an incomplete last entry, which brokers leave in Fetch responses on purpose.
-        fault: why reading stopped before the end, None when it did not.
+        fault: why reading stopped before the end. None if it did not.
     """
 
     batches: list[Body]
@@ -73,11 +74,11 @@ class RecordScan(NamedTuple):
 
 
 class BatchTotals(NamedTuple):
-    """What the headers say in short.
+    """A summary of the headers.
 
     Attributes:
         records: as in ``RecordScan``.
-        codecs: how each batch or message is compressed, in wire order.
+        codecs: the compression of each batch or message, in wire order.
     """
 
     records: int | None
@@ -85,11 +86,11 @@ class BatchTotals(NamedTuple):
 
 
 class RecordData:
-    """The bytes of one ``records`` field inside a frame, unread.
+    """The bytes of one ``records`` field inside a frame, not decoded.
 
     Attributes:
-        data: the buffer that holds them, shared with the frame.
-        start, end: where they are in it.
+        data: the buffer that contains them, shared with the frame.
+        start, end: their position in it.
     """
 
     __slots__ = ("_scan", "data", "end", "start")
@@ -127,13 +128,13 @@ class RecordData:
         return self._scan
 
     def headers(self) -> Iterator[Body]:
-        """The same one by one, and not kept."""
+        """The headers one by one, without caching them."""
         return (
             read_headers(self.data, self.start, self.end) if self._scan is None else iter(self._scan.batches)
         )
 
     def batches(self) -> list[Body]:
-        """The header of each batch: fields by name, and what the attribute bits mean."""
+        """The header of each batch: fields by name, with the attribute bits decoded."""
         return self.scan().batches
 
     def count(self) -> int | None:
@@ -141,7 +142,7 @@ class RecordData:
         return self.tally().records
 
     def tally(self) -> BatchTotals:
-        """Records and codecs; of whole batches, the usual case, nothing else is read."""
+        """Records and codecs. For complete batches, the usual case, nothing else is read."""
         pos, end = self.start, self.end
         records = 0
         codecs = []
@@ -177,14 +178,14 @@ def scan(data: bytes, start: int, end: int) -> RecordScan:
 
 
 def _records(header: Body) -> int | None:
-    """How many records an entry has; None where it is compressed and does not tell."""
+    """The number of records in an entry. None if compression hides it."""
     if header["magic"] == 2:
         return max(0, int(header["records_count"]))
     return None if header["attributes"] & _CODEC_MASK else 1
 
 
 def read_headers(data: bytes, start: int, end: int) -> Generator[Body, None, tuple[int, str | None]]:
-    """Step from entry to entry by their sizes, reading headers only; returns the end of a ``RecordScan``."""
+    """Step from entry to entry by their sizes, reading only headers. Returns the end of a ``RecordScan``."""
     fault = None
     pos = start
     while end - pos >= _MIN_ENTRY:

@@ -1,12 +1,13 @@
-"""Bytes of a direction whose frame boundaries are unknown -> the next boundary, found by content.
+"""The bytes of one direction with unknown frame boundaries -> the next boundary, found by content.
 
-``Search`` keeps what has come, in runs without gaps; past ``Limits.resync_bytes``, a cost for each packet
-included, the older half is given up. A ``Locate`` function looks for a boundary in it: one for requests, one
-for responses to requests that wait (recognition.py). Nothing is believed until it is confirmed: a frame that
-decodes to its last byte, or lengths that chain.
+``Search`` holds the bytes in runs without gaps. Above ``Limits.resync_bytes``, including overhead for each
+packet, it drops the older half. A ``Locate`` function searches it for a boundary: one for requests, one for
+responses to outstanding requests (recognition.py). A position is accepted only after confirmation: a frame
+that decodes to its last byte, or lengths that chain.
 
-``Hunt`` sees to it that a ``Locate`` looks at each byte once, and at a place again only when the bytes have
-come that it asked for: a stream in which nothing is found costs so much per byte, however long it is.
+``Hunt`` makes sure that a ``Locate`` checks each byte once, and a position again only after the bytes that it
+needs have arrived. So a stream in which nothing is found costs a constant amount of work per byte, however
+long it is.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
 
 ITEM_COST = 256
-"""What holding an item costs besides its bytes, about: so that tiny packets are bounded too."""
+"""Approximate overhead in bytes of holding an item, so that tiny packets are limited too."""
 
-_MAX_LATER = 256  # places that wait for more bytes
-_AGAIN = 64 * 1024  # bytes worth a second look
-_EFFORT = 64  # bytes read again to confirm places, for each byte that has come
+_MAX_WAITING = 256  # positions that wait for more bytes
+_RESCAN_BYTES = 64 * 1024  # bytes to search again
+_MAX_EFFORT = 64  # bytes read to confirm positions, per byte of the stream
 
 
 class Lost(NamedTuple):
-    """Bytes of a stream that no frame has.
+    """Bytes of a stream that belong to no frame.
 
     Attributes:
         missing: bytes that were not captured.
-        skipped: captured bytes that were passed over until a frame boundary was found.
-        end: True where the stream ended before one was.
+        skipped: captured bytes before the next frame boundary.
+        end: True if the stream ended before one was found.
     """
 
     missing: int
@@ -50,7 +51,7 @@ class ByteRun:
     """Bytes without a gap.
 
     Attributes:
-        start: place of the first byte in the stream, counted from where the search began.
+        start: position of the first byte in the stream, relative to the start of the search.
         data: the bytes.
     """
 
@@ -62,23 +63,23 @@ class ByteRun:
 
     @property
     def end(self) -> int:
-        """Place behind the last byte."""
+        """Position after the last byte."""
         return self.start + len(self.data)
 
 
 class Search:
-    """What is held of a stream while its frame boundaries are unknown.
+    """The part of a stream that is held while its frame boundaries are unknown.
 
     Args:
-        limits: bounds.
-        at_start: whether the first byte to come is the first of the stream, and so of a frame.
-        skipped: bytes passed over before, to be told as lost with those of this search.
+        limits: to respect.
+        at_start: whether the next byte is the first of the stream, and so of a frame.
+        skipped: bytes skipped before the search, reported together with those skipped by it.
 
     Attributes:
-        runs: what is held, in order.
-        end: place behind the last byte, counted from where the search began.
-        held: bytes held, and a cost for each item.
-        effort: bytes that were read to confirm places.
+        runs: the bytes held, in order.
+        end: position after the last byte, relative to the start of the search.
+        held: bytes held, and overhead for each item.
+        effort: bytes that were read to confirm positions.
     """
 
     __slots__ = (
@@ -101,55 +102,57 @@ class Search:
 
     @property
     def first_run(self) -> ByteRun | None:
-        """The beginning of the stream, where this search has it."""
+        """The beginning of the stream, if this search has it."""
         return self.runs[0] if self._at_start and self.runs and self.runs[0].start == 0 else None
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that it takes, about: what is held is there twice, as items and as runs."""
+        """Approximate memory in bytes: everything is held twice, as items and as runs."""
         return 2 * self.held - ITEM_COST * len(self._items)
 
     @property
-    def largest_whole(self) -> int:
-        """Size of the largest frame that surely can be held as a whole."""
+    def largest_held(self) -> int:
+        """Size of the largest frame that certainly can be held completely."""
         return self._limits.resync_bytes // 4
 
     @property
     def largest(self) -> int:
-        """What is larger than this is no frame."""
+        """Anything larger is not a frame."""
         return self._limits.frame_max_bytes
 
     @property
-    def is_weary(self) -> bool:
-        """Whether so much was searched in vain that only packets' first bytes are worth a look."""
+    def effort_exhausted(self) -> bool:
+        """Whether so much was searched without success that from now on only the starts of packets are
+        checked.
+        """
         fed, limits = self._fed, self._limits
-        return fed > limits.search_bytes or self.effort > _EFFORT * fed + limits.resync_bytes
+        return fed > limits.search_bytes or self.effort > _MAX_EFFORT * fed + limits.resync_bytes
 
-    def hunt(self, quarry: str) -> Hunt:
-        """What has been seen by those who look for ``quarry``."""
-        hunt = self._hunts.get(quarry)
+    def hunt(self, target: str) -> Hunt:
+        """The state of the search for ``target``."""
+        hunt = self._hunts.get(target)
         if hunt is None:
-            hunt = self._hunts[quarry] = Hunt()
+            hunt = self._hunts[target] = Hunt()
         return hunt
 
-    def look_again(self) -> None:
-        """What is looked for is better known now: the last bytes are worth a second look."""
+    def rescan(self) -> None:
+        """More is known about what to find: search the last bytes again."""
         for hunt in self._hunts.values():
-            hunt.scanned = min(hunt.scanned, max(0, self.end - _AGAIN))
+            hunt.scanned = min(hunt.scanned, max(0, self.end - _RESCAN_BYTES))
 
-    def is_item_start(self, place: int) -> bool:
-        """Whether a packet's bytes begin at ``place``: where writers begin their frames, as a rule."""
-        index = bisect_left(self._items, place, key=_start)
-        return index < len(self._items) and self._items[index][0] == place
+    def is_item_start(self, pos: int) -> bool:
+        """Whether a packet's bytes begin at ``pos``: where most writers begin their frames."""
+        index = bisect_left(self._items, pos, key=_start)
+        return index < len(self._items) and self._items[index][0] == pos
 
     def item_starts(self, since: int) -> Iterator[int]:
-        """Places from ``since`` on where a packet's bytes begin."""
+        """Positions from ``since`` on where a packet's bytes begin."""
         for start, item in self._items[bisect_left(self._items, since, key=_start) :]:
             if isinstance(item, Data):
                 yield start
 
     def feed(self, item: Data | Gap) -> None:
-        """Append the next bytes of the stream; past the bound the oldest are given up."""
+        """Append the next bytes of the stream. Above the limit, the oldest are dropped."""
         if isinstance(item, Gap):
             if self._items and isinstance(before := self._items[-1][1], Gap):
                 self._items[-1] = self._items[-1][0], before._replace(length=before.length + item.length)
@@ -166,43 +169,43 @@ class Search:
         self.held += size
         self._fed += size
         if self.held > self._limits.resync_bytes:
-            self.give_up(self.held - self._limits.resync_bytes // 2)
+            self.drop_oldest(self.held - self._limits.resync_bytes // 2)
 
-    def read(self, place: int, length: int) -> bytes:
-        """Bytes from ``place`` on, up to ``length`` or the next gap, as far as they have come."""
-        index = bisect_right(self.runs, place, key=_run_start) - 1
+    def read(self, pos: int, length: int) -> bytes:
+        """Bytes from ``pos`` on, up to ``length``, the next gap, or the end of what has arrived."""
+        index = bisect_right(self.runs, pos, key=_run_start) - 1
         if index < 0:
             return b""
         run = self.runs[index]
-        data = bytes(run.data[place - run.start : place - run.start + length])
+        data = bytes(run.data[pos - run.start : pos - run.start + length])
         self.effort += len(data)
         return data
 
-    def peek(self, place: int, length: int) -> bytes | None:
-        """``length`` bytes from ``place`` in the stream; None where not all of them were captured, or have
-        come yet.
+    def peek(self, pos: int, length: int) -> bytes | None:
+        """``length`` bytes from ``pos`` in the stream. None unless all of them were captured and have
+        arrived.
         """
-        data = self.read(place, length)
+        data = self.read(pos, length)
         return data if len(data) == length else None
 
-    def cut(self, place: int) -> tuple[Lost, list[Data | Gap]]:
-        """End the search: what lies before ``place`` is lost, the rest is returned to be read as frames."""
+    def cut(self, pos: int) -> tuple[Lost, list[Data | Gap]]:
+        """End the search: everything before ``pos`` is lost, the rest is returned to be read as frames."""
         rest: list[Data | Gap] = []
         for start, item in self._items:
             if isinstance(item, Gap):
-                if start < place:
+                if start < pos:
                     self._lost_missing += item.length
                 else:
                     rest.append(item)
                 continue
-            before = min(max(place - start, 0), len(item.payload))
+            before = min(max(pos - start, 0), len(item.payload))
             self._lost_skipped += before
             if before < len(item.payload):
                 rest.append(item._replace(payload=item.payload[before:]) if before else item)
         return Lost(self._lost_missing, self._lost_skipped), rest
 
-    def give_up(self, excess: int) -> None:
-        """Let go of the oldest items, so many bytes of them at least."""
+    def drop_oldest(self, excess: int) -> None:
+        """Drop the oldest items, at least ``excess`` bytes of them."""
         enough = self.held - excess
         count = 0
         for _, item in self._items:
@@ -216,12 +219,12 @@ class Search:
                 self._lost_skipped += len(item.payload)
                 self.held -= len(item.payload)
         del self._items[:count]
-        place = self._items[0][0] if self._items else self.end
-        del self.runs[: bisect_right(self.runs, place, key=_run_end)]
-        if self.runs and self.runs[0].start < place:
+        pos = self._items[0][0] if self._items else self.end
+        del self.runs[: bisect_right(self.runs, pos, key=_run_end)]
+        if self.runs and self.runs[0].start < pos:
             run = self.runs[0]
-            del run.data[: place - run.start]
-            run.start = place
+            del run.data[: pos - run.start]
+            run.start = pos
 
     def _append(self, item: Data | Gap) -> None:
         self._items.append((self.end, item))
@@ -229,24 +232,24 @@ class Search:
 
 
 class Hunt:
-    """How far a ``Locate`` has looked, and the places that wait for more bytes.
+    """How far a ``Locate`` has searched, and the positions that wait for more bytes.
 
     Attributes:
-        scanned: place up to which it has looked.
+        scanned: position up to which it has searched.
     """
 
-    __slots__ = ("_later", "scanned")
+    __slots__ = ("_waiting", "scanned")
 
     def __init__(self) -> None:
         self.scanned = 0
-        self._later: list[tuple[int, int]] = []  # a heap of (until, place)
+        self._waiting: list[tuple[int, int]] = []  # a heap of (needed stream end, position)
 
     def matches(self, search: Search, pattern: re.Pattern[bytes], width: int) -> Iterator[int]:
-        """Places not looked at so far where ``pattern`` matches and ``width`` bytes have come."""
-        if search.is_weary:
-            for place in self.item_starts(search):
-                if pattern.match(search.read(place, width)):
-                    yield place
+        """New positions where ``pattern`` matches and ``width`` bytes have arrived."""
+        if search.effort_exhausted:
+            for pos in self.item_starts(search):
+                if pattern.match(search.read(pos, width)):
+                    yield pos
             return
         for run in search.runs[bisect_right(search.runs, self.scanned, key=_run_end) :]:
             last = len(run.data) - width
@@ -257,26 +260,26 @@ class Hunt:
             self.scanned = max(self.scanned, run.start + last + 1)
 
     def item_starts(self, search: Search) -> Iterator[int]:
-        """Places not looked at so far where a packet's bytes begin."""
+        """New positions where a packet's bytes begin."""
         yield from search.item_starts(self.scanned)
         self.scanned = search.end
 
-    def first(self, search: Search, fresh: Iterable[int], verdict: Verdict) -> int | None:
-        """The first place that is confirmed, of those that waited and of ``fresh`` ones."""
-        later, due = self._later, []
-        while later and later[0][0] <= search.end:
-            due.append(heappop(later)[1])
-        for places in (sorted(due), fresh):
-            for place in places:
-                if search.is_weary and not search.is_item_start(place):
+    def first(self, search: Search, fresh: Iterable[int], check: Check) -> int | None:
+        """The first confirmed position among those that waited and the ``fresh`` ones."""
+        waiting, due = self._waiting, []
+        while waiting and waiting[0][0] <= search.end:
+            due.append(heappop(waiting)[1])
+        for positions in (sorted(due), fresh):
+            for pos in positions:
+                if search.effort_exhausted and not search.is_item_start(pos):
                     continue
-                said = verdict(search, place)
-                if said is True:
-                    return place
-                if said is not False and said > search.end:
-                    heappush(later, (said, place))
-        if len(later) > 2 * _MAX_LATER:
-            self._later = sorted(later)[:_MAX_LATER]  # those that can be told soonest
+                result = check(search, pos)
+                if result is True:
+                    return pos
+                if result is not False and result > search.end:
+                    heappush(waiting, (result, pos))
+        if len(waiting) > 2 * _MAX_WAITING:
+            self._waiting = sorted(waiting)[:_MAX_WAITING]  # those that can be decided soonest
         return None
 
 
@@ -292,8 +295,8 @@ def _run_end(run: ByteRun) -> int:
     return run.end
 
 
-Verdict = Callable[[Search, int], bool | int]
-"""(search, place) -> whether a frame begins there, or the end of the stream at which that can be told."""
+Check = Callable[[Search, int], bool | int]
+"""(search, position) -> whether a frame begins there, or the stream end needed to decide."""
 
 Locate = Callable[[Search, bool], int | None]
-"""(search, final) -> place in the stream where a frame begins, or None. ``final``: nothing more will come."""
+"""(search, final) -> position of a frame in the stream, or None. ``final``: nothing more will come."""

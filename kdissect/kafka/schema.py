@@ -1,7 +1,7 @@
-r"""``.kmsg`` text -> messages as values; keeps every file it has read, about 1 MB if that is all of them.
+r"""``.kmsg`` text -> ``Message`` values. Caches every file it has read: about 1 MB for all of them.
 
-One line is one field, line order is byte order, the right column tells the versions. The notation, in which
-brackets in quotes stand for themselves, other brackets and bars are as in BNF, and two spaces nest::
+One line is one field, line order is byte order, the right column has the versions. The notation, in which
+quoted brackets are literal, other brackets and bars are as in BNF, and two spaces nest::
 
     file      comment, empty line, [api, empty line], blocks with an empty line between them
     api       "api" KEY Name ", versions" RANGE [", flexible" F "+"]
@@ -16,12 +16,12 @@ brackets in quotes stand for themselves, other brackets and bars are as in BNF, 
               (name | "[" name "]") ["?" [RANGE]] ":" Name        the same with a shared struct
     RANGE     A "-" B | A | A "+"                                 "+": to the last version around it
 
-Without a RANGE a field exists in all versions of what it stands in; "?" alone means null in all versions
-of the field. Request and response share the versions of the api line. A draft stands behind the final
-layout of its message and tells what the named releases sent under the same version number; that of a
-request or response is as flexible as the api line says. The type of a data message is its record type in
-an internal topic. Shared structs stand last; where one is used, those of its versions count that the
-field has. Comment lines above a block belong to it.
+Without a RANGE a field exists in all versions of its parent. "?" alone means nullable in all versions of
+the field. Request and response share the versions of the api line. A draft follows the final layout of its
+message and is what the named releases sent under the same version number. Drafts of requests and responses
+are as flexible as the api line says. The type of a data message is its record type in an internal topic.
+Shared structs come last. Where one is used, it has the versions of the field. Comment lines above a block
+belong to it.
 
 TYPE is one of ``TYPES``. ``string16`` has an int16 length in flexible versions too; ``jutf`` (uint16
 length, then Java's modified UTF-8) and ``utf16`` (int32 count of UTF-16BE units) occur in one message of
@@ -47,8 +47,8 @@ TEXT_TYPES = ("string", "string16", "jutf", "utf16")
 TYPES = frozenset((*FIXED_TYPES, *TEXT_TYPES, "bytes", "records"))
 STRUCT = "struct"
 
-# What a value means: it names one of these (a topic by name or by id), or is an index, a code, a credential,
-# the value of a config; or it is bytes whose meaning hangs on other fields of the message.
+# What a value means: it names one of these (a topic by name or by ID), or is an index, a code, a credential
+# or the value of a config. Or it is bytes whose meaning depends on other fields of the message.
 VALUE_ROLES = (
     "topic",
     "broker",
@@ -68,7 +68,7 @@ EMBEDDED = tuple(
         "streams_protocol", "txn_coordinator",
     )
 )  # fmt: skip
-"""Files of messages that travel in others: named here because not every loader can list a folder."""
+"""Files of messages embedded in others. Listed here because not every loader can list a directory."""
 
 GROUP_ROLES = ("subscription", "assignment", "subscription_data", "assignment_data")
 PAYLOAD_ROLES = (*GROUP_ROLES, "telemetry", "envelope_request", "envelope_response")
@@ -76,7 +76,7 @@ ROLES = frozenset((*VALUE_ROLES, *PAYLOAD_ROLES))
 
 
 class Versions(NamedTuple):
-    """A closed range of versions. ``version in versions`` asks for the range, not for the two numbers."""
+    """A closed range of versions. ``version in versions`` tests the range, not the two numbers."""
 
     first: int
     last: int
@@ -100,8 +100,8 @@ class Field:
         type: one of ``TYPES``, or ``struct``; of the elements for an array.
         versions: in which it exists, never beyond its parent's.
         nullable: versions in which null is legal (of the array for arrays).
-        tag, tagged: its tag, and the versions in which it lives in the tag buffer: always all of them.
-        role: what the value means to us: one of ``ROLES``, or the embedded message that the bytes are.
+        tag, tagged: its tag, and the versions in which it is in the tag buffer: always all of them.
+        role: what the value means to kdissect: one of ``ROLES``, or the name of the embedded message.
         fields: of a struct, in byte order, those of a shared struct included.
         struct: name of the shared struct that ``fields`` come from.
 
@@ -144,7 +144,7 @@ class Message:
         kind: request, response, header or data.
         api_key: of requests and responses; the record type for data that has one.
         flexible: first version with compact lengths and tag buffers.
-        drafts: layouts of pre-releases, tried when the final one does not fit.
+        drafts: layouts of pre-releases, tried if the final one does not fit.
 
     """
 
@@ -164,7 +164,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedStruct:
-    """A struct that several fields share, as it stands in the file; its versions end with its use's."""
+    """A struct that several fields share, as in the file. Its last version is that of the field
+    that uses it.
+    """
 
     name: str
     fields: tuple[Field, ...]
@@ -198,7 +200,7 @@ _FIELD = re.compile(
 
 
 class _Line(NamedTuple):
-    """One field's line and the lines below it."""
+    """A field's line and the lines nested below it."""
 
     number: int
     match: re.Match[str]
@@ -217,7 +219,7 @@ class _Block(NamedTuple):
 
 
 class _Fault(Exception):
-    """Leaves ``parse`` as a SchemaError: only that knows the file's name."""
+    """Becomes a SchemaError in ``parse``, which knows the name of the file."""
 
     def __init__(self, number: int, reason: str) -> None:
         super().__init__(reason)
@@ -225,7 +227,7 @@ class _Fault(Exception):
 
 
 def parse(text: str, name: str = "<text>") -> File:
-    """Read one file; ``name`` is what a ``SchemaError`` calls it."""
+    """Parse one file. ``name`` is used in the ``SchemaError``."""
     try:
         return _file(text.splitlines())
     except _Fault as fault:
@@ -271,12 +273,12 @@ def _add_line(lines: list[_Line], number: int, text: str) -> None:
     match = _FIELD.fullmatch(text)
     if match is None:
         raise _Fault(number, f"not a field: {text.strip()!r}")
-    depth, odd = divmod(len(match["indent"]), 2)
+    depth, remainder = divmod(len(match["indent"]), 2)
     for _ in range(depth - 1):
         if not lines or lines[-1].match["type"] is not None:
             raise _Fault(number, "indented, but the line above is no struct")
         lines = lines[-1].children
-    if odd:
+    if remainder:
         raise _Fault(number, "indented by an odd number of spaces")
     lines.append(_Line(number, match, []))
 
@@ -328,12 +330,12 @@ def _message(api: re.Match[str] | None, block: _Block, structs: dict[str, _Block
 
 
 def _fields(lines: list[_Line], parent: Versions, structs: dict[str, _Block]) -> tuple[Field, ...]:
-    found = (_field(line, parent, structs) for line in lines)
-    return tuple(field for field in found if field is not None)
+    fields = (_field(line, parent, structs) for line in lines)
+    return tuple(field for field in fields if field is not None)
 
 
 def _field(line: _Line, parent: Versions, structs: dict[str, _Block]) -> Field | None:
-    """Read the field as it is inside ``parent``, None if it has no version there (in a shared struct)."""
+    """The field as it is inside ``parent``. None if it has no version there (in a shared struct)."""
     match = line.match
     versions = _versions(match["versions"], parent)
     if versions.first > versions.last:
@@ -371,7 +373,7 @@ def _field(line: _Line, parent: Versions, structs: dict[str, _Block]) -> Field |
 
 
 def _versions(text: str | None, parent: Versions) -> Versions:
-    """``text`` inside ``parent``; empty (first > last) where they do not meet."""
+    """``text`` limited to ``parent``. Empty (first > last) if they do not overlap."""
     if not text:
         return parent
     first, dash, last = text.rstrip("+").partition("-")
@@ -385,13 +387,13 @@ def _inside(text: str, parent: Versions) -> Versions | None:
 
 
 def request(api_key: int) -> Message | None:
-    """All versions of the api's request, None for an api we do not know."""
+    """All versions of the API's request. None for an unknown API."""
     file = _api_file(api_key)
     return None if file is None else file.messages[0]
 
 
 def response(api_key: int) -> Message | None:
-    """All versions of the api's response, None for an api we do not know."""
+    """All versions of the API's response. None for an unknown API."""
     file = _api_file(api_key)
     return None if file is None else file.messages[1]
 
@@ -403,9 +405,9 @@ def header(name: str) -> Message:
 
 @cache
 def embedded(name: str) -> Message:
-    """Find a message that travels in bytes or records of others, such as ``ConsumerProtocolSubscription``."""
+    """The schema of an embedded message, such as ``ConsumerProtocolSubscription``."""
     for file in EMBEDDED:
-        if f"\n{name} " in file_text(file):  # to read one file, not all
+        if f"\n{name} " in file_text(file):  # to parse one file, not all
             for message in _read(file).messages:
                 if message.name == name:
                     return message
@@ -413,12 +415,12 @@ def embedded(name: str) -> Message:
 
 
 def family(name: str) -> tuple[Message, ...]:
-    """Read all messages of one embedded file, say ``metadata_record``; ``api_key`` is their record type."""
+    """All messages of one embedded file, such as ``metadata_record``. ``api_key`` is their record type."""
     return _read(f"embedded/{name}.kmsg").messages
 
 
 def file_names() -> list[str]:
-    """List the .kmsg files by path inside the folder of messages: apis by key, headers, embedded ones."""
+    """The .kmsg files by path inside the messages directory: APIs by key, headers, embedded messages."""
     return [*_api_files().values(), "headers.kmsg", *EMBEDDED]
 
 

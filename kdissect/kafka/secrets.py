@@ -1,10 +1,9 @@
 """A decoded body -> the same body with its credentials replaced by ``Withheld``.
 
-What is a credential is told by the schema: role ``secret`` (tokens, salts, hashes, HMACs), and role
-``config`` for the value of a config, which is secret when the message says so (``is_sensitive``) or when its
-name is on the list in sensitive.txt. Bodies of apis that carry any of these are never shown as raw bytes
-either, nor are bytes that nobody could decode where such an api is
-possible: a credential must not leak because a message was damaged.
+The schema identifies credentials: role ``secret`` (tokens, salts, hashes, HMACs), and role ``config`` for the
+value of a config, which is a credential if the message says so (``is_sensitive``) or if its name is on the
+list in sensitive.txt. Bodies of APIs that carry any of these are never shown as raw bytes either, nor are
+undecodable bytes that could belong to such an API: a damaged message must not leak a credential.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ SECRET = "secret"
 CONFIG = "config"
 ENVELOPE = ("envelope_request", "envelope_response")
 
-# KIP-516 reserves the id.
+# KIP-516 reserves the ID.
 _CLUSTER_METADATA = ("__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ")
 
-# Records of __cluster_metadata carry SCRAM credentials, delegation tokens and configs: they travel in these
-# apis.
+# Records of __cluster_metadata contain SCRAM credentials, delegation tokens and configs. These APIs carry
+# them.
 FETCH = 1
 FETCH_SNAPSHOT = 59
 _CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
@@ -40,15 +39,13 @@ _CARRIES_RECORDS = frozenset({FETCH, FETCH_SNAPSHOT})
 
 @cache
 def carries_secrets(message: Message) -> bool:
-    """Whether any field of any version of the message, or a message inside it, may be a credential."""
+    """Whether any field of any version of the message, or of a message inside it, can be a credential."""
     return any(_leads_to_secret(field) for field in message.fields)
 
 
 @cache
 def is_credential_api(api_key: int | None) -> bool:
-    """Whether undecoded bytes of the api's bodies are withheld; so are those of a frame whose api is not
-    known (None).
-    """
+    """Whether undecoded bytes of the API's bodies are redacted. True for an unknown API (None)."""
     if api_key is None or api_key in _CARRIES_RECORDS:
         return True
     messages = (schema.request(api_key), schema.response(api_key))
@@ -56,16 +53,16 @@ def is_credential_api(api_key: int | None) -> bool:
 
 
 def withhold(message: Message, body: Body) -> None:
-    """Replace every credential in ``body``, in place. Partial bodies are welcome; unknown tags beside a
-    secret go too.
+    """Redact every credential in ``body``, in place. Accepts partial bodies. Unknown tags beside a credential
+    are redacted too.
     """
     if carries_secrets(message):
         _withhold(message.fields, body, inherited=False)
 
 
 def withhold_spans(message: Message, walked: Walk) -> None:
-    """The same for what the walker found: the value of a span that is a credential becomes ``Withheld``, and
-    so does record data of ``__cluster_metadata``, whose bytes nobody has looked into.
+    """The same for the walker's spans. Record data of ``__cluster_metadata``, which is not decoded, is
+    redacted too.
     """
     withhold(message, walked.value)
     structs: list[tuple[int, Body]] = [(-1, walked.value)]
@@ -87,7 +84,7 @@ def withhold_spans(message: Message, walked: Walk) -> None:
 
 
 def is_cluster_metadata(body: Body) -> bool:
-    """Whether a struct is about the topic ``__cluster_metadata``, by name or by id."""
+    """Whether a struct belongs to the topic ``__cluster_metadata``, by name or by ID."""
     return any(body.get(key) in _CLUSTER_METADATA for key in ("topic", "name", "topic_id"))
 
 
@@ -112,9 +109,7 @@ def _withhold(fields: tuple[Field, ...], body: Body, *, inherited: bool) -> None
 
 
 def _is_sensitive_entry(body: Body) -> bool:
-    """Whether a struct with a config value in it is about a sensitive config; without a name nobody can tell,
-    so it is.
-    """
+    """Whether a struct with a config value is a sensitive config. Without a name it is assumed to be."""
     name = next((body[key] for key in ("name", "key") if isinstance(body.get(key), str)), None)
     return bool(body.get("is_sensitive")) or name is None or is_sensitive_config(name)
 
@@ -124,12 +119,12 @@ def _length(value: str | bytes) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A config's name -> whether its value is a credential, by sensitive.txt: read on first use, kept.
+# The name of a config -> whether its value is a credential, by sensitive.txt: read on first use and cached.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def is_sensitive_config(name: str) -> bool:
-    """Whether values of this config are withheld, even where the broker does not call it sensitive."""
+    """Whether values of this config are redacted, even if the broker does not mark it as sensitive."""
     plain = name.lower().replace("-", ".").replace("_", ".")
     sensitive, harmless = _patterns()
     return sensitive.match(plain) is not None and harmless.match(plain) is None

@@ -1,8 +1,8 @@
-"""Headers of a record -> the trace that it belongs to, by the parts that each way of writing it names.
+"""The headers of a record -> the trace that it belongs to, with the parts that each format names.
 
-Known are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin), and
-``sw8`` of SkyWalking's cross process protocol 3. What does not follow its own rules is no trace. Holds the
-last traces, 64 of them: several columns ask for the same one.
+Supported are W3C Trace Context (``traceparent``, ``tracestate``), B3 in one header and in several (Zipkin),
+and ``sw8`` of SkyWalking's cross process protocol 3. A header that violates its format is ignored. Caches the
+last 64 traces, because several columns need the same one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _SAMPLED = 0x01
 _RANDOM = 0x02  # Trace Context level 2
-_MOST_MEMBERS = 32
+_MAX_MEMBERS = 32
 _MEMBER = re.compile(r"\s*([a-z0-9][a-z0-9_\-*/@]{0,255})=([ -+\--<>-~]{0,255}[!-+\--<>-~])\s*", re.ASCII)
 
 _B3 = re.compile(
@@ -46,12 +46,12 @@ _NAMES = frozenset({"traceparent", "tracestate", "b3", "sw8", "x-b3-flags", "x-b
 
 
 class Trace(NamedTuple):
-    """The trace that a record belongs to, in the words that the formats share.
+    """The trace that a record belongs to, in terms common to all formats.
 
     Attributes:
         format: ``w3c``, ``b3`` or ``sw8``.
         id: of the trace.
-        span_id: of the span that wrote the record; of sw8 the segment and the number of the span in it.
+        span_id: of the span that wrote the record. For sw8, the segment and the number of the span in it.
     """
 
     format: str
@@ -60,7 +60,9 @@ class Trace(NamedTuple):
 
 
 def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
-    """The trace that a record's headers name, ``traceparent`` before B3 before sw8; None where none does."""
+    """The trace that a record's headers name: ``traceparent``, otherwise B3, otherwise sw8. None if there is
+    none.
+    """
     return _trace_of(headers) if headers else None
 
 
@@ -68,30 +70,32 @@ def trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
 def _trace_of(headers: tuple[tuple[str, bytes | None], ...]) -> Trace | None:
     if _NAMES.isdisjoint(name.lower() for name, _ in headers):
         return None
-    found = traces(headers)
-    if (w3c := found.get("traceparent")) is not None:
+    parsed = traces(headers)
+    if (w3c := parsed.get("traceparent")) is not None:
         return Trace("w3c", w3c["trace_id"], w3c["parent_id"])
-    if (zipkin := found.get("b3")) is not None and "trace_id" in zipkin:
-        return Trace("b3", zipkin["trace_id"], zipkin.get("span_id"))
-    if (sky := found.get("sw8")) is not None:
-        return Trace("sw8", sky["trace_id"], f"{sky['parent_segment_id']}/{sky['parent_span_id']}")
+    if (b3_parts := parsed.get("b3")) is not None and "trace_id" in b3_parts:
+        return Trace("b3", b3_parts["trace_id"], b3_parts.get("span_id"))
+    if (sw8_parts := parsed.get("sw8")) is not None:
+        return Trace(
+            "sw8", sw8_parts["trace_id"], f"{sw8_parts['parent_segment_id']}/{sw8_parts['parent_span_id']}"
+        )
     return None
 
 
 def traces(headers: Iterable[tuple[str, bytes | None]]) -> Body:
-    """Read a record's headers: ``traceparent``, ``tracestate``, ``b3``, ``sw8``, as far as there are such.
+    """Parse a record's headers: ``traceparent``, ``tracestate``, ``b3``, ``sw8``, as far as they exist.
 
-    Of a header that comes twice the last one counts, as in Kafka's ``Headers.lastHeader``. B3 in several
-    headers goes under ``b3`` as well, unless that header is there.
+    If a header is repeated, the last one wins, as in Kafka's ``Headers.lastHeader``. B3 in several headers is
+    also returned as ``b3``, unless that header exists.
     """
     texts = {name.lower(): _text(value) for name, value in headers if value is not None}
-    found = {
+    parsed = {
         "traceparent": traceparent(texts.get("traceparent", "")),
         "tracestate": tracestate(texts.get("tracestate", "")),
         "b3": b3(texts.get("b3", "")) or b3_headers(texts),
         "sw8": sw8(texts.get("sw8", "")),
     }
-    return {name: parts for name, parts in found.items() if parts is not None}
+    return {name: parts for name, parts in parsed.items() if parts is not None}
 
 
 def traceparent(text: str) -> Body | None:
@@ -116,16 +120,16 @@ def traceparent(text: str) -> Body | None:
 def tracestate(text: str) -> list[Body] | None:
     """``rojo=00f067aa0ba902b7,congo=t61rcWkgMzE`` -> keys and values, in this order."""
     members = [member for member in text.split(",") if member.strip(" \t")]
-    matches = [_MEMBER.fullmatch(member) for member in members[: _MOST_MEMBERS + 1]]
-    if not 0 < len(matches) <= _MOST_MEMBERS:
+    matches = [_MEMBER.fullmatch(member) for member in members[: _MAX_MEMBERS + 1]]
+    if not 0 < len(matches) <= _MAX_MEMBERS:
         return None
-    found = [{"key": match[1], "value": match[2]} for match in matches if match is not None]
-    return found if len(found) == len(matches) else None
+    entries = [{"key": match[1], "value": match[2]} for match in matches if match is not None]
+    return entries if len(entries) == len(matches) else None
 
 
 def b3(text: str) -> Body | None:
-    """``{trace id}-{span id}-{sampling state}-{parent span id}``, the last two optional; or the state
-    alone.
+    """``{trace id}-{span id}-{sampling state}-{parent span id}``, the last two optional, or only
+    the state.
     """
     if text in _B3_STATES:
         return {"sampling": _B3_STATES[text]}
@@ -142,7 +146,7 @@ def b3(text: str) -> Body | None:
 
 
 def b3_headers(texts: dict[str, str]) -> Body | None:
-    """``X-B3-TraceId`` and its like, by lower-case name, in the words of the single header."""
+    """``X-B3-TraceId`` and the others, by lower-case name, with the keys of the single header."""
     parts = {
         part: texts[name]
         for name, (part, form) in _B3_HEADERS.items()
@@ -155,7 +159,7 @@ def b3_headers(texts: dict[str, str]) -> Body | None:
 
 
 def sw8(text: str) -> Body | None:
-    """Eight fields between dashes, texts in base64."""
+    """Eight fields separated by dashes, strings in base64."""
     fields = text.split("-")
     if len(fields) != len(_SW8) or fields[0] not in ("0", "1"):
         return None
@@ -179,19 +183,18 @@ def _text(value: bytes) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Key or value of a record -> which schema of a registry it is written in, where its serializer says so.
+# Key or value of a record -> its schema in a registry, if its serializer left an ID.
 #
-# Confluent's serializers put a zero byte and the schema's id in front of what they write, or since 2025 a
-# header beside it: a one and the schema's GUID. A header tells for certain. Nothing marks the bytes in
-# front as theirs, so they are taken for an id when
+# Confluent's serializers put a zero byte and the schema's ID before the data, or since 2025 a header beside
+# it: a one and the schema's GUID. A header is unambiguous. A prefix is not marked, so it is taken for an ID
+# only if
 #
-# * a zero byte, a number from 1 to 16,777,215 (registries count up from 1, Confluent's own from 100,001),
-#   and at least one byte of data stand there,
-# * and there are not 8 bytes in all, which is what an int64 and a double have: of ours an int64 in
-#   milliseconds or microseconds since 1970 would seem to have an id. Of an Avro record of 3 bytes the id is
-#   not told.
+# * it is a zero byte, a number from 1 to 16,777,215 (registries count up from 1, Confluent's own from
+#   100,001), and at least one byte of data follows,
+# * and the total length is not 8 bytes, the size of an int64 or a double: an int64 of milliseconds or
+#   microseconds since 1970 would seem to have an ID. So an Avro record of 3 bytes has no ID shown.
 #
-# Other binary formats of one's own that begin with a zero byte can still be mistaken. Holds nothing.
+# Other binary formats that begin with a zero byte can still be mistaken for it. Holds nothing.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +203,7 @@ KEY_HEADER, VALUE_HEADER = "__key_schema_id", "__value_schema_id"
 _ID = Struct(">bi")
 _BY_ID, _BY_GUID = 0, 1
 _GUID_BYTES = 16
-_LARGEST_ID = 0xFFFFFF
+_MAX_ID = 0xFFFFFF
 _NUMBER_BYTES = 8
 
 
@@ -208,9 +211,9 @@ class SchemaId(NamedTuple):
     """A schema in a registry.
 
     Attributes:
-        id: its number there; None where the GUID is told instead.
+        id: its number there. None if the GUID is used instead.
         guid: in lower-case hex with dashes.
-        payload_pos: where in key or value the data begins (of Protobuf: the path to the message type).
+        payload_pos: where in key or value the data begins (for Protobuf: the path to the message type).
     """
 
     id: int | None
@@ -222,14 +225,14 @@ class SchemaId(NamedTuple):
 
 
 def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | None:
-    """The schema that a key or value is written in, None where neither says so.
+    """The schema of a key or value. None if neither it nor the header names one.
 
     Args:
         data: the key or value.
-        header: value of the record's ``__key_schema_id`` or ``__value_schema_id``, which goes first.
+        header: value of the record's ``__key_schema_id`` or ``__value_schema_id``, which has precedence.
     """
-    if header is not None and (told := _in_header(header)) is not None:
-        return told
+    if header is not None and (result := _in_header(header)) is not None:
+        return result
     if data is None:
         return None
     if len(data) in (_ID.size, _NUMBER_BYTES):
@@ -239,7 +242,7 @@ def schema_id(data: bytes | None, header: bytes | None = None) -> SchemaId | Non
 
 
 def _in_header(header: bytes) -> SchemaId | None:
-    # A GUID in front of a value is not looked for: no serializer puts it there, and any bytes would do.
+    # A GUID before a value is not supported: no serializer writes one, and any bytes would match.
     if len(header) > _GUID_BYTES and header[0] == _BY_GUID:
         return SchemaId(None, str(UUID(bytes=header[1 : 1 + _GUID_BYTES])), 0)
     number = _number(header)
@@ -250,4 +253,4 @@ def _number(data: bytes) -> int | None:
     if len(data) < _ID.size:
         return None
     magic, number = _ID.unpack_from(data)
-    return number if magic == _BY_ID and 0 < number <= _LARGEST_ID else None
+    return number if magic == _BY_ID and 0 < number <= _MAX_ID else None

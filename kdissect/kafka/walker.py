@@ -1,7 +1,7 @@
-"""The schema read slowly: bytes -> every field by name, with its place; and where exactly a message breaks.
+"""Bytes and schema -> every field with its name and position, and where exactly a malformed message breaks.
 
-The detail view and the error locator, and the oracle of the compiled code: both must find the same values.
-Holds one message's values and spans, no more than its budget and ``Limits.walk_spans`` allow: there it stops.
+Slow. Used for the detail view, to locate errors, and as an oracle for the compiled decoder: both must return
+the same values. Holds one message's values and spans, and stops at its budget and ``Limits.walk_spans``.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ TAGS = "_tags"
 
 
 class Span(NamedTuple):
-    """One field's bytes. Containers come before what is in them.
+    """The bytes of one field. Containers come before their content.
 
     Attributes:
         path: dotted field names, without array indices: ``topics.partitions.error_code``.
         name: the field's name, ``[3]`` for an array's element, ``_tags`` for a tag buffer, the tag for an
             unknown tag.
-        type: as in the schema, ``[]int32`` for arrays; ``tags`` and ``tag`` for a tag buffer and an unknown
+        type: as in the schema, ``[]int32`` for arrays. ``tags`` and ``tag`` for a tag buffer and an unknown
             tag.
-        pos, length: its bytes, with what stands in front of the value: length, count, null marker; for tagged
+        pos, length: its bytes, including those before the value: length, count, null marker, and for tagged
             fields tag and size.
-        value: as in the body; of a tag buffer the number of its fields.
+        value: as in the body. For a tag buffer the number of its fields.
         field: None for a tag buffer and an unknown tag.
-        depth: how many containers it is in.
+        depth: the number of containers around it.
     """
 
     path: str
@@ -78,13 +78,13 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """What was found in a message.
+    """The result of a walk.
 
     Attributes:
-        value: the body; after an error what could be read before it.
+        value: the body. After an error, the part before it.
         spans: in byte order.
-        end: position behind the last field that was read.
-        error: why reading stopped short, with path and position; None when it did not.
+        end: position after the last field that was read.
+        error: why reading stopped early, with path and position. None if it did not.
     """
 
     value: Body = field(default_factory=dict)
@@ -102,58 +102,58 @@ def walk(
     budget: DecodeBudget | None = None,
     max_spans: int | None = limits.DEFAULT.walk_spans,
 ) -> Walk:
-    """Read one message; never raises, a fault is a part of the result.
+    """Walk through one message. Never raises: errors are part of the result.
 
     Args:
-        message: what it is.
+        message: its schema.
         version: of its layout.
-        data: where it is.
+        data: contains it.
         pos: where it begins.
         draft: the layout of a pre-release instead.
-        budget: what its values may take; None: as much as the messages of an exchange.
-        max_spans: how many spans to keep; None: keep none, and read on.
+        budget: memory for its values. None: the default for an exchange.
+        max_spans: how many spans to keep. None: keep none, and read to the end.
     """
-    found = Walk(end=pos)
+    result = Walk(end=pos)
     try:
-        _Walker(layout(message, version, draft), data, found, budget or DecodeBudget(), max_spans).read()
+        _Walker(layout(message, version, draft), data, result, budget or DecodeBudget(), max_spans).read()
     except DecodeError as error:
-        found.error = error
-    return found
+        result.error = error
+    return result
 
 
 class _Walker:
-    """Reads at ``pos``, which moves when a field, or the count in front of a container, was read in full."""
+    """Reads at ``pos``, which advances after each complete field or container count."""
 
     def __init__(
-        self, layout: Layout, data: bytes, found: Walk, budget: DecodeBudget, max_spans: int | None
+        self, layout: Layout, data: bytes, result: Walk, budget: DecodeBudget, max_spans: int | None
     ) -> None:
         self.layout = layout
         self.data = data
-        self.found = found
+        self.result = result
         self.budget = budget
         self.max_spans = max_spans
-        self.pos = found.end
+        self.pos = result.end
         self.path: list[str] = []
         self.depth = 0
 
     def read(self) -> None:
         try:
-            self.struct(self.layout.fields, self.found.value)
+            self.struct(self.layout.fields, self.result.value)
         finally:
-            self.found.end = self.pos
+            self.result.end = self.pos
 
-    # Every value is handed to a ``keep`` function: containers before they are filled, so that after an error
-    # all that was read is there. ``start`` is where a span begins: for tagged fields that is before the tag.
+    # Every value is passed to a ``keep`` function, containers before they are filled, so that everything read
+    # before an error is kept. ``start`` is where a span begins: for tagged fields that is before the tag.
 
     def struct(self, fields: Sequence[Field], body: Body) -> None:
         positional, tagged = split(fields, self.layout.version)
         for inner in positional:
-            self.named(inner, body, self.pos)
+            self.named_field(inner, body, self.pos)
         if self.layout.flexible:
             each = tag_bytes(fields, self.layout)
             self.tag_buffer({tag_of(inner): inner for inner in tagged}, body, each)
 
-    def named(self, inner: Field, body: Body, start: int) -> None:
+    def named_field(self, inner: Field, body: Body, start: int) -> None:
         self.path.append(inner.name)
 
         def keep(value: Any) -> None:
@@ -179,13 +179,13 @@ class _Walker:
                 self.struct(inner.fields, struct)
 
     def array(self, inner: Field, start: int, keep: Keep) -> None:
-        count = self.whole(self.length, "array")
+        count = self.rewind_on_error(self.length, "array")
         values: list[Any] | None = [] if count >= 0 else None
         keep(values)
         with self.container(inner.name, f"[]{inner.type}", start, values, inner):
             if values is None:
                 return
-            # A count that cannot be true ends where the bytes end: what is there is shown.
+            # An impossible count stops at the last byte: the elements before it are shown.
             left = len(self.data) - self.pos
             each = element_bytes(inner, self.layout)
             for index in range(min(count, left)):
@@ -205,7 +205,7 @@ class _Walker:
     def tag_buffer(self, known: dict[int, Field], body: Body, each: int) -> None:
         self.path.append(TAGS)
         start = self.pos
-        count = self.whole(self.uvarint)
+        count = self.rewind_on_error(self.uvarint)
         unknown: dict[int, bytes] = {}
         try:
             with self.container(TAGS, "tags", start, count, None):
@@ -219,14 +219,14 @@ class _Walker:
 
     def tagged(self, known: dict[int, Field], body: Body, unknown: dict[int, bytes]) -> None:
         start = self.pos
-        tag, size = self.whole(self.tag_head)
+        tag, size = self.rewind_on_error(self.tag_head)
         stop = self.pos + size
         if tag not in known:
-            raw = unknown[tag] = self.whole(self.take, size)
+            raw = unknown[tag] = self.rewind_on_error(self.take, size)
             self.span(str(tag), "tag", start, raw, None)
             return
-        self.path.pop()  # the path of a tagged field is like that of any other
-        self.named(known[tag], body, start)
+        self.path.pop()  # tagged fields have the same path as others
+        self.named_field(known[tag], body, start)
         self.path.append(known[tag].name)
         if self.pos != stop:
             raise self.fault(Malformed, f"tag {tag} ends at byte {self.pos}, by its size at byte {stop}")
@@ -235,19 +235,19 @@ class _Walker:
     # Spans
 
     def span(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> None:
-        """Note what lies between ``start`` and ``pos``."""
+        """Record the span from ``start`` to ``pos``."""
         if self.max_spans is None:
             return
-        if len(self.found.spans) >= self.max_spans:
-            self.pos = start  # bytes that no span covers might have to be withheld
+        if len(self.result.spans) >= self.max_spans:
+            self.pos = start  # bytes outside all spans might have to be redacted
             raise self.fault(Oversized, f"more than {self.max_spans:,} fields")
         path = ".".join(self.path)
-        self.found.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
+        self.result.spans.append(Span(path, name, kind, start, self.pos - start, value, inner, self.depth))
 
     @contextmanager
     def container(self, name: str, kind: str, start: int, value: Any, inner: Field | None) -> Iterator[None]:
-        """Note a span before those inside the ``with``, and afterwards how long it became."""
-        spans = self.found.spans
+        """Record a span before those inside the ``with``, and set its length afterwards."""
+        spans = self.result.spans
         index = len(spans)
         self.span(name, kind, start, value, inner)
         self.depth += 1
@@ -260,8 +260,8 @@ class _Walker:
 
     # Bytes
 
-    def whole(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``read`` returns; where it fails ``pos`` stays in front of what it began to read."""
+    def rewind_on_error(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ``read``. If it fails, ``pos`` returns to where it began."""
         start = self.pos
         try:
             return read(*arguments)
@@ -270,7 +270,7 @@ class _Walker:
             raise
 
     def spend(self, size: int) -> None:
-        """Subtract from the budget what the next element will take."""
+        """Subtract the memory of the next element from the budget."""
         self.budget.left -= size
         if self.budget.left < 0:
             raise self.fault(Oversized, "the rest would exceed the limit decoded_bytes")
@@ -301,7 +301,7 @@ class _Walker:
         return self.uvarint(), self.uvarint()
 
     def length(self, kind: str) -> int:
-        """A length or count, -1 for null."""
+        """A length or count. -1 for null."""
         if self.layout.flexible and kind not in ALWAYS_OLD:
             return self.uvarint() - 1
         length: int = self.fixed(LENGTH[kind])
@@ -310,19 +310,19 @@ class _Walker:
         return length
 
     def marker(self, inner: Field) -> bool:
-        """Whether a nullable struct is there (KIP-893)."""
+        """Whether a nullable struct is present (KIP-893)."""
         if is_tagged(inner, self.layout.version):
-            return bool(self.whole(self.uvarint))
+            return bool(self.rewind_on_error(self.uvarint))
         return bool(self.fixed("b") >= 0)
 
     def scalar(self, kind: str) -> Any:
         if kind in FIXED:
             value = self.fixed(FIXED[kind])
             return uuid_text(value) if kind == "uuid" else value
-        return self.whole(self.sized, kind)
+        return self.rewind_on_error(self.sized, kind)
 
     def sized(self, kind: str) -> Any:
-        """A value with a length in front."""
+        """A value with a length prefix."""
         length = self.length(kind)
         if length < 0:
             return None

@@ -101,7 +101,7 @@ class _Seen:
 
     def is_first(self, record: CarriedRecord) -> bool:
         """Whether no record of this place was seen; of one without an offset nobody can tell."""
-        carried = record.carried
+        carried = record.source
         if record.offset is None or not carried.names:
             return True
         place = carried.names[0], carried.partition, record.offset

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from kdissect.exchanges.partition_records import Snapshots, carried, open_carried
+from kdissect.exchanges.partition_records import Snapshots, decode_batches, partition_records
 from kdissect.limits import DEFAULT
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch, PartitionRecords
+    from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch, PartitionRecords
     from kdissect.kafka.batches import Batch
     from kdissect.limits import Limits
     from kdissect.model import Exchange
@@ -89,7 +89,7 @@ class Records:
         for opened in self.batches(exchanges):
             yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
 
-    def whole(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | OpenBatch]:
+    def whole(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | DecodedBatch]:
         """The same, but batches of several records, all wanted and plain, undivided or in pieces."""
         are_meant = self._are_meant
         for opened in self.batches(exchanges):
@@ -100,15 +100,15 @@ class Records:
             else:
                 yield from opened
 
-    def batches(self, exchanges: Iterable[Exchange]) -> Iterator[OpenBatch]:
+    def batches(self, exchanges: Iterable[Exchange]) -> Iterator[DecodedBatch]:
         """Yield the batches of the partitions that are wanted, with all their records."""
         for exchange in exchanges:
             self.exchanges += 1
-            for each in carried(exchange):
+            for each in partition_records(exchange):
                 if not self._are_meant.matches_partition(each):
                     continue
                 whole = self._snapshots.join(each)
-                for opened in open_carried(whole, self._limits, show_secrets=self._show_secrets):
+                for opened in decode_batches(whole, self._limits, show_secrets=self._show_secrets):
                     if opened.batch.anomalies and not opened.batch.first:
                         self._note(whole, opened.batch)
                     yield opened

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
-from kdissect.exchanges.partition_records import OpenBatch
+from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.limits import DEFAULT, MIB, Limits
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
@@ -131,14 +131,14 @@ class TableBatches:
 
     def _fed(self, batch: RowBatch, row: Any) -> Iterator[None]:
         """Feed a row, or of records a whole batch; stop whenever it may be full."""
-        if isinstance(row, OpenBatch) and self._meant is None:
+        if isinstance(row, DecodedBatch) and self._meant is None:
             prepared, start = batch.prepare(row), 0
             while start < len(row):
                 room = self._most_bytes - batch.held - 1
                 start = batch.feed_some(prepared, start, self._most_rows - batch.rows, room)
                 yield
             return
-        for each in row if isinstance(row, OpenBatch) else (row,):
+        for each in row if isinstance(row, DecodedBatch) else (row,):
             if self._meant is None or self._meant(each):
                 batch.feed(each)
                 yield

@@ -181,7 +181,7 @@ class Groups(Summed):
 
     def feed(self, facts: Facts) -> None:
         """Take in an exchange."""
-        for event in group_events(facts.exchange, alive_too=True):
+        for event in group_events(facts.exchange, include_alive=True):
             group = self.groups[event.group_id]
             group.see(event)
             if group is self.groups.other:

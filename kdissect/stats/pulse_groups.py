@@ -141,7 +141,7 @@ class PulseGroups:
                 _keep(self._commits, (group, each.topic, each.partition), offset, partitions)
             elif (end := end_of(facts, each)) is not None:
                 _keep(self._ends, (each.topic, each.partition), end, partitions)
-        for event in group_events(facts.exchange, alive_too=True):
+        for event in group_events(facts.exchange, include_alive=True):
             self._take(event, now_ns)
 
     def rows(self, now_ns: int) -> list[GroupNow]:

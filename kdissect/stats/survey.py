@@ -76,7 +76,7 @@ class Survey:
         self.ipv6 += ":" in connection.ends[0].ip
         if protocol == KAFKA:
             self.from_start += connection.initiator is not None
-            self.one_sided += not all(kafka.heard)
+            self.one_sided += not all(kafka.seen)
             return
         answers = 1 if connection.initiator is None else 1 - connection.initiator
         if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:

@@ -20,7 +20,7 @@ from kdissect.tables.lines import RecordValues
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.exchanges.partition_records import OpenBatch
+    from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.tables.columns import Column, Type
 
 
@@ -92,7 +92,7 @@ class RowBatch:
         self.held += sum(map(_cost, values))
         self.rows += 1
 
-    def prepare(self, records: OpenBatch) -> Prepared:
+    def prepare(self, records: DecodedBatch) -> Prepared:
         """Make all records of a batch ready, which are plain."""
         columns = self._records.of(records)
         count = len(records)

@@ -448,7 +448,7 @@ def _of_exchange(name: str) -> Column:
     """The same column of the exchange that carried a record."""
     column = BY_NAME[name]
     get = column.get
-    return replace(column, get=lambda record: get(record.carried.exchange))
+    return replace(column, get=lambda record: get(record.source.exchange))
 
 
 def _timestamp_ns(record: CarriedRecord) -> int | None:
@@ -481,7 +481,7 @@ def _record_anomalies(record: CarriedRecord) -> list[dict[str, str]]:
 
 
 def _aborted(record: CarriedRecord) -> bool | None:
-    return None if record.carried.aborted is None else record.batch.aborted
+    return None if record.source.aborted is None else record.batch.aborted
 
 
 _ENCODINGS = (
@@ -505,9 +505,9 @@ RECORD: tuple[Column, ...] = (
     _of_exchange("api"),
     _of_exchange("correlation_id"),
     _of_exchange("client_id"),
-    Column("topic", STRING, attrgetter("carried.topic"), "Topic name; null if only its id is known."),
-    Column("topic_id", STRING, attrgetter("carried.topic_id"), "Topic id, if the message has it."),
-    Column("partition", INT32, attrgetter("carried.partition"), "Partition number."),
+    Column("topic", STRING, attrgetter("source.topic"), "Topic name; null if only its id is known."),
+    Column("topic_id", STRING, attrgetter("source.topic_id"), "Topic id, if the message has it."),
+    Column("partition", INT32, attrgetter("source.partition"), "Partition number."),
     Column(
         "offset",
         INT64,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BODIES = ("request", "response")
 
 _TIME_NS = attrgetter("time_ns")
-_CARRIED_NS = attrgetter("carried.exchange.time_ns")
+_CARRIED_NS = attrgetter("source.exchange.time_ns")
 
 EXCHANGE_OWN = (
     day(_TIME_NS),

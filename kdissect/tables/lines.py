@@ -32,7 +32,7 @@ from kdissect.tables.values import json_bytes, json_line, spelled, timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
+    from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.recordbatch import Record
     from kdissect.model import Exchange
     from kdissect.tables.columns import Column, Getter
@@ -133,7 +133,7 @@ class RecordLines(JsonLines):
         super().__init__(write, columns=RECORD, flush_each=flush_each)
         self._getters_of_more = [(name, get) for name, get in self.getters if name in MORE]
 
-    def feed_batch(self, records: OpenBatch) -> None:
+    def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""
         if not records.are_plain or len(records) < _WORTH_A_TEMPLATE:
             for record in records:
@@ -154,11 +154,11 @@ class RecordLines(JsonLines):
     def _more(self, record: CarriedRecord) -> bytes:
         return b"," + json_bytes({name: get(record) for name, get in self._getters_of_more})[1:-1]
 
-    def _lines(self, records: OpenBatch, start: int, between: Sequence[bytes], nothing: bytes) -> bytes:
+    def _lines(self, records: DecodedBatch, start: int, between: Sequence[bytes], nothing: bytes) -> bytes:
         """Those of the records from ``start`` on; ``nothing``: what most say of ``MORE``."""
         rows = records.batch.records[start : start + _TOGETHER]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
-        append_ms = records.carried.log_append_time_ms
+        append_ms = records.source.log_append_time_ms
         says_more = say_more(rows)
         behind: Iterable[bytes] = repeat(between[6])
         if any(says_more):
@@ -169,7 +169,7 @@ class RecordLines(JsonLines):
             ]
         pieces = zip(
             repeat(between[0]),
-            dumps(offsets)[1:-1].split(b",") if records.carried.tells_offsets else repeat(b"null"),
+            dumps(offsets)[1:-1].split(b",") if records.source.offsets_known else repeat(b"null"),
             repeat(between[1]),
             map(_time, times_ms) if append_ms is None else repeat(_time(append_ms)),
             repeat(between[2]),
@@ -226,7 +226,7 @@ class RecordValues:
     def __init__(self, getters: Iterable[tuple[str, Getter]]) -> None:
         self._getters = list(getters)
 
-    def of(self, records: OpenBatch) -> list[list[Any]]:
+    def of(self, records: DecodedBatch) -> list[list[Any]]:
         """Of each column its values in a batch, whose records are plain: one where it is the same in all."""
         each = list(records)
         plainest = each[0]._replace(key=None, value=None, headers=())
@@ -245,7 +245,7 @@ class RecordValues:
             columns.append(values)
         return columns
 
-    def rows(self, records: OpenBatch) -> Iterable[tuple[Any, ...]]:
+    def rows(self, records: DecodedBatch) -> Iterable[tuple[Any, ...]]:
         """The same row by row."""
         count = len(records)
         return zip(

@@ -20,7 +20,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.exchanges.partition_records import OpenBatch
+    from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.limits import Limits
     from kdissect.tables.arrow import Prepared
     from kdissect.tables.columns import Column, Type
@@ -85,7 +85,7 @@ class _ParquetFile:
         if self._batch.rows >= self._most_rows:
             self.flush()
 
-    def prepare(self, records: OpenBatch) -> Prepared:
+    def prepare(self, records: DecodedBatch) -> Prepared:
         """Make all records of a batch ready."""
         return self._batch.prepare(records)
 

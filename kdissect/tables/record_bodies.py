@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import Fragment
 
-from kdissect.exchanges.partition_records import REQUEST, RESPONSE, carried, open_carried
+from kdissect.exchanges.partition_records import REQUEST, RESPONSE, decode_batches, partition_records
 from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
@@ -23,7 +23,7 @@ from kdissect.tables.values import json_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kdissect.exchanges.partition_records import OpenBatch, PartitionRecords
+    from kdissect.exchanges.partition_records import DecodedBatch, PartitionRecords
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
 
@@ -158,9 +158,9 @@ class DecodedRecords(NamedTuple):
     opener: Opener
     budget: DecodeBudget
 
-    def open(self, found: PartitionRecords) -> Iterator[OpenBatch]:
+    def open(self, found: PartitionRecords) -> Iterator[DecodedBatch]:
         """Open one of them, batch by batch."""
-        return open_carried(found, self.opener.limits, show_secrets=self.opener.show_secrets)
+        return decode_batches(found, self.opener.limits, show_secrets=self.opener.show_secrets)
 
 
 class Opener(NamedTuple):
@@ -171,5 +171,5 @@ class Opener(NamedTuple):
 
     def of(self, exchange: Exchange, *, produced: bool) -> DecodedRecords:
         """What the request carries, if clients produced it, else what the response does."""
-        found = {each.records.end: each for each in carried(exchange) if each.produced == produced}
+        found = {each.records.end: each for each in partition_records(exchange) if each.produced == produced}
         return DecodedRecords(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))

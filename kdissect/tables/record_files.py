@@ -70,7 +70,7 @@ class RecordFiles:
         if not contents:
             return
         folder = self._folder / _folder_of(record)
-        exchange = record.carried.exchange
+        exchange = record.source.exchange
         stems = [f"{exchange.connection.id}-{exchange.number}-{record.ordinal}"]
         if record.offset is not None:
             stems.insert(0, str(record.offset))
@@ -140,7 +140,7 @@ def _read(folder: Path, stem: str) -> dict[str, bytes]:
 
 
 def _folder_of(record: CarriedRecord) -> str:
-    carried = record.carried
+    carried = record.source
     topic = name_of_topic(carried.names[0]) if carried.names else UNTOLD
     return f"{topic}/{UNTOLD if carried.partition is None else carried.partition}"
 

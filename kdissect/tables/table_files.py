@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 import zstandard
 
 from kdissect.errors import OutputError
-from kdissect.exchanges.partition_records import OpenBatch
+from kdissect.exchanges.partition_records import DecodedBatch
 from kdissect.files import PRIVATE, create, make_folder, publish
 from kdissect.model import Exchange
 from kdissect.tables.lines import JsonLines, RecordValues
@@ -232,7 +232,7 @@ class TableFiles:
             OutputError: it cannot be written.
         """
         try:
-            if isinstance(row, OpenBatch):
+            if isinstance(row, DecodedBatch):
                 self._feed_batch(row)
                 return
             key = self._key(row)
@@ -245,7 +245,7 @@ class TableFiles:
         except OSError as error:
             raise cannot_write(self._folder, error) from None
 
-    def _feed_batch(self, records: OpenBatch) -> None:
+    def _feed_batch(self, records: DecodedBatch) -> None:
         key = self._key(records.plain(0))  # folders are named after the exchange, which is the same for all
         prepared, start = None, 0
         while start < len(records):
@@ -397,7 +397,7 @@ class RowFile(Protocol):
     def feed(self, row: Any) -> None:
         """Take a row."""
 
-    def prepare(self, records: OpenBatch) -> Any:
+    def prepare(self, records: DecodedBatch) -> Any:
         """Make all records of a batch ready for any file of the same columns; they are plain."""
 
     def feed_some(self, prepared: Any, start: int, room: int) -> int:
@@ -474,7 +474,7 @@ class JsonFile:
         """Write a line."""
         self.lines.feed(row)
 
-    def prepare(self, records: OpenBatch) -> list[bytes]:
+    def prepare(self, records: DecodedBatch) -> list[bytes]:
         """Make the lines of all records of a batch."""
         names = [name for name, _ in self.lines.getters]
         return [json_line(dict(zip(names, row, strict=True))) for row in self._records.rows(records)]

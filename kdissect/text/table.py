@@ -308,14 +308,14 @@ class RecordTable(LineTable["CarriedRecord"]):
     def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, key = (14, 10) if is_narrow(width) else (20, 16)
         return (
-            LineView("API", lambda record: record.carried.exchange.api or ABSENT, width=len("Produce")),
+            LineView("API", lambda record: record.source.exchange.api or ABSENT, width=len("Produce")),
             LineView("PARTITION", _partition, width=partition, cut=partial(_cut_before, "-")),
             LineView("OFFSET", _offset, width=10, cut=cut_start),
             LineView("KEY", self._key, width=key),
         )
 
     def _time_ns(self, record: CarriedRecord) -> int:
-        return record.carried.exchange.time_ns
+        return record.source.exchange.time_ns
 
     def _text(self, record: CarriedRecord) -> str:
         return f"control {record.control}" if record.control else self._payload(record.value)
@@ -364,7 +364,7 @@ class RecordTable(LineTable["CarriedRecord"]):
 
 
 def _partition(record: CarriedRecord) -> str:
-    return printable(record.carried.place) or ABSENT
+    return printable(record.source.place) or ABSENT
 
 
 def _offset(record: CarriedRecord) -> str:
@@ -445,12 +445,12 @@ class RecordTally(Tally["CarriedRecord"]):
         """Count one."""
         self._rows += 1
         self._odd += bool(record.batch.anomalies)
-        self._counted["produced" if record.carried.produced else "fetched"] += 1
+        self._counted["produced" if record.source.produced else "fetched"] += 1
         self._counted["control"] += record.control is not None
         self._counted["aborted"] += record.batch.aborted
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
         if len(self._topics) < _MOST_TOPICS:
-            self._topics.update(record.carried.names[:1])
+            self._topics.update(record.source.names[:1])
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "record")

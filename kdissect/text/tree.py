@@ -233,7 +233,7 @@ class RecordTree(Tree["CarriedRecord"]):
     """Writes records."""
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
-        carried, exchange = record.carried, record.carried.exchange
+        carried, exchange = record.source, record.source.exchange
         topic = next(iter(carried.names), None)
         title = facts(
             "unknown topic" if topic is None else f"topic {printable(topic)}",

@@ -133,7 +133,7 @@ def opened_text(carried: PartitionRecords, batch: Batch) -> str:
     """The same of a batch that was opened, with absolute offsets where they are told."""
     timestamp_type = carried.timestamp_type(batch)
     words = [
-        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.tells_offsets else []),
+        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.offsets_known else []),
         many(batch.number, "record"),
         many(batch.size, "byte"),
         *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
@@ -157,7 +157,7 @@ def offset_text(record: CarriedRecord) -> str:
     """Write where in the log a record is."""
     if record.offset is not None:
         return f"offset {record.offset}"
-    return "offset unknown" if record.carried.in_log else "in a snapshot"
+    return "offset unknown" if record.source.in_log else "in a snapshot"
 
 
 def time_text(record: CarriedRecord) -> str | None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kdissect.exchanges.partition_records import carried, open_carried
+from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
 from tests.made_exchanges import exchange
@@ -23,7 +23,10 @@ def data(raw: bytes = TWO) -> RecordData:
 
 def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
     return [
-        record for each in carried(found) for records in open_carried(each, **options) for record in records
+        record
+        for each in partition_records(found)
+        for records in decode_batches(each, **options)
+        for record in records
     ]
 
 
@@ -44,9 +47,9 @@ def fetch(raw: bytes = TWO, *, version: int = 11, partition: Any = None, **topic
 def test_a_produce_counts_from_what_the_response_says() -> None:
     found = opened(produce({"index": 3, "error_code": 0, "base_offset": 40}))
     assert [record.offset for record in found] == [40, 41]
-    assert {
-        (record.carried.topic, record.carried.partition, record.carried.produced) for record in found
-    } == {("orders", 3, True)}
+    assert {(record.source.topic, record.source.partition, record.source.produced) for record in found} == {
+        ("orders", 3, True)
+    }
 
 
 def test_without_such_a_response_there_are_no_offsets() -> None:
@@ -61,9 +64,9 @@ def test_without_such_a_response_there_are_no_offsets() -> None:
 
 def test_topic_ids_become_names() -> None:
     found = produce({"index": 3, "error_code": 0, "base_offset": 7}, version=13, topic_id=TOPIC_ID)
-    assert [(each.topic, each.topic_id) for each in carried(found)] == [(None, TOPIC_ID)]
+    assert [(each.topic, each.topic_id) for each in partition_records(found)] == [(None, TOPIC_ID)]
     found.topic_names = {TOPIC_ID: "orders"}
-    (each,) = carried(found)
+    (each,) = partition_records(found)
     assert (each.topic, each.topic_id, each.base_offset) == ("orders", TOPIC_ID, 7)
     assert each.names == ["orders", TOPIC_ID]
 
@@ -72,8 +75,8 @@ def test_a_fetch_tells_offsets_and_aborted_transactions() -> None:
     raw = batch([Item()], base_offset=5, producer_id=9, flags=0x10)
     aborted = {"aborted_transactions": [{"producer_id": 9, "first_offset": 5}]}
     (record,) = opened(fetch(raw, partition=aborted))
-    assert (record.offset, record.batch.aborted, record.carried.produced) == (5, True, False)
-    (each,) = carried(fetch(raw))
+    assert (record.offset, record.batch.aborted, record.source.produced) == (5, True, False)
+    (each,) = partition_records(fetch(raw))
     assert each.aborted is None
 
 
@@ -92,10 +95,10 @@ def test_share_fetches_and_snapshots() -> None:
 
 
 def test_what_carries_no_records() -> None:
-    assert list(carried(exchange("Metadata", 9, {"topics": []}, {"topics": []}))) == []
-    assert list(carried(exchange("Fetch", 11, {}, None))) == []
+    assert list(partition_records(exchange("Metadata", 9, {"topics": []}, {"topics": []}))) == []
+    assert list(partition_records(exchange("Fetch", 11, {}, None))) == []
     nothing = {"topic": "orders", "partitions": [{"partition_index": 3, "records": None}, {}]}
-    assert list(carried(exchange("Fetch", 11, {}, {"responses": [nothing, {}]}))) == []
+    assert list(partition_records(exchange("Fetch", 11, {}, {"responses": [nothing, {}]}))) == []
 
 
 def test_control_records_have_names() -> None:
@@ -118,8 +121,8 @@ def test_the_metadata_log_shows_nothing_that_it_cannot_read() -> None:
 
 
 def test_faults_stand_in_the_batch() -> None:
-    (each,) = carried(fetch(batch([Item()], crc=1)))
-    (found,) = open_carried(each)
+    (each,) = partition_records(fetch(batch([Item()], crc=1)))
+    (found,) = decode_batches(each)
     assert [(anomaly.kind, anomaly.where) for anomaly in found.batch.anomalies] == [
         ("crc_mismatch", "response")
     ]
@@ -141,15 +144,15 @@ def test_places_count_on_from_batch_to_batch() -> None:
 def test_a_later_slice_of_a_snapshot_says_that_it_cannot_be_read() -> None:
     slices = [{"index": 0, "position": 100, "size": 900, "unaligned_records": data()}]
     found = exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
-    (each,) = carried(found)
-    (records,) = open_carried(each)
+    (each,) = partition_records(found)
+    (records,) = decode_batches(each)
     assert [anomaly.kind for anomaly in records.batch.anomalies] == ["unaligned_records"]
     assert list(records) == []
 
 
 def test_where_it_is() -> None:
-    assert [each.place for each in carried(fetch())] == ["orders-3"]
-    assert [each.place for each in carried(fetch(topic=""))] == ["3"]
+    assert [each.place for each in partition_records(fetch())] == ["orders-3"]
+    assert [each.place for each in partition_records(fetch(topic=""))] == ["3"]
 
 
 def test_schemas_and_traces() -> None:

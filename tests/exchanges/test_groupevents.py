@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def one(exchange: Exchange) -> dict[str, object]:
-    (event,) = group_events(exchange, alive_too=True)
+    (event,) = group_events(exchange, include_alive=True)
     return event._asdict()
 
 
@@ -187,13 +187,13 @@ def test_bodies_that_end_early(api: str) -> None:
     assert group_events(exchange(api, 0, {}, {})) == []
     assert group_events(exchange(api, 0, None, {"error_code": 3}, kind=ORPHAN)) == []
     for response in (None, {}, {"members": [{}], "topics": [{}], "assignment": None}):
-        for event in group_events(exchange(api, 0, {"group_id": "g"}, response), alive_too=True):
+        for event in group_events(exchange(api, 0, {"group_id": "g"}, response), include_alive=True):
             assert event.group_id == "g"
     broken = {"group_id": "g", "protocols": [{}], "members": [{}, {}], "topology": {}}
     response = {"members": [{}], "topics": [{"partitions": [{}]}], "assignment": Embedded(b"", {})}
     if "Group" in api and "Heartbeat" in api and api != "Heartbeat":
         response["assignment"] = {"topic_partitions": [{}]}
-    assert group_events(exchange(api, 0, broken, response), alive_too=True)
+    assert group_events(exchange(api, 0, broken, response), include_alive=True)
 
 
 def cuts(value: Any) -> Iterator[Any]:
@@ -216,7 +216,7 @@ def cuts(value: Any) -> Iterator[Any]:
 def test_real_bodies_cut_anywhere(sample: str) -> None:
     (path,) = (path for path in captures() if name_of(path) == sample)
     with open_capture(path) as packets:
-        exchanges = [each for each in dissect(packets) if group_events(each, alive_too=True)]
+        exchanges = [each for each in dissect(packets) if group_events(each, include_alive=True)]
     assert exchanges
     for each in exchanges:
         request, response = each.request, each.response
@@ -224,7 +224,7 @@ def test_real_bodies_cut_anywhere(sample: str) -> None:
             group_events(each)
         each.request = request
         for each.response in cuts(response):
-            assert group_events(each, alive_too=True)
+            assert group_events(each, include_alive=True)
 
 
 def test_other_exchanges_have_none() -> None:

@@ -60,7 +60,7 @@ def test_software_is_written_on_the_exchange_that_told_it() -> None:
 def test_authentication_again_with_another_user_replaces_the_principal() -> None:
     who, info = identity()
     for user in (b"alice", b"bob"):
-        who.asked(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
+        who.on_handshake(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
         asked = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0" + user + b"\0x"})
         done = exchange(info, SASL_AUTHENTICATE, 2, asked, response_payload(SASL_AUTHENTICATE, 2))
         who.learn(done)
@@ -70,7 +70,7 @@ def test_authentication_again_with_another_user_replaces_the_principal() -> None
 
 def test_a_refusal_or_no_answer_makes_nobody() -> None:
     who, info = identity()
-    who.asked(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
+    who.on_handshake(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
     asked = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0eve\0x"})
     for answered in (response_payload(SASL_AUTHENTICATE, 2, {"error_code": 58}), None):
         refused = exchange(info, SASL_AUTHENTICATE, 2, asked, answered)

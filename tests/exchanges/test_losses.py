@@ -36,7 +36,7 @@ class Line:
             )
 
     def ends(self) -> None:
-        self._judge(self.pairing.give_up(0))
+        self._judge(self.pairing.complete_unanswered(0))
 
     def _judge(self, exchanges: list[Exchange]) -> None:
         for exchange in exchanges:

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from kdissect.exchanges.learned import LearnedFacts
-from kdissect.exchanges.topic_names import TopicNameResolver, TopicRefs, can_teach, teachings, topic_refs
+from kdissect.exchanges.topic_names import (
+    TopicNameResolver,
+    TopicRefs,
+    learned_names,
+    may_name_topic_ids,
+    topic_refs,
+)
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import Limits
 from kdissect.model import ANSWERED, ConnectionInfo, Endpoint, Exchange
@@ -123,11 +129,11 @@ def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
         [ORDERS, PAYMENTS], []
     )
     assert topic_refs(metadata(orders=ORDERS)) == TopicRefs([ORDERS], [(ORDERS, "orders")])
-    assert teachings(metadata(orders=ORDERS, payments=PAYMENTS)) == [
+    assert learned_names(metadata(orders=ORDERS, payments=PAYMENTS)) == [
         (ORDERS, "orders"),
         (PAYMENTS, "payments"),
     ]
-    assert teachings(fetch(ORDERS)) == []
+    assert learned_names(fetch(ORDERS)) == []
 
 
 @pytest.mark.parametrize(
@@ -153,8 +159,8 @@ def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it
 
 
 def test_what_cannot_teach_need_not_be_decoded() -> None:
-    assert can_teach(METADATA, 10)
-    assert can_teach(METADATA, 99)  # read as the latest that is known
-    assert not can_teach(METADATA, 9)
-    assert not can_teach(FETCH, 13)
-    assert not can_teach(9999, 0)
+    assert may_name_topic_ids(METADATA, 10)
+    assert may_name_topic_ids(METADATA, 99)  # read as the latest that is known
+    assert not may_name_topic_ids(METADATA, 9)
+    assert not may_name_topic_ids(FETCH, 13)
+    assert not may_name_topic_ids(9999, 0)

@@ -88,8 +88,8 @@ def test_what_waits_at_the_end_is_unanswered() -> None:
     stage = pairing()
     ask(stage, 1)
     ask(stage, 2)
-    assert told(stage.give_up(9)) == ["1: 1 unanswered", "2: 2 unanswered"]
-    assert stage.give_up(9) == []
+    assert told(stage.complete_unanswered(9)) == ["1: 1 unanswered", "2: 2 unanswered"]
+    assert stage.complete_unanswered(9) == []
 
 
 def test_the_same_correlation_id_again_pairs_in_order_and_is_told() -> None:

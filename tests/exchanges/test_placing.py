@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kdissect.exchanges.partition_records import places, plan_of
+from kdissect.exchanges.partition_records import field_values, plan_for
 from kdissect.kafka import schema
 from kdissect.kafka.bodies import BodyLayout
 
@@ -11,9 +11,9 @@ TOPIC_ID = "5RzwtLHbTWqVAuyWxeBeRQ"
 
 def found(message: schema.Message | None, version: int, wanted: str, body: dict[str, Any]) -> list[Any]:
     assert message is not None
-    plan = plan_of(BodyLayout(message, version), wanted)
+    plan = plan_for(BodyLayout(message, version), wanted)
     assert plan is not None
-    return [(place.topic, place.topic_id, place.partition, place.value) for place in places(plan, body)]
+    return [(place.topic, place.topic_id, place.partition, place.value) for place in field_values(plan, body)]
 
 
 def test_values_of_a_type_with_what_is_around_them() -> None:
@@ -39,4 +39,4 @@ def test_no_topic_id_is_none() -> None:
 def test_a_layout_without_such_a_field() -> None:
     message = schema.request(3)
     assert message is not None
-    assert plan_of(BodyLayout(message, 9), "records") is None
+    assert plan_for(BodyLayout(message, 9), "records") is None

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kdissect.exchanges.partition_records import Snapshots, carried, open_carried
+from kdissect.exchanges.partition_records import Snapshots, decode_batches, partition_records
 from kdissect.limits import Limits
 from tests.carried_records import fetch, snapshot
 from tests.made_exchanges import connection
@@ -20,8 +20,8 @@ def values(snapshots: Snapshots, *exchanges: Exchange) -> list[bytes | str | Non
     """What is in them: values, and the kinds of anomalies."""
     found: list[bytes | str | None] = []
     for exchange in exchanges:
-        for each in carried(exchange):
-            for opened in open_carried(snapshots.join(each), show_secrets=True):
+        for each in partition_records(exchange):
+            for opened in decode_batches(snapshots.join(each), show_secrets=True):
                 found += [anomaly.kind for anomaly in opened.batch.anomalies]
                 found += [record.record.value for record in opened]
     return found

@@ -87,12 +87,12 @@ def test_a_draft_is_tried_when_the_final_layout_does_not_fit() -> None:
 
 
 def envelope(
-    api: int, version: int, asked: dict[str, Any], answered: dict[str, Any]
+    api: int, version: int, forwarded: dict[str, Any], answered: dict[str, Any]
 ) -> tuple[DecodedBody, DecodedBody]:
-    outer = request_payload(ENVELOPE, 0, {"request_data": request_payload(api, version, asked)})
+    outer = request_payload(ENVELOPE, 0, {"request_data": request_payload(api, version, forwarded)})
     request = decode_request(outer, ENVELOPE)
     answer = response_payload(ENVELOPE, 0, {"response_data": response_payload(api, version, answered)})
-    return request, decode_response(answer, ENVELOPE, 0, asked=request.value)
+    return request, decode_response(answer, ENVELOPE, 0, request=request.value)
 
 
 def test_an_envelope_is_opened_in_both_directions() -> None:

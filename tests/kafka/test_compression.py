@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.errors import Malformed, Oversized, Truncated, Unsupported
-from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Budget, inflate, most_inflated
+from kdissect.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, Budget, inflate, max_inflated
 from kdissect.limits import MIB, Limits
 from tests.record_batches import JAVA_SNAPPY, java_lz4, java_snappy, lz4_of_magic_0, streamed_zstd
 
@@ -168,7 +168,7 @@ def test_nothing_is_not_compressed_data(codec: int) -> None:
 
 def test_the_bound_is_by_ratio_between_two_fixed_ones() -> None:
     limits = Limits(inflated_bytes=1000, inflated_always_bytes=100, inflated_ratio=10)
-    assert [most_inflated(size, limits) for size in (0, 1, 10, 11, 99, 100, 5000)] == [
+    assert [max_inflated(size, limits) for size in (0, 1, 10, 11, 99, 100, 5000)] == [
         100, 100, 100, 110, 990, 1000, 1000,
     ]  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_a_gap_over_a_boundary_begins_a_search() -> None:
     stage = framing()
     frames = [*stage.feed(data(sized(b"a" * 50)[:14])), *stage.feed(gap(41))]
     assert [(f.data, f.size) for f in frames if isinstance(f, Frame)] == [(b"a" * 10, 50)]
-    assert not stage.synchronised
+    assert not stage.synchronized
 
 
 def test_a_search_ends_where_locate_says_and_tells_what_it_cost() -> None:
@@ -94,7 +94,7 @@ def test_a_search_ends_where_locate_says_and_tells_what_it_cost() -> None:
         Frame(b"abc", 3, 7, data(b"").interface, 70, 70),
         Frame(b"d", 1, 7, data(b"").interface, 70, 70),
     ]
-    assert stage.synchronised
+    assert stage.synchronized
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 10_001, 2**31 - 1])
@@ -103,7 +103,7 @@ def test_a_size_that_cannot_be_loses_the_boundary(size: int) -> None:
     assert stage.feed(data(sized(b"ok") + size.to_bytes(4, "big", signed=True) + b"rest"))[0] == Frame(
         b"ok", 2, 1, data(b"").interface, 0, 0
     )
-    assert not stage.synchronised
+    assert not stage.synchronized
     assert stage.close() == [Lost(0, 8, end=True)]
 
 

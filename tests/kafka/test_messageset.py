@@ -18,8 +18,8 @@ CONTENT = st.none() | st.binary(max_size=40)
 ITEMS = [Item(b"key", b"value"), Item(None, None), Item(b"", b""), Item(b"k" * 300, b"v" * 3000)]
 
 
-def read(data: bytes, most: int = 1000) -> MessageSet:
-    return read_messages(data, 0, len(data), most)
+def read(data: bytes, max_messages: int = 1000) -> MessageSet:
+    return read_messages(data, 0, len(data), max_messages)
 
 
 def expected(magic: int, items: list[Item], base_offset: int = 0) -> list[Record]:
@@ -61,7 +61,7 @@ def test_messages_of_another_kind_are_another_set() -> None:
 
 @MAGIC
 def test_as_many_as_wanted(magic: int) -> None:
-    found = read(messages(magic, ITEMS), most=2)
+    found = read(messages(magic, ITEMS), max_messages=2)
     assert found == MessageSet(expected(magic, ITEMS[:2]), len(messages(magic, ITEMS[:2])), [], None)
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import struct
 
-from kdissect.kafka.recognition import is_gssapi_token, looks_like
+from kdissect.kafka.recognition import is_gssapi_token, other_protocol
 from tests.frames import heartbeats, request_payload
 
 
 def test_what_tls_and_http_look_like() -> None:
-    assert looks_like(bytes.fromhex("16030100c8010000c40303")) == "TLS"
-    assert looks_like(bytes.fromhex("1703030020") + bytes(32)) == "TLS"
-    assert looks_like(b"POST / HTTP/1.1\r\n") == "HTTP"
-    assert looks_like(b"HTTP/1.1 200 OK\r\n") == "HTTP"
-    assert looks_like(b"SSH-2.0-OpenSSH") == "SSH"
-    assert looks_like(heartbeats(1)[0]) is None
+    assert other_protocol(bytes.fromhex("16030100c8010000c40303")) == "TLS"
+    assert other_protocol(bytes.fromhex("1703030020") + bytes(32)) == "TLS"
+    assert other_protocol(b"POST / HTTP/1.1\r\n") == "HTTP"
+    assert other_protocol(b"HTTP/1.1 200 OK\r\n") == "HTTP"
+    assert other_protocol(b"SSH-2.0-OpenSSH") == "SSH"
+    assert other_protocol(heartbeats(1)[0]) is None
 
 
 def test_a_gssapi_token_is_told_by_its_der_length() -> None:

@@ -154,7 +154,7 @@ def test_a_response_found_before_its_request_is_looked_for_again() -> None:
     found = search(NOISE, heartbeat_answers(1, first=9)[0])
     assert located(found, (8, 8)) is None
     assert located(found, (8, 9)) is None
-    found.look_again()
+    found.rescan()
     assert located(found, (8, 9)) == len(NOISE)
 
 
@@ -211,7 +211,7 @@ def test_a_search_in_vain_looks_at_each_byte_a_few_times_only(name: str, size: i
     stream = TRAPS[name]
     asked = 0
 
-    def asked_by(correlation_id: int) -> tuple[int, int] | None:
+    def api_of(correlation_id: int) -> tuple[int, int] | None:
         nonlocal asked
         asked += 1
         return (FETCH, 11) if correlation_id == 5 else None
@@ -219,7 +219,7 @@ def test_a_search_in_vain_looks_at_each_byte_a_few_times_only(name: str, size: i
     for start in range(0, len(stream), size):
         found.feed(data(stream[start : start + size]))
         assert locate_request(found) is None
-        assert locate_response(found, asked_by, (1, 200)) is None
+        assert locate_response(found, api_of, (1, 200)) is None
         assert locate_response_chain(found) is None
         assert found.held <= limits.resync_bytes
     assert found.effort <= 100 * len(stream) + 2 * limits.resync_bytes

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kdissect.errors import UsageError
-from kdissect.exchanges.partition_records import carried, open_carried
+from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.limits import Limits
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
@@ -43,9 +43,9 @@ def kept_by(
         found = exchange("Fetch", 11, {}, body)
     return [
         record.offset
-        for each in carried(found)
+        for each in partition_records(found)
         if chosen.matches_partition(each)
-        for opened in open_carried(each)
+        for opened in decode_batches(each)
         for record in opened
         if chosen.matches(record)
     ]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kdissect.exchanges.partition_records import CarriedRecord, OpenBatch
+from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
 from kdissect.limits import Limits
 from kdissect.query.record_filters import RecordCriteria, RecordFilter
 from kdissect.query.records import Records
@@ -37,8 +37,8 @@ def test_whole_batches_where_all_records_are_wanted_and_plain() -> None:
     def kinds(records: Records) -> list[type]:
         return [type(each) for each in records.whole(exchanges)]
 
-    assert kinds(found()) == [CarriedRecord, OpenBatch, *[CarriedRecord] * 5]
-    assert kinds(found(topics=["orders"])) == [CarriedRecord, OpenBatch, *[CarriedRecord] * 2]
+    assert kinds(found()) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 5]
+    assert kinds(found(topics=["orders"])) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 2]
     assert kinds(found(keys=["a"])) == [CarriedRecord] * 4
 
 

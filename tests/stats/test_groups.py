@@ -34,7 +34,7 @@ SAID_LESS = {("tansu-kafka-python", "kp-group-1")}
 @cache
 def exchanges(path: Path) -> list[Exchange]:
     with open_capture(path) as packets:
-        return [each for each in dissect(packets) if group_events(each, alive_too=True)]
+        return [each for each in dissect(packets) if group_events(each, include_alive=True)]
 
 
 def truth(path: Path) -> dict[str, Any]:

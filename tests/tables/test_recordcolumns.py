@@ -4,7 +4,7 @@ from struct import pack
 from typing import Any
 from uuid import UUID
 
-from kdissect.exchanges.partition_records import carried, open_carried
+from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.tables.columns import RECORD, text_getter
 from tests.made_exchanges import exchange
@@ -42,8 +42,8 @@ def one_record(record: Item, **options: Any) -> dict[str, Any]:
     raw = batch([record], **options)
     partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
     found = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
-    (carrier,) = carried(found)
-    (opened,) = open_carried(carrier)
+    (carrier,) = partition_records(found)
+    (opened,) = decode_batches(carrier)
     (row,) = opened
     return {column.name: text_getter(column)(row) for column in RECORD}
 

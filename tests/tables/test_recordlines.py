@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from kdissect.exchanges.partition_records import OpenBatch
+    from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.model import Exchange
 
 payloads = st.none() | st.binary(max_size=9) | st.text(max_size=9).map(str.encode)
@@ -33,7 +33,7 @@ items = st.builds(
 )
 
 
-def by_column(batches: Iterable[OpenBatch]) -> bytes:
+def by_column(batches: Iterable[DecodedBatch]) -> bytes:
     out: list[bytes] = []
     lines = JsonLines(out.append, columns=RECORD)
     for records in batches:
@@ -43,7 +43,7 @@ def by_column(batches: Iterable[OpenBatch]) -> bytes:
     return b"".join(out)
 
 
-def by_batch(batches: Iterable[OpenBatch]) -> bytes:
+def by_batch(batches: Iterable[DecodedBatch]) -> bytes:
     out: list[bytes] = []
     lines = RecordLines(out.append)
     for records in batches:

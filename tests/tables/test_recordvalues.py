@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from kdissect.exchanges.partition_records import OpenBatch
+    from kdissect.exchanges.partition_records import DecodedBatch
     from kdissect.model import Exchange
 
 TABLE = TABLES[RECORDS]
@@ -27,7 +27,7 @@ COLUMNS = {f"{column.name} {column.type}": column for column in (*TABLE.columns,
 GETTERS = [(column.name, column.get) for column in COLUMNS.values()]
 
 
-def check(records: OpenBatch) -> None:
+def check(records: DecodedBatch) -> None:
     """All columns of a batch, as text and as bytes."""
     values = RecordValues(GETTERS)
     one_by_one = [tuple(get(record) for _, get in GETTERS) for record in records]

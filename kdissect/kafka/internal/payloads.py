@@ -1,8 +1,8 @@
 """A decoded body -> the same body, in which bytes that are messages themselves have become ``Embedded``.
 
-The schema's role tells what may be inside (``subscription``, ``telemetry``, the name of a message), the
-structs around the bytes tell the rest: the group's protocol, how metrics are compressed. Bytes that are
-something else stay bytes. Holds nothing but which fields lead to such bytes.
+The schema's role says what may be inside (``subscription``, ``telemetry``, the name of a message), the
+structs around the bytes say the rest: the group's protocol, how metrics are compressed. Other bytes stay
+bytes. Holds nothing but which fields lead to such bytes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# JoinGroup exchanges -> the protocol that each classic group uses: what its members' bytes are written in.
+# JoinGroup exchanges -> the protocol of each classic group, in which its members' bytes are encoded.
 #
-# Holds a type and a name for each (connection, group) that joined last, ``limits.group_protocols`` of them;
-# beyond that the one that joined longest ago is forgotten. A member joins and synchronises on the
+# Holds a type and a name for each (connection, group) that joined last, at most ``limits.group_protocols`` of
+# them. Above that, the one that joined longest ago is evicted. A member joins and synchronizes on the
 # connection to its group's coordinator, so nothing is lost by keeping connections apart.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -41,18 +41,18 @@ _NAMES = ("protocol_name", "protocol_data", "protocol", "name")  # in different 
 
 
 class GroupProtocol(NamedTuple):
-    """What a classic group speaks.
+    """The protocol of a classic group.
 
     Attributes:
-        type: ``consumer``, ``connect`` or what else its members agreed on; None: not known.
-        name: of the assignor, or of Connect's protocol; None: not known.
+        type: ``consumer``, ``connect`` or whatever else its members agreed on. None: unknown.
+        name: of the assignor, or of Connect's protocol. None: unknown.
     """
 
     type: str | None = None
     name: str | None = None
 
     def within(self, struct: Body) -> GroupProtocol:
-        """The same, corrected by what a struct says of itself."""
+        """The same, overridden by the fields of a struct."""
         name = next((struct[key] for key in _NAMES if struct.get(key)), None)
         return GroupProtocol(struct.get("protocol_type") or self.type, name or self.name)
 
@@ -61,16 +61,14 @@ UNKNOWN = GroupProtocol()
 
 
 class GroupProtocols:
-    """The protocols of groups that were seen to be joined."""
+    """The protocols of groups whose JoinGroup was captured."""
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self._most = limits.group_protocols
+        self._max_groups = limits.group_protocols
         self._known: dict[tuple[str, str], GroupProtocol] = {}
 
     def learn(self, exchange: Exchange) -> GroupProtocol:
-        """Remember what a decoded JoinGroup says; get what is known of the group that the exchange is
-        about.
-        """
+        """Remember the protocol of a decoded JoinGroup. Returns what is known about the exchange's group."""
         group = (exchange.request or {}).get("group_id")
         if exchange.api_key == JOIN_GROUP:
             protocol = joined(exchange.request or {}, exchange.response or {})
@@ -80,35 +78,35 @@ class GroupProtocols:
         return self.lookup(exchange.connection.id, group)
 
     def lookup(self, connection: str, group: str | None) -> GroupProtocol:
-        """What is known of a group, by the id of the connection on which it was joined."""
+        """What is known about a group, by the ID of the connection on which it was joined."""
         return UNKNOWN if group is None else self._known.get((connection, group), UNKNOWN)
 
     def _remember(self, group: tuple[str, str], protocol: GroupProtocol) -> None:
         self._known.pop(group, None)
         self._known[group] = protocol
-        if len(self._known) > self._most:
+        if len(self._known) > self._max_groups:
             del self._known[next(iter(self._known))]
 
 
 def joined(request: Body, response: Body) -> GroupProtocol:
-    """The protocol of a JoinGroup: the response has its name, and its type from version 7 on."""
+    """The protocol of a JoinGroup: the response has its name, and since version 7 its type."""
     offered = request.get("protocols") or []
     only = offered[0].get("name") if len(offered) == 1 else None
     return GroupProtocol(request.get("protocol_type"), only).within(response)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Bytes of an embedded message -> its body, by what stands in front of it. Holds nothing.
+# Bytes of an embedded message -> its body, by the kind of prefix. Holds nothing.
 #
-# ====== ======================================================================================== v16 int16
-# version, body type16 int16 record type, body in version 0: keys of the coordinators' topics frame uvarint
-# frame version, uvarint record type, uvarint version, body (KIP-631) self the body, whose first field is
-# the version: int16 or int32 none the body: who reads it has to know, or to try ======
-# ========================================================================================
+#     v16     int16 version, body
+#     type16  int16 record type, body in version 0: keys of the coordinators' topics
+#     frame   uvarint frame version, uvarint record type, uvarint version, body (KIP-631)
+#     self    the body, whose first field is the version: int16 or int32
+#     none    the body: the reader has to know the version, or to try
 #
-# A body that was read begins with two keys of ours: ``_message``, its name in the schema, and ``_version``,
-# as the prefix says. Layouts of pre-releases are tried where the final one does not end with the bytes;
-# then ``_draft`` tells whose it is.
+# A decoded body begins with two keys of ours: ``_message``, its name in the schema, and ``_version``, as in
+# the prefix. Layouts of pre-releases are tried if the final one does not end with the bytes. Then ``_draft``
+# names the releases.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -117,12 +115,12 @@ _INT32 = Struct(">i")
 _FRAME_VERSIONS = (0, 1)  # 0 only in 2.8
 
 
-class OpenedPayload(NamedTuple):
-    """What bytes say.
+class DecodedPayload(NamedTuple):
+    """A decoded embedded message.
 
     Attributes:
-        message: that they are, with the fields of the layout that fitted.
-        body: decoded, behind ``_message`` and ``_version``.
+        message: its schema, with the fields of the layout that fit.
+        body: decoded, after ``_message`` and ``_version``.
     """
 
     message: Message
@@ -135,20 +133,20 @@ def read(
     data: bytes,
     pos: int = 0,
     *,
-    told: int | None = None,
+    declared_version: int | None = None,
     exact: bool = False,
     budget: DecodeBudget | None = None,
-) -> OpenedPayload | None:
-    """Read a body, None where no layout of the version fits.
+) -> DecodedPayload | None:
+    """Decode a body. None if no layout of the version fits.
 
     Args:
-        message: that it should be.
+        message: the expected schema.
         version: of the layout.
         data: prefix and body.
         pos: where the body begins.
-        told: the version that the prefix has, where the layout is an older one.
-        exact: refuse bytes behind the body; else they become ``_left_over``.
-        budget: what the body may take in memory; None: as much as the messages of an exchange.
+        declared_version: the version in the prefix, if the layout is of an older one.
+        exact: reject bytes after the body. Otherwise they become ``_left_over``.
+        budget: memory for the body. None: the default for an exchange.
     """
     budget = budget or DecodeBudget()
     if version not in message.versions:
@@ -160,14 +158,16 @@ def read(
         except DecodeError:
             continue
         if end == len(data):
-            return _opened(message, version if told is None else told, draft, body)
+            return _decoded_payload(
+                message, version if declared_version is None else declared_version, draft, body
+            )
         if draft is None:
             rest = body, end
     if rest is None or exact:
         return None
     body, end = rest
     body["_left_over"] = data[end:]
-    return _opened(message, version if told is None else told, None, body)
+    return _decoded_payload(message, version if declared_version is None else declared_version, None, body)
 
 
 def read_versioned(
@@ -177,40 +177,40 @@ def read_versioned(
     newest: bool = False,
     exact: bool = False,
     budget: DecodeBudget | None = None,
-) -> OpenedPayload | None:
-    """Read v16; ``newest``: versions above the newest one that is known have its fields too, and more behind
-    them.
-    """
+) -> DecodedPayload | None:
+    """Decode v16. With ``newest``, versions above the newest known one are assumed to append fields to it."""
     if len(data) < _INT16.size:
         return None
-    told: int = _INT16.unpack_from(data)[0]
-    version = min(told, message.versions.last) if newest else told
-    return read(message, version, data, _INT16.size, told=told, exact=exact, budget=budget)
+    declared_version: int = _INT16.unpack_from(data)[0]
+    version = min(declared_version, message.versions.last) if newest else declared_version
+    return read(
+        message, version, data, _INT16.size, declared_version=declared_version, exact=exact, budget=budget
+    )
 
 
 def read_self_versioned(
     message: Message, data: bytes, budget: DecodeBudget | None = None
-) -> OpenedPayload | None:
-    """Read a body that begins with its version."""
+) -> DecodedPayload | None:
+    """Decode a body that begins with its version."""
     prefix = _INT32 if message.fields[0].type == "int32" else _INT16
     if len(data) < prefix.size:
         return None
     return read(message, prefix.unpack_from(data)[0], data, budget=budget)
 
 
-def read_key(family: str, data: bytes) -> OpenedPayload | None:
-    """Read type16."""
+def read_key(family: str, data: bytes) -> DecodedPayload | None:
+    """Decode type16."""
     message = key_message(family, record_type(data))
     return None if message is None else read(message, 0, data, _INT16.size)
 
 
 def record_type(key: bytes) -> int:
-    """What a coordinator's key says that the record is; -1 where it is too short to say so."""
+    """The record type in a coordinator's key. -1 if the key is too short."""
     return int(_INT16.unpack_from(key)[0]) if len(key) >= _INT16.size else -1
 
 
-def read_frame(family: str, data: bytes) -> OpenedPayload | None:
-    """Read frame, to its last byte."""
+def read_frame(family: str, data: bytes) -> DecodedPayload | None:
+    """Decode frame, to its last byte."""
     try:
         frame_version, pos = _uvarint(data, 0)
         kind, pos = _uvarint(data, pos)
@@ -224,18 +224,18 @@ def read_frame(family: str, data: bytes) -> OpenedPayload | None:
 
 
 def key_message(family: str, kind: int) -> Message | None:
-    """The layout of a coordinator's keys of a record type."""
+    """The schema of a coordinator's keys of a record type."""
     return _by_type(family, "Key").get(kind)
 
 
 def value_message(family: str, kind: int) -> Message | None:
-    """The layout of a coordinator's values of a record type."""
+    """The schema of a coordinator's values of a record type."""
     return _by_type(family, "Value").get(kind)
 
 
 def layout_of(body: Body) -> tuple[Message, int] | None:
-    """The layout that a body read here says it is in, with its newest version where the prefix told a newer
-    one; None for other bodies.
+    """The layout of a body decoded here, in the newest known version if the prefix has a newer one. None for
+    other bodies.
     """
     try:
         message = schema.embedded(body.get("_message", ""))
@@ -257,26 +257,26 @@ def _uvarint(data: bytes, pos: int) -> tuple[int, int]:
     return (first, pos + 1) if first < 0x80 else primitives.uvarint(data, pos + 1, first)
 
 
-def _opened(message: Message, version: int, draft: Draft | None, body: Body) -> OpenedPayload:
+def _decoded_payload(message: Message, version: int, draft: Draft | None, body: Body) -> DecodedPayload:
     own: Body = {"_message": message.name, "_version": version}
     if draft is not None:
         own["_draft"] = draft.releases
         message = _as_drafted(message, draft)
-    return OpenedPayload(message, own | body)
+    return DecodedPayload(message, own | body)
 
 
 @cache
 def _as_drafted(message: Message, draft: Draft) -> Message:
-    """The message with a draft's fields: roles, such as those of credentials, are looked up there."""
+    """The message with a draft's fields, so that roles, such as those of credentials, are found there."""
     return replace(message, fields=draft.fields)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Metrics that a client pushes (KIP-714) -> a body: OpenTelemetry's MetricsData, as protobuf says it.
+# Metrics that a client pushes (KIP-714) -> a body: OpenTelemetry's MetricsData as protobuf decodes it.
 #
-# The package opentelemetry-proto knows the messages, and without it the bytes stay bytes. Names are those
-# of the .proto files, enumerations are told by name, fields that were not sent are left out. Holds nothing;
-# what is decompressed at a time is at most ``limits.telemetry_bytes``.
+# Needs the package opentelemetry-proto. Without it the bytes stay bytes. Names are those of the .proto files,
+# enumerations are shown by name, unset fields are omitted. Holds nothing. At most ``limits.telemetry_bytes``
+# are decompressed at a time.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -284,7 +284,7 @@ NAME = "MetricsData"
 
 
 def decode(data: bytes, compression_type: int, limits: Limits) -> Body | Anomaly:
-    """Read the metrics of one push, or say why not."""
+    """Decode the metrics of one push. An anomaly says why it failed."""
     if (protobuf := _protobuf()) is None:
         return Anomaly("unread_telemetry", "", f"{len(data)} bytes")
     plain, fault = inflate(compression_type, data, limits.telemetry_bytes)
@@ -349,13 +349,13 @@ _STREAMS_DATA = {_SUBSCRIPTION_DATA: "SubscriptionInfoData", _ASSIGNMENT_DATA: "
 
 
 class Context(NamedTuple):
-    """What the surroundings of bytes say about them.
+    """What surrounding fields say about bytes.
 
     Attributes:
-        protocol: of the group that they are about.
-        compression_type: number of the codec that packed them.
-        limits: bounds on what may come out of them.
-        budget: what all of it may take in memory; None: each as much as the messages of an exchange.
+        protocol: of their group.
+        compression_type: number of the codec.
+        limits: on what they decode to.
+        budget: memory for all of it. None: the default for an exchange, for each.
     """
 
     protocol: GroupProtocol = UNKNOWN
@@ -364,7 +364,7 @@ class Context(NamedTuple):
     budget: DecodeBudget | None = None
 
     def within(self, struct: Body) -> Context:
-        """The same inside a struct, which may say more."""
+        """The same inside a struct, whose fields can override it."""
         compression_type = struct.get("compression_type", self.compression_type)
         return Context(self.protocol.within(struct), compression_type, self.limits, self.budget)
 
@@ -375,21 +375,24 @@ def open_payloads(
     limits: Limits = DEFAULT,
     budget: DecodeBudget | None = None,
 ) -> list[Anomaly]:
-    """Open what is inside the bodies of a decoded exchange, in place.
+    """Decode what is inside the bodies of a decoded exchange, in place.
 
     Args:
         exchange: with its bodies and layouts.
-        protocols: what earlier exchanges told about groups; learns from this one.
-        limits: bounds on what comes out.
-        budget: what is left of the one that the bodies were decoded with.
+        protocols: known from earlier exchanges. Learns from this one.
+        limits: on what it decodes to.
+        budget: the rest of the one with which the bodies were decoded.
 
     Returns:
-        What could not be opened though it should.
+        Anomalies of payloads that should be decodable but are not.
     """
     anomalies: list[Anomaly] = []
-    asked, answered = exchange.request_layout, exchange.response_layout
-    if not ((asked and carries_payloads(asked.message)) or (answered and carries_payloads(answered.message))):
-        return anomalies  # as most apis
+    request_layout, response_layout = exchange.request_layout, exchange.response_layout
+    if not (
+        (request_layout and carries_payloads(request_layout.message))
+        or (response_layout and carries_payloads(response_layout.message))
+    ):
+        return anomalies  # most APIs
     protocol = (GroupProtocols(limits) if protocols is None else protocols).learn(exchange)
     for where, body, layout in (
         ("request", exchange.request, exchange.request_layout),
@@ -411,13 +414,13 @@ def open_body(message: Message, body: Body, context: Context, where: str) -> lis
 
 @cache
 def carries_payloads(message: Message) -> bool:
-    """Whether any version of the message has bytes that can be opened."""
+    """Whether any version of the message has bytes that can be decoded."""
     return any(map(_leads_to_payload, message.fields))
 
 
 def decode_payload(role: str, data: bytes, context: Context) -> Embedded | None:
-    """Decode the bytes of a field with this role, and what is inside them; None where they are something
-    else.
+    """Decode the bytes of a field with this role, and what is inside them. None if they are
+    something else.
     """
     return _decode(role, data, context, "", [])
 
@@ -457,25 +460,25 @@ def _decode(
             anomalies.append(metrics._replace(where=where))
             return None
         return Embedded(data, metrics)
-    opened = _payloads_opened(role, data, context.protocol, context.budget)
-    if opened is None:
+    decoded = _decode_bytes(role, data, context.protocol, context.budget)
+    if decoded is None:
         if (message := _expected(role, context.protocol)) is not None:
             anomalies.append(
                 Anomaly("malformed_payload", where, f"{len(data)} bytes are not a valid {message}")
             )
         return None
-    _open(opened.message.fields, opened.body, context, where, anomalies)
-    return Embedded(data, opened.body)
+    _open(decoded.message.fields, decoded.body, context, where, anomalies)
+    return Embedded(data, decoded.body)
 
 
 def _expected(role: str, protocol: GroupProtocol) -> str | None:
-    """The message that the bytes cannot but be. User data and principals are anybody's own: None."""
+    """The message that the bytes must be. None for user data and principals, which applications define."""
     return _OF_MEMBERS.get((protocol.type or "", role))
 
 
-def _payloads_opened(
+def _decode_bytes(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
-) -> OpenedPayload | None:
+) -> DecodedPayload | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
         return _of_member(role, data, protocol, budget)
     if role not in (_SUBSCRIPTION_DATA, _ASSIGNMENT_DATA):
@@ -485,25 +488,25 @@ def _payloads_opened(
     if protocol.name == _STICKY:
         return _sticky(data, budget)
     if protocol.name == _COOPERATIVE:
-        # librdkafka sends what it sends for sticky, and hands it out again with assignments.
+        # librdkafka uses the format of sticky here too, and also sends it in assignments.
         generation = schema.embedded("CooperativeStickyAssignorUserData")
         return read(generation, 0, data, exact=True, budget=budget) or _sticky(data, budget)
     return None
 
 
-def _sticky(data: bytes, budget: DecodeBudget | None) -> OpenedPayload | None:
-    """No version stands in front, so Kafka tries them; kafka-python 3 puts one there."""
+def _sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
+    """There is no version prefix, so Kafka tries all versions. kafka-python 3 writes one."""
     message = schema.embedded("StickyAssignorUserData")
     for version in (1, 0):
-        if opened := read(message, version, data, exact=True, budget=budget):
-            return opened
+        if decoded := read(message, version, data, exact=True, budget=budget):
+            return decoded
     return read_versioned(message, data, exact=True, budget=budget)
 
 
 def _of_member(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
-) -> OpenedPayload | None:
-    """What a member says or is told; where nobody said in which protocol, only what is a consumer's to the
+) -> DecodedPayload | None:
+    """Decode what a member sends or receives. If the protocol is unknown, only if it is a consumer's to the
     last byte.
     """
     name = _OF_MEMBERS.get((protocol.type or CONSUMER, role))

@@ -1,4 +1,4 @@
-"""Key and value of a record in one of Kafka's own topics -> what the broker wrote there. Holds nothing.
+"""Key and value of a record in one of Kafka's own topics -> decoded key and value. Holds nothing.
 
 ======================  ======  ===============================================================
 topic                   framed  written by
@@ -11,9 +11,8 @@ __cluster_metadata      frame   the controller: topics, partitions, configs, cre
 __remote_log_metadata   frame   tiered storage; no keys
 ======================  ======  ===============================================================
 
-A null value deletes what its key names, and stays null. FetchSnapshot carries ``__cluster_metadata`` too.
-Credentials are replaced as they are in bodies, and so are bytes of ``__cluster_metadata`` that nobody could
-decode.
+A null value is a tombstone, and stays null. FetchSnapshot carries ``__cluster_metadata`` too. Credentials are
+redacted as in bodies, and so are bytes of ``__cluster_metadata`` that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from kdissect.kafka.internal.payloads import Context, open_body, read_self_versi
 from kdissect.model import Embedded, Withheld
 
 if TYPE_CHECKING:
-    from kdissect.kafka.internal.payloads import OpenedPayload
+    from kdissect.kafka.internal.payloads import DecodedPayload
     from kdissect.kafka.schema import Message
 
 
 Payload = bytes | Embedded | Withheld | None
-"""A key or value: as it was where it is not known what it says."""
+"""A key or value: unchanged bytes if its content is unknown."""
 
 CLUSTER_METADATA = "__cluster_metadata"
-CLUSTER_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # KIP-516 reserves it
+CLUSTER_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  # reserved by KIP-516
 
 _COORDINATORS = {
     "__consumer_offsets": "group_coordinator",
@@ -52,51 +51,51 @@ _LEGACY_OFFSET, _OFFSET = 0, 1
 
 
 def is_internal(topic: str | None) -> bool:
-    """Whether ``open_record`` knows what a topic's records say."""
+    """Whether ``open_record`` can decode a topic's records."""
     return topic in _COORDINATORS or topic in _FRAMED
 
 
 def open_record(
     topic: str | None, key: bytes | None, value: bytes | None, *, show_secrets: bool = False
 ) -> tuple[Payload, Payload]:
-    """Decode key and value of a record that is no control record.
+    """Decode key and value of a record that is not a control record.
 
     Args:
-        topic: its name; of ``__cluster_metadata`` the id does as well.
-        key: uncompressed, None: null.
+        topic: its name. For ``__cluster_metadata`` the ID works as well.
+        key: uncompressed. None: null.
         value: likewise.
-        show_secrets: leave credentials in.
+        show_secrets: do not redact credentials.
 
     Returns:
-        Key and value, each as it was where it says nothing that is known.
+        Key and value, each unchanged if its content is unknown.
     """
     if topic in _COORDINATORS:
         family = _COORDINATORS[topic]
-        opened_key = None if key is None else payloads.read_key(family, key)
-        opened = None if key is None or value is None else _read_value(family, key, value)
-        message = opened.message if opened is not None else _value_message(family, key)
-        shown = _shown(opened, message, value, show_secrets=show_secrets)
-        return _shown(opened_key, None, key, show_secrets=show_secrets), shown
+        decoded_key = None if key is None else payloads.read_key(family, key)
+        decoded = None if key is None or value is None else _read_value(family, key, value)
+        message = decoded.message if decoded is not None else _value_message(family, key)
+        shown = _shown(decoded, message, value, show_secrets=show_secrets)
+        return _shown(decoded_key, None, key, show_secrets=show_secrets), shown
     if topic in _FRAMED:
-        opened = None if value is None else payloads.read_frame(_FRAMED[topic], value)
-        if opened is None and topic in _SECRETIVE and not show_secrets:
+        decoded = None if value is None else payloads.read_frame(_FRAMED[topic], value)
+        if decoded is None and topic in _SECRETIVE and not show_secrets:
             return _withheld(key), _withheld(value)
-        return key, _shown(opened, None, value, show_secrets=show_secrets)
+        return key, _shown(decoded, None, value, show_secrets=show_secrets)
     return key, value
 
 
-def _read_value(family: str, key: bytes, value: bytes) -> OpenedPayload | None:
+def _read_value(family: str, key: bytes, value: bytes) -> DecodedPayload | None:
     message = _value_message(family, key)
     if message is None:
         return None
-    opened = payloads.read_versioned(message, value)
-    if opened is None and payloads.record_type(key) == _LEGACY_OFFSET:
-        # The type is that of the key alone: brokers wrote newer values behind old keys.
+    decoded = payloads.read_versioned(message, value)
+    if decoded is None and payloads.record_type(key) == _LEGACY_OFFSET:
+        # The type is only that of the key: brokers wrote newer values with old keys.
         newer = payloads.value_message(family, _OFFSET)
-        opened = None if newer is None else payloads.read_versioned(newer, value)
-    if opened is not None:
-        open_body(opened.message, opened.body, Context(), "")
-    return opened
+        decoded = None if newer is None else payloads.read_versioned(newer, value)
+    if decoded is not None:
+        open_body(decoded.message, decoded.body, Context(), "")
+    return decoded
 
 
 def _value_message(family: str, key: bytes | None) -> Message | None:
@@ -104,20 +103,20 @@ def _value_message(family: str, key: bytes | None) -> Message | None:
 
 
 def _shown(
-    opened: OpenedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
+    decoded: DecodedPayload | None, message: Message | None, data: bytes | None, *, show_secrets: bool
 ) -> Payload:
-    """What a reader sees; ``message``: what the bytes should be, where they could not be read."""
+    """The redacted output. ``message``: the expected content of bytes that could not be decoded."""
     if data is None:
         return None
-    expected = opened.message if opened is not None else message
+    expected = decoded.message if decoded is not None else message
     if show_secrets or expected is None or not secrets.carries_secrets(expected):
-        return data if opened is None else Embedded(data, opened.body)
-    if opened is None:
+        return data if decoded is None else Embedded(data, decoded.body)
+    if decoded is None:
         return _withheld(data)
-    secrets.withhold(opened.message, opened.body)
-    if "_left_over" in opened.body:
-        opened.body["_left_over"] = Withheld(len(opened.body["_left_over"]))
-    return Embedded(Withheld(len(data)), opened.body)
+    secrets.withhold(decoded.message, decoded.body)
+    if "_left_over" in decoded.body:
+        decoded.body["_left_over"] = Withheld(len(decoded.body["_left_over"]))
+    return Embedded(Withheld(len(data)), decoded.body)
 
 
 def _withheld(data: bytes | None) -> Withheld | None:
@@ -125,9 +124,9 @@ def _withheld(data: bytes | None) -> Withheld | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Key and value of a control record -> what it marks. Holds nothing.
+# Key and value of a control record -> its type and decoded content. Holds nothing.
 #
-# The key tells the type. The markers that end transactions are framed as v16 like the key (KIP-98); those
+# The key contains the type. The markers that end transactions are framed as v16 like the key (KIP-98). Those
 # of KRaft begin with their version (KIP-595, KIP-630, KIP-853).
 # ------------------------------------------------------------------------------------------------------------
 
@@ -146,9 +145,9 @@ class Control(NamedTuple):
     """A control record.
 
     Attributes:
-        type: ``COMMIT``, ``ABORT``, ``LEADER_CHANGE`` ...; of a type that is not known its number; None: the
-            key does not tell.
-        key, value: decoded where they are what the type says.
+        type: ``COMMIT``, ``ABORT``, ``LEADER_CHANGE`` and so on. The number of an unknown type. None if the
+            key has none.
+        key, value: decoded if they match the type.
     """
 
     type: str | None
@@ -163,12 +162,12 @@ def open_control_record(key: bytes | None, value: bytes | None) -> Control:
         return Control(None, key, value)
     number: int = read_key.body["type"]
     name = codes.enum_name("ControlRecordTypeSchema", "type", number) or str(number)
-    opened = None if value is None else _read_control_value(number, value)
-    shown = value if value is None or opened is None else Embedded(value, opened.body)
+    decoded = None if value is None else _read_control_value(number, value)
+    shown = value if value is None or decoded is None else Embedded(value, decoded.body)
     return Control(name, Embedded(key, read_key.body), shown)
 
 
-def _read_control_value(number: int, value: bytes) -> OpenedPayload | None:
+def _read_control_value(number: int, value: bytes) -> DecodedPayload | None:
     if number in _MARKERS:
         return read_versioned(schema.embedded(_MARKERS[number]), value)
     if number in _OF_KRAFT:

@@ -18,7 +18,7 @@ CASES = every_case()
 IDS = [f"{case.layout}" for _, case in CASES]
 
 
-def opened(made: Framed, family: str, data: bytes) -> payloads.OpenedPayload | None:
+def opened(made: Framed, family: str, data: bytes) -> payloads.DecodedPayload | None:
     message, version = made.case.message, made.case.version
     match made.framing:
         case "v16":
