@@ -130,11 +130,11 @@ def _unicode_escape(character: str) -> str:
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
-def quoted(text: str, most: int | None = None) -> str:
-    """Put the text in quotes, cut behind ``most`` characters with a word on how many follow."""
-    if most is None or len(text) <= most:
+def quoted(text: str, limit: int | None = None) -> str:
+    """Put the text in quotes, cut behind ``limit`` characters with a word on how many follow."""
+    if limit is None or len(text) <= limit:
         return f'"{printable(text)}"'
-    return f'"{printable(text[:most])}" {ELLIPSIS} {len(text) - most:,} more characters'
+    return f'"{printable(text[:limit])}" {ELLIPSIS} {len(text) - limit:,} more characters'
 
 
 def columns_of(text: str) -> int:
@@ -144,11 +144,11 @@ def columns_of(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def cut(text: str, most: int) -> str:
-    """Replace the end by an ellipsis where the text takes more than ``most`` columns."""
-    if columns_of(text) <= most:
+def cut(text: str, limit: int) -> str:
+    """Replace the end by an ellipsis where the text takes more than ``limit`` columns."""
+    if columns_of(text) <= limit:
         return text
-    kept, room = [], most - 1
+    kept, room = [], limit - 1
     for character in text:
         room -= columns_of(character)
         if room < 0:
@@ -157,6 +157,6 @@ def cut(text: str, most: int) -> str:
     return "".join(kept) + ELLIPSIS
 
 
-def cut_start(text: str, most: int) -> str:
+def cut_start(text: str, limit: int) -> str:
     """Replace the start by an ellipsis: for addresses, whose end tells more. ASCII only."""
-    return text if len(text) <= most else ELLIPSIS + text[len(text) - most + 1 :]
+    return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]

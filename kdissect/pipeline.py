@@ -115,7 +115,10 @@ class Dissection:
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
         self.place = self.now_ns = self._ticked_ns = 0
-        self._earliest_ns, self._untimed = NEVER_NS, 0  # of the packets since the last tick: time, count
+        self._earliest_since_tick_ns, self._packets_since_tick = (
+            NEVER_NS,
+            0,
+        )  # of the packets since the last tick: time, count
 
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""
@@ -148,7 +151,7 @@ class Dissection:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
-                yield events, items, self._since(waiting)
+                yield events, items, self._held_since(waiting)
         self._segments.close()
         self.place += 2
         events = connections.close(self.now_ns)
@@ -185,16 +188,16 @@ class Dissection:
                         index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * self.counts["packets"]
-            self._earliest_ns = min(self._earliest_ns, min(places)[0])
-            self._untimed += len(places)
-            if self._untimed >= _TICK_PACKETS:
-                yield self._tick(self._earliest_ns - self._limits.patience_ns)
+            self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, min(places)[0])
+            self._packets_since_tick += len(places)
+            if self._packets_since_tick >= _TICK_PACKETS:
+                yield self._tick(self._earliest_since_tick_ns - self._limits.patience_ns)
 
     def _tick(self, time_ns: int) -> list[Event]:
         """All packets up to a time have been delivered, as far as one can tell."""
         self.place |= 1
         self._ticked_ns = max(self._ticked_ns, time_ns)
-        self._earliest_ns, self._untimed = NEVER_NS, 0
+        self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
         return self._connections.tick(time_ns)
 
     @property
@@ -205,13 +208,13 @@ class Dissection:
     def decode(self, exchange: Exchange) -> None:
         """Open what an exchange consists of."""
         limits, budget = self._limits, self._budget
-        budget.left = most = limits.decoded_bytes
+        budget.left = limit = limits.decoded_bytes
         decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
-        if found := open_payloads(exchange, self._group_protocols, limits, budget):
-            exchange.anomalies += found
-        exchange.decoded_bytes = most - budget.left
+        if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
+            exchange.anomalies += anomalies
+        exchange.decoded_bytes = limit - budget.left
 
-    def _since(self, waiting_since_ns: int | None) -> int | None:
+    def _held_since(self, waiting_since_ns: int | None) -> int | None:
         """Exchanges that completed later are held back; None: none are."""
         if waiting_since_ns is None:
             return None
@@ -223,16 +226,16 @@ class Dissection:
         try:
             kafka = self._kafka_connections[connection]
         except KeyError:
-            kafka = self._kafka_connections[connection] = self._begin(connection)
+            kafka = self._kafka_connections[connection] = self._open(connection)
         if kafka is None:
             return []
         items = kafka.feed(side, item)
         if self._memory.note(kafka):
-            for silent in self._memory.excess():
-                items += silent.shed(item.time_ns)
+            for idle in self._memory.excess():
+                items += idle.shed(item.time_ns)
         return items
 
-    def _begin(self, connection: Connection) -> KafkaConnection | None:
+    def _open(self, connection: Connection) -> KafkaConnection | None:
         """None for a connection that the user does not want to see."""
         ports = [end.port for end in connection.ends]
         if self._ports and not self._ports.intersection(ports):

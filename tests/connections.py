@@ -27,19 +27,19 @@ def run(
     packets = list(packets)
     if connections is not None:
         return _run(packets, connections, ticks=True)
-    ways = [_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False)]
+    paths = [_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False)]
     ticking = _run(packets, Connections(limits or Limits()), ticks=True)
-    assert [event[1:] for event in ways[0]] == [event[1:] for event in ways[1]]
-    assert by_connection(ways[0]) == by_connection(ticking)
+    assert [event[1:] for event in paths[0]] == [event[1:] for event in paths[1]]
+    assert by_connection(paths[0]) == by_connection(ticking)
     return ticking
 
 
 def by_connection(events: Iterable[Event]) -> dict[tuple[str, int], list[object]]:
     """What happened on each connection, in its order, by its id and first packet."""
-    found: dict[tuple[str, int], list[object]] = {}
+    result: dict[tuple[str, int], list[object]] = {}
     for connection, side, item in events:
-        found.setdefault((connection.id, connection.first_packet), []).append((side, item))
-    return found
+        result.setdefault((connection.id, connection.first_packet), []).append((side, item))
+    return result
 
 
 def _run(
@@ -88,7 +88,7 @@ def script(events: Iterable[Event]) -> list[str]:
     return told
 
 
-def asks(talk: Talk, count: int = 1) -> Talk:
+def exchanges(talk: Talk, count: int = 1) -> Talk:
     for _ in range(count):
         talk.client_sends(b"ask").broker_sends(b"answer")
     return talk

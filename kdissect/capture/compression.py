@@ -29,8 +29,8 @@ class Decompressor(Protocol):
         fault: what ``feed`` raises when the data is damaged.
     """
 
-    behind: bytes | None
-    fault: type[Exception]
+    unused_data: bytes | None
+    error_type: type[Exception]
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What ``data`` decompresses to."""
@@ -63,21 +63,21 @@ def decompressed(method: Method, blocks: Iterator[bytes], warn: Callable[[str], 
                 warn(f"its {method.name} data is followed by something else, which is ignored")
             return
         member = method.member()
-        while member.behind is None:
+        while member.unused_data is None:
             if not window.more(0, 1):
                 warn(f"its {method.name} data is truncated")
                 return
             try:
                 yield from member.feed(window.data)
-            except member.fault as error:
+            except member.error_type as error:
                 raise CaptureError(f"its {method.name} data cannot be decompressed ({error})") from error
-            window.skip(len(window.data) - len(member.behind or b""))
+            window.skip(len(window.data) - len(member.unused_data or b""))
 
 
 class _Gzip:
     def __init__(self) -> None:
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = zlib.error
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = zlib.error
         self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -88,7 +88,7 @@ class _Gzip:
             if piece:
                 yield piece
             if self._decompressor.eof:
-                self.behind = self._decompressor.unused_data
+                self.unused_data = self._decompressor.unused_data
                 return
             data = self._decompressor.unconsumed_tail
 
@@ -97,8 +97,8 @@ class _Lz4:
     def __init__(self) -> None:
         import lz4.frame
 
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = RuntimeError
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = RuntimeError
         self._decompressor = lz4.frame.LZ4FrameDecompressor()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -109,15 +109,15 @@ class _Lz4:
                 break
             piece = self._decompressor.decompress(b"", max_length=_PIECE_BYTES)
         if self._decompressor.eof:
-            self.behind = self._decompressor.unused_data or b""
+            self.unused_data = self._decompressor.unused_data or b""
 
 
 class _ZstdFrame:
     def __init__(self) -> None:
         import zstandard
 
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = zstandard.ZstdError
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = zstandard.ZstdError
         self._decompressor = zstandard.ZstdDecompressor().decompressobj()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ class _ZstdFrame:
             if piece:
                 yield piece
             if self._decompressor.eof:
-                self.behind = self._decompressor.unused_data + data[pos + _ZSTD_INPUT_BYTES :]
+                self.unused_data = self._decompressor.unused_data + data[pos + _ZSTD_INPUT_BYTES :]
                 return
 
 

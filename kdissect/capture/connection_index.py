@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.model import Interface, Packet
 
-WANTED, BARRED = 1, 2
+SELECTED, EXCLUDED = 1, 2
 
 _BLOCK = 64 * 1024  # numbers
-_MEMORY_BYTES = 1024 * 1024  # of a short capture the numbers need no file
+_SPOOLED_BYTES = 1024 * 1024  # of a short capture the numbers need no file
 _WIDTH = array("I").itemsize
-_FRAGMENTS_OF_ONE = 64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
+_FRAGMENTS_PER_DATAGRAM = (
+    64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
+)
 
 
 class ConnectionIndex:
@@ -44,10 +46,10 @@ class ConnectionIndex:
 
     def __init__(self, *, keeps_packets: bool = False, limits: Limits = DEFAULT) -> None:
         self._limits = limits
-        self._verdicts = bytearray(1)  # by connection; 0 is none
-        self._file = SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115  (closed by __exit__)
+        self._marks = bytearray(1)  # by connection; 0 is none
+        self._file = SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115  (closed by __exit__)
         self._block = array("I")
-        self._before = 0  # numbers in the file
+        self._stored = 0  # numbers in the file
         self._noted = False
         # Packets that said nothing of a connection: the next ones may complete the datagram they began.
         self._unknown: OrderedDict[tuple[Interface, int], int] = OrderedDict()
@@ -81,8 +83,8 @@ class ConnectionIndex:
             self._noted = False
             yield packet
             if not self._noted:
-                self._unknown[packet.interface, packet.number] = self._before + len(self._block) - 1
-                if len(self._unknown) > self._limits.fragment_datagrams * _FRAGMENTS_OF_ONE:
+                self._unknown[packet.interface, packet.number] = self._stored + len(self._block) - 1
+                if len(self._unknown) > self._limits.fragment_datagrams * _FRAGMENTS_PER_DATAGRAM:
                     self._unknown.popitem(last=False)
 
     def note(self, connection: int, parts: Iterable[tuple[Interface, int]] = ()) -> None:
@@ -94,64 +96,64 @@ class ConnectionIndex:
             if place is not None:
                 self._change(place, connection)
 
-    def want(self, connection: int) -> None:
+    def select(self, connection: int) -> None:
         """Pick its packets, unless it is barred."""
-        self._judge(connection, WANTED)
+        self._mark(connection, SELECTED)
 
-    def bar(self, connection: int) -> None:
+    def exclude(self, connection: int) -> None:
         """Never pick its packets, wanted or not."""
-        self._judge(connection, BARRED)
+        self._mark(connection, EXCLUDED)
 
     # The second reading
 
     @property
-    def picked(self) -> int:
+    def selected(self) -> int:
         """How many connections are wanted and not barred."""
-        return self._verdicts.count(WANTED)
+        return self._marks.count(SELECTED)
 
     @property
-    def left_out(self) -> int:
+    def excluded(self) -> int:
         """How many connections are wanted, but barred."""
-        return self._verdicts.count(WANTED | BARRED)
+        return self._marks.count(SELECTED | EXCLUDED)
 
-    def kept(self) -> Capture | None:
+    def kept_packets(self) -> Capture | None:
         """The packets that were kept; None where they were not."""
         if self._kept is None:
             return None
         self._kept.seek(0)
         return open_capture(self._kept, limits=self._limits)
 
-    def pick(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+    def select_packets(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         """Of the same packets in the same order, those that belong to a wanted connection."""
-        verdicts, packets = self._verdicts, iter(packets)
+        marks, packets = self._marks, iter(packets)
         for numbers in self._blocks():
             for connection, packet in zip(numbers, packets, strict=False):
-                if connection < len(verdicts) and verdicts[connection] == WANTED:
+                if connection < len(marks) and marks[connection] == SELECTED:
                     yield packet
 
-    def _judge(self, connection: int, verdict: int) -> None:
-        missing = connection + 1 - len(self._verdicts)
+    def _mark(self, connection: int, mark: int) -> None:
+        missing = connection + 1 - len(self._marks)
         if missing > 0:
-            self._verdicts += bytes(missing)
-        self._verdicts[connection] |= verdict
+            self._marks += bytes(missing)
+        self._marks[connection] |= mark
 
     def _append(self) -> None:
         if len(self._block) == _BLOCK:
-            self._file.seek(self._before * _WIDTH)
+            self._file.seek(self._stored * _WIDTH)
             self._file.write(self._block.tobytes())
-            self._before += _BLOCK
+            self._stored += _BLOCK
             self._block = array("I")
         self._block.append(0)
 
     def _change(self, place: int, connection: int) -> None:
-        if place >= self._before:
-            self._block[place - self._before] = connection
+        if place >= self._stored:
+            self._block[place - self._stored] = connection
         else:
             self._file.seek(place * _WIDTH)
             self._file.write(array("I", (connection,)).tobytes())
 
     def _blocks(self) -> Iterator[array[int]]:
         self._file.seek(0)
-        for _ in range(self._before // _BLOCK):
+        for _ in range(self._stored // _BLOCK):
             yield array("I", self._file.read(_BLOCK * _WIDTH))
         yield self._block

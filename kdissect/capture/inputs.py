@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STDIN = "-"
-_SIGNS = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
 
 
@@ -40,67 +40,67 @@ def local(name: str) -> str:
     return re.sub("^/{2,}", "/", url["path"])
 
 
-def captures(names: Iterable[str], *, but: Path | None = None) -> tuple[str, ...]:
+def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
     """The captures that are meant, each once, in the order of their names where they were not named one by
     one.
 
     Args:
         names: as the user gave them.
-        but: a folder to pass over.
+        exclude: a folder to skip.
 
     Raises:
         UsageError: a pattern fits nothing, or a name is a URL.
         CaptureError: there is no capture in a folder, or it cannot be looked into.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(_meant(local(name), but)))
-    return tuple(found)
+        paths.update(dict.fromkeys(_expand(local(name), exclude)))
+    return tuple(paths)
 
 
-def _meant(name: str, but: Path | None) -> Iterator[str]:
+def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     path = Path(name)
     if name == STDIN or path.is_file():
         yield name
     elif path.is_dir():
-        yield from _in_folder(path, but)
-    elif _SIGNS.isdisjoint(name) or path.exists():
+        yield from _in_folder(path, exclude)
+    elif _WILDCARDS.isdisjoint(name) or path.exists():
         yield name  # a pipe, or nothing: opening it will tell
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
             raise UsageError(f"no file matches {name}")
         for each in names:
-            yield from _in_folder(Path(each), but) if Path(each).is_dir() else (each,)
+            yield from _in_folder(Path(each), exclude) if Path(each).is_dir() else (each,)
 
 
-def _in_folder(folder: Path, but: Path | None) -> list[str]:
+def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
     """The captures in a folder and below it.
 
     Raises:
         CaptureError: there is none.
     """
-    found = []
-    passed_over = None if but is None else but.resolve()
+    paths = []
+    excluded = None if exclude is None else exclude.resolve()
 
     def refuse(error: OSError) -> None:
         raise CaptureError(f"{error.filename}: {error.strerror}") from None
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        here = Path(place)
+    for directory, folders, files in os.walk(folder, onerror=refuse):
+        here = Path(directory)
         folders[:] = sorted(
             each
             for each in folders
-            if not each.startswith((".", "_")) and (here / each).resolve() != passed_over
+            if not each.startswith((".", "_")) and (here / each).resolve() != excluded
         )
-        found += [
+        paths += [
             str(here / each)
             for each in sorted(files)
             if not each.startswith(".") and _is_capture(here / each)
         ]
-    if not found:
+    if not paths:
         raise CaptureError(f"{folder}: no capture files in this folder or its subfolders")
-    return found
+    return paths
 
 
 def _is_capture(path: Path) -> bool:

@@ -43,7 +43,7 @@ _SOL_PACKET, _STATISTICS, _AUXDATA = 263, 6, 8
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 33, 26, 35
 _VLAN_VALID, _VLAN_TPID_VALID = 0x10, 0x40
 _EVERY_PROTOCOL = 3
-_MOST_BEFORE = 10_000  # packets that a buffer may have before its filter is there
+_MOST_UNFILTERED = 10_000  # packets that a buffer may have before its filter is there
 _SIOCGIFFLAGS = 0x8913
 _UP, _LOOPBACK = 0x1, 0x8
 _DOWN = frozenset((errno.ENETDOWN, errno.ENODEV, errno.ENXIO))
@@ -101,28 +101,28 @@ class Listener:
         CaptureError: it cannot be listened to.
     """
 
-    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
+    def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
         if not is_up(name):
             raise WentDown
         self.notes: list[str] = []
         self._owner: Any = None  # scapy's, which closes the socket when it is let go of
         try:
-            link_type = self._open(name, wanted)
+            link_type = self._open(name, settings)
         except PermissionError:
             raise CaptureError(_not_permitted(name)) from None
         except OSError as error:
             if error.errno in _DOWN:
                 raise WentDown from None
             raise CaptureError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-        snaplen = wanted.snaplen if wanted.snaplen < DEFAULT_SNAPLEN else 0
+        snaplen = settings.snaplen if settings.snaplen < DEFAULT_SNAPLEN else 0
         self.interface = Interface(name, number, link_type, snaplen, name)
         self._header_bytes = 20 if link_type == _COOKED else 0
         self._may_be_tagged = link_type == _ETHERNET
-        self._buffer = bytearray(wanted.snaplen + 64)
+        self._buffer = bytearray(settings.snaplen + 64)
         self._view = memoryview(self._buffer)
         self._indexes: dict[str, int] = {}
         self._accepted = self._dropped = 0
-        self._forget()
+        self._discard_unfiltered()
 
     def fileno(self) -> int:
         """To wait for packets with."""
@@ -131,14 +131,14 @@ class Listener:
     def close(self) -> None:
         self._socket.close()
 
-    def take(self, most: int) -> Iterator[Packet]:
+    def take(self, limit: int) -> Iterator[Packet]:
         """Packets that are there, at most so many. Their number is 0: only who reads them all can count.
 
         Raises:
             WentDown: the interface did.
         """
         receive, buffers = self._socket.recvmsg_into, [self._buffer]
-        for _ in range(most):
+        for _ in range(limit):
             try:
                 size, ancillary, _, address = receive(buffers, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -148,12 +148,12 @@ class Listener:
                     raise WentDown from None
                 raise
             data, length, time_ns = bytes(self._view[:size]), size, 0
-            for _, kind, told in ancillary:
+            for _, kind, value in ancillary:
                 if kind == _SO_TIMESTAMPNS:
-                    seconds, rest_ns = _timespec(told)
+                    seconds, rest_ns = _timespec(value)
                     time_ns = seconds * 1_000_000_000 + rest_ns
                 elif kind == _AUXDATA:
-                    status, length, _, _, _, tag, protocol = _auxdata(told)
+                    status, length, _, _, _, tag, protocol = _auxdata(value)
                     if status & _VLAN_VALID and self._may_be_tagged:  # the kernel has taken it out
                         protocol = protocol if status & _VLAN_TPID_VALID else 0x8100
                         data = data[:12] + struct.pack(">2H", protocol, tag) + data[12:]
@@ -165,25 +165,25 @@ class Listener:
                 length += self._header_bytes
             yield Packet(0, time_ns, self.interface, data, length)
 
-    def counted(self) -> InterfaceStatistics:
+    def statistics(self) -> InterfaceStatistics:
         """How many packets the kernel had for us, and for how many of them it had no room."""
         accepted, dropped = struct.unpack("2I", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         self._accepted += accepted
         self._dropped += dropped
         return InterfaceStatistics(None, None, self._dropped, self._accepted)
 
-    def _forget(self) -> None:
+    def _discard_unfiltered(self) -> None:
         """Let go of what came before there was a filter, and count anew."""
         with suppress(OSError):  # nothing is left; what else there is take() will tell
-            for _ in range(_MOST_BEFORE):
+            for _ in range(_MOST_UNFILTERED):
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
 
-    def _open(self, name: str, wanted: CaptureSettings) -> int:
+    def _open(self, name: str, settings: CaptureSettings) -> int:
         """Make the socket; which link type its packets have."""
         link_type = _COOKED
         if name != ANY:
-            self._owner = _scapy_socket(name, promiscuous=wanted.promiscuous)
+            self._owner = _scapy_socket(name, promiscuous=settings.promiscuous)
             self._socket: socket.socket = self._owner.ins
             link_type = _link_type(self._socket.getsockname()[3])
         if link_type == _COOKED:
@@ -194,22 +194,22 @@ class Listener:
                 self._socket.bind((name, _EVERY_PROTOCOL))
             self._socket.setsockopt(_SOL_PACKET, _AUXDATA, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        _attach(self._socket, self._program(wanted, link_type))
-        self._enlarge(wanted.buffer_bytes)
+        _attach(self._socket, self._program(settings, link_type))
+        self._enlarge(settings.buffer_bytes)
         return link_type
 
-    def _program(self, wanted: CaptureSettings, link_type: int) -> list[_Instruction]:
+    def _program(self, settings: CaptureSettings, link_type: int) -> list[_Instruction]:
         # Before a cooked header is put there, a packet begins with IP.
         dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
         try:
-            program = _compiled(wanted.filter, dlt, wanted.snaplen)
+            program = _compiled(settings.filter, dlt, settings.snaplen)
         except ImportError:
-            if wanted.filter != DEFAULT_FILTER:
+            if settings.filter != DEFAULT_FILTER:
                 raise CaptureError(
                     '-f needs libpcap (Debian: libpcap0.8); -f "" captures everything'
                 ) from None
             self.notes.append("without libpcap everything is captured, not only TCP")
-            program = _compiled("", dlt, wanted.snaplen)
+            program = _compiled("", dlt, settings.snaplen)
         return [*_without_echo(), *program]
 
     def _enlarge(self, buffer_bytes: int) -> None:
@@ -237,10 +237,10 @@ def listed() -> list[Listed]:
     _load_scapy()
     from scapy.config import conf
 
-    found = sorted(conf.ifaces.values(), key=lambda each: each.index)
+    interfaces = sorted(conf.ifaces.values(), key=lambda each: each.index)
     return [
         Listed(each.name, bool(int(each.flags) & _UP), tuple(chain.from_iterable(each.ips.values())))
-        for each in found
+        for each in interfaces
     ]
 
 
@@ -272,10 +272,10 @@ def _flags(name: str) -> int:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            told = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
+            reply = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
         except OSError:
             return 0
-    return int.from_bytes(told[16:18], sys.byteorder)
+    return int.from_bytes(reply[16:18], sys.byteorder)
 
 
 def _index_of(name: str) -> int:
@@ -359,8 +359,8 @@ def _compiled(text: str, dlt: int, snaplen: int) -> list[_Instruction]:
         if pcap.pcap_compile(handle, byref(program), text.encode(), 1, -1):
             fault = bytearray(pcap.pcap_geterr(handle)).rstrip(b"\0").decode("utf-8", "backslashreplace")
             raise CaptureError(f'-f "{text}": {fault}')
-        made = [program.bf_insns[place] for place in range(program.bf_len)]
-        instructions = [(each.code, each.jt, each.jf, each.k) for each in made]
+        code = [program.bf_insns[place] for place in range(program.bf_len)]
+        instructions = [(each.code, each.jt, each.jf, each.k) for each in code]
         pcap.pcap_freecode(byref(program))
     finally:
         pcap.pcap_close(handle)

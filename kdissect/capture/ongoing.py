@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import IdleTick, Interface, Packet
 
-LULL_NS = 50 * MILLISECOND_NS
+IDLE_TICK_NS = 50 * MILLISECOND_NS
 """How often a source that waits says up to which time all packets have come, and deadlines may pass."""
 
 _DELIVERY_NS = 50 * MILLISECOND_NS
 """A packet takes less from the kernel to here, unless somebody in between keeps it in a buffer."""
 
-_LEFT_BYTES = 1 * MIB  # what may stand in a pipe
+_PIPE_BYTES = 1 * MIB  # what may stand in a pipe
 
 
 class WaitingSource(Source):
@@ -54,7 +54,7 @@ class WaitingSource(Source):
         super().__init__(name, limits)
         self.size = None
         self.stopped = False
-        self._came_ns = self._told_ns = time.monotonic_ns()
+        self._received_ns = self._ticked_ns = time.monotonic_ns()
 
     @property
     def rereads(self) -> bool:
@@ -75,15 +75,15 @@ class WaitingSource(Source):
 
     def note_block(self, block: bytes) -> bytes:
         self.bytes_read += len(block)
-        self._came_ns = time.monotonic_ns()
+        self._received_ns = time.monotonic_ns()
         return block
 
-    def lull(self) -> bool:
+    def idle_tick_due(self) -> bool:
         """Nothing is there: whether it is time to tell."""
         now_ns = time.monotonic_ns()
-        if now_ns - self._told_ns < LULL_NS:
+        if now_ns - self._ticked_ns < IDLE_TICK_NS:
             return False
-        self.silent_ns, self._told_ns = now_ns - self._came_ns - _DELIVERY_NS, now_ns
+        self.idle_ns, self._ticked_ns = now_ns - self._received_ns - _DELIVERY_NS, now_ns
         return True
 
 
@@ -97,14 +97,14 @@ class Piped(WaitingSource):
 
     def blocks(self) -> Iterator[bytes]:
         """Blocks as they come; see ``WaitingSource``."""
-        left = _LEFT_BYTES  # whoever writes into it need not stop when we do
-        while not self.stopped or (left > 0 and self._is_ready(0)):
+        remaining = _PIPE_BYTES  # whoever writes into it need not stop when we do
+        while not self.stopped or (remaining > 0 and self._is_ready(0)):
             if self.stopped:
-                left -= BLOCK_BYTES
+                remaining -= BLOCK_BYTES
             elif not self._is_ready(0):
-                if self.lull():
+                if self.idle_tick_due():
                     yield b""
-                if not self._is_ready(LULL_NS // MILLISECOND_NS):
+                if not self._is_ready(IDLE_TICK_NS // MILLISECOND_NS):
                     continue
             block = os.read(self._pipe, BLOCK_BYTES)
             if not block:
@@ -126,9 +126,9 @@ class Listening(Piped):
         tell: takes what a person should know, a line each time.
     """
 
-    def __init__(self, wanted: CaptureSettings, limits: Limits, tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: CaptureSettings, limits: Limits, report: Callable[[str], None]) -> None:
         bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
-        arguments = json.dumps({**wanted._asdict(), "bounds": bounds})
+        arguments = json.dumps({**settings._asdict(), "bounds": bounds})
         # A group of its own: Ctrl-C is for us, who then end it.
         try:
             self._relay = subprocess.Popen(
@@ -143,20 +143,20 @@ class Listening(Piped):
         except OSError as error:
             raise CaptureError(f"cannot start {sys.executable}: {error.strerror}") from None
         assert self._relay.stdout is not None
-        super().__init__(",".join(wanted.names), limits, self._relay.stdout.fileno())
+        super().__init__(",".join(settings.names), limits, self._relay.stdout.fileno())
         assert self._relay.stderr is not None
-        self._tell = tell
-        self._words = self._relay.stderr
+        self._report = report
+        self._stderr = self._relay.stderr
         self._half_line = b""
         self._refusal: CaptureError | None = None
 
-    def called(self, interface: str | None) -> str:
+    def capture_name(self, interface: str | None) -> str:
         """Packets come from an interface, whichever others are listened to."""
         return interface or self.name
 
-    def told(self, fault: str | Exception) -> str:
+    def format_error(self, fault: str | Exception) -> str:
         """What the relay says names the interface already."""
-        return str(fault) if fault is self._refusal else super().told(fault)
+        return str(fault) if fault is self._refusal else super().format_error(fault)
 
     def stop(self) -> None:
         """Let the relay end; what it has captured is read."""
@@ -167,8 +167,8 @@ class Listening(Piped):
         """Blocks as they come, to the last that the relay writes."""
         try:
             yield from super().blocks()
-            while words := os.read(self._words.fileno(), BLOCK_BYTES):
-                self._hear(words)
+            while data := os.read(self._stderr.fileno(), BLOCK_BYTES):
+                self._read_messages(data)
             if self._relay.wait():
                 self._refusal = self._refusal or CaptureError(
                     f"capture process exited with status {self._relay.returncode}"
@@ -182,23 +182,23 @@ class Listening(Piped):
             pass
 
     def _is_ready(self, wait_ms: int) -> bool:
-        pipe, words = self._pipe, self._words.fileno()
+        pipe, messages = self._pipe, self._stderr.fileno()
         poller = select.poll()
         poller.register(pipe, select.POLLIN)
-        poller.register(words, select.POLLIN)
+        poller.register(messages, select.POLLIN)
         ready = [number for number, event in poller.poll(wait_ms) if event & select.POLLIN or number == pipe]
-        if words in ready:
-            self._hear(os.read(words, BLOCK_BYTES))
+        if messages in ready:
+            self._read_messages(os.read(messages, BLOCK_BYTES))
         return pipe in ready
 
-    def _hear(self, words: bytes) -> None:
-        *lines, self._half_line = (self._half_line + words).split(b"\n")
+    def _read_messages(self, data: bytes) -> None:
+        *lines, self._half_line = (self._half_line + data).split(b"\n")
         for line in lines:
             text = line.decode("utf-8", "backslashreplace")
             if text.startswith(REFUSAL):
                 self._refusal = CaptureError(text.removeprefix(REFUSAL))
             else:
-                self._tell(text)
+                self._report(text)
 
 
 class Ongoing:
@@ -224,7 +224,7 @@ class Ongoing:
         self._failed_before = False
         self._packets = self._read()
         self.stopped = False
-        self.left: Callable[[Source], object] = lambda _: None
+        self.on_source_end: Callable[[Source], object] = lambda _: None
 
     def __iter__(self) -> Iterator[Packet | IdleTick]:
         return self._packets
@@ -283,7 +283,7 @@ class Ongoing:
 
     def _read(self) -> Generator[Packet | IdleTick, None, None]:
         for source in self._sources:
-            self._leave()
+            self._retire()
             self._current = source
             try:
                 with closing(packets_of(source)) as packets:
@@ -295,13 +295,13 @@ class Ongoing:
             if self.stopped:
                 return
 
-    def _leave(self) -> None:
+    def _retire(self) -> None:
         if self._current is not None:
             self._bytes_before += self._current.bytes_read
             self._failed_before |= self._current.failed
             for warning in self._current.warnings:
                 self._warn(warning)
-            self.left(self._current)
+            self.on_source_end(self._current)
 
     def _warn(self, text: str) -> None:
         if len(self._warnings) < DEFAULT.notices:

@@ -72,7 +72,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
         while window.more(pos, need) or window.waits:
             if window.waits:
                 if number:
-                    yield IdleTick(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.idle_ns)
                 pos = 0
                 continue
             data, pos, need = window.data, 0, header

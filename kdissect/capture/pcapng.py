@@ -103,7 +103,7 @@ class Section:
         self._on_description = on_description
         self._clocks: list[Clock] = []
         self._interfaces_before = 0
-        self._passed = 0
+        self._skipped = 0
         self._time_warned = False
         self.cut: str | None = None
         self.cut_packet = False
@@ -125,11 +125,11 @@ class Section:
             asked again from 0.
         """
         window = self._window
-        passed, self._passed = self._passed, 0
+        skipped, self._skipped = self._skipped, 0
         while True:
             if len(window.data) - pos < HEAD_BYTES:
                 if not window.more(pos, HEAD_BYTES):
-                    self._passed = passed
+                    self._skipped = skipped
                     self.cut = window.place(0) if window.data else None
                     return None
                 pos = 0
@@ -141,22 +141,22 @@ class Section:
             if kind not in LEAST_BYTES:
                 if not self._skip(pos, total):
                     return None
-                passed += kind in _NUMBERED
+                skipped += kind in _NUMBERED
                 pos = 4
                 continue
             if total > self._source.limits.packet_bytes + OPTIONS_BYTES:
                 raise self._fault(f"a block claims an implausible length of {total} bytes", pos)
             if len(window.data) - pos < total:
                 if not window.more(pos, total):
-                    self._passed = passed
+                    self._skipped = skipped
                     self.cut, self.cut_packet = window.place(0), kind in _PACKET_KINDS
                     return None
                 pos = 0
             if kind == ENHANCED_PACKET:
-                return kind, pos, passed
+                return kind, pos, skipped
             self._check_end(pos + total - 4, total, window.place(pos))
             if kind in _PACKET_KINDS:
-                return kind, pos, passed
+                return kind, pos, skipped
             if kind == SECTION:
                 self._check_version(pos)
                 self._describe(pos, total)
@@ -200,9 +200,11 @@ class Section:
         return True
 
     def _check_end(self, pos: int, total: int, begin: str) -> None:
-        (again,) = self.word(self._window.data, pos)
-        if again != total:
-            raise CaptureError(f"a block begins with length {total} and ends with length {again}, at {begin}")
+        (trailing,) = self.word(self._window.data, pos)
+        if trailing != total:
+            raise CaptureError(
+                f"a block begins with length {total} and ends with length {trailing}, at {begin}"
+            )
 
     def _fault(self, text: str, pos: int) -> CaptureError:
         return CaptureError(f"{text}, at {self._window.place(pos)}")
@@ -217,14 +219,14 @@ class Section:
         options = self._options(pos + 16, pos + total - 4)
         name = _text(options.get(INTERFACE_NAME, b""))
         interface = Interface(
-            self._source.called(name), self._interfaces_before + index, link_type, snaplen, name
+            self._source.capture_name(name), self._interfaces_before + index, link_type, snaplen, name
         )
         resolution = options.get(INTERFACE_RESOLUTION, b"\x06")[:1]
         offset = options.get(INTERFACE_OFFSET, b"")
         offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
-        made = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
-        self._clocks.append(made)
-        self._source.describe(interface, made.per_second)
+        new_clock = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
+        self._clocks.append(new_clock)
+        self._source.describe(interface, new_clock.per_second)
 
     def _add_statistics(self, pos: int, total: int) -> None:
         (index,) = self.word(self._window.data, pos + 8)
@@ -283,7 +285,7 @@ class Section:
             self._source.warn("has times outside the years 1677 to 2262, clamped to that range")
         return bounded
 
-    def refused(self, pos: int, captured: int) -> CaptureError:
+    def packet_error(self, pos: int, captured: int) -> CaptureError:
         """Why the enhanced packet block at ``pos`` contradicts itself."""
         _, total = self._head(self._window.data, pos)
         if total < LEAST_BYTES[ENHANCED_PACKET]:
@@ -292,8 +294,8 @@ class Section:
             )
         if captured > min(total - LEAST_BYTES[ENHANCED_PACKET], self._source.limits.packet_bytes):
             return self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
-        (again,) = self.word(self._window.data, pos + total - 4)
-        return self._fault(f"a block begins with length {total} and ends with length {again}", pos)
+        (trailing,) = self.word(self._window.data, pos + total - 4)
+        return self._fault(f"a block begins with length {total} and ends with length {trailing}", pos)
 
     def simple(self, pos: int) -> tuple[Interface, bytes, int, int]:
         """A simple packet block: interface, bytes, length on the wire, where the block ends.
@@ -374,18 +376,18 @@ def packet_blocks(
     section = section or Section(window, source)
     limit = source.limits.packet_bytes
     number = source.before
-    others = time_ns = pos = 0
+    not_packets = time_ns = pos = 0
     places: list[tuple[int, int, int, int]] = []
     try:
         while (block := section.next_packet(pos)) is not None or window.waits:
             if block is None:
                 if number:
-                    yield IdleTick(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.idle_ns)
                 pos = 0
                 continue
-            kind, pos, passed = block
-            number += passed
-            others += passed
+            kind, pos, skipped = block
+            number += skipped
+            not_packets += skipped
             data = window.data
             if kind != ENHANCED_PACKET:
                 if kind == SIMPLE_PACKET:
@@ -414,7 +416,7 @@ def packet_blocks(
                         yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                         places = []
                     if is_odd:
-                        raise section.refused(pos, captured)
+                        raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
                 if high < clock.plain_below:
                     time_ns = (high << 32 | low) * clock.tick_ns
@@ -424,7 +426,7 @@ def packet_blocks(
                 places.append((time_ns, start, start + captured, length))
                 pos = end
             number += len(places)
-            source.packets = number - others
+            source.packets = number - not_packets
             if places:
                 yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                 places = []
@@ -432,4 +434,4 @@ def packet_blocks(
             unit = f"packet {number + 1}" if section.cut_packet else "a block"
             source.warn(f"ends in the middle of {unit}, which begins at {section.cut}")
     finally:
-        source.packets = number - others
+        source.packets = number - not_packets

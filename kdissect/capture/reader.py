@@ -33,7 +33,7 @@ _MAGIC_BYTES = 4
 # Enough to tell text from other things.
 _APPEARANCE_BYTES = 64
 # What is read of a file at a time to find its first packet.
-_GLANCE_BYTES = 4096
+_PROBE_BYTES = 4096
 # Files merged with more others than this are open only while a block of theirs is read: a process may usually
 # have 1024 files open, and others need some.
 _OPEN_FILES = 128
@@ -63,35 +63,35 @@ class Capture:
             raise CaptureError("no capture given")
         if origins.count("-") > 1:
             raise CaptureError("stdin (-) can be given only once")
-        self._named = len(origins)
+        self._origin_count = len(origins)
         self._faults: list[CaptureError] = []
-        self._opened: list[Source] = []
+        self._all_sources: list[Source] = []
         self._sources: list[Source] = []
         self._readers: list[Generator[PacketBlock, None, None]] = []
-        firsts_ns = []
+        first_times_ns = []
         for origin in origins:
             try:
                 source = Source(origin, limits)
-                self._opened.append(source)
-                firsts_ns.append(None if source.size is None else _first_ns(origin, limits))
+                self._all_sources.append(source)
+                first_times_ns.append(None if source.size is None else _first_ns(origin, limits))
             except CaptureError as error:
                 self._faults.append(error)
                 if isinstance(error, UnexpectedError):
-                    self._opened[-1].failed = True
+                    self._all_sources[-1].failed = True
                 continue
-            source.reopened = self._named > _OPEN_FILES
+            source.reopened = self._origin_count > _OPEN_FILES
             self._sources.append(source)
         if not self._sources:
-            raise self._nothing_read()
-        self._stretches = self._read(firsts_ns)
-        self._packets = one_by_one(self._stretches)
+            raise self._unreadable()
+        self._packet_blocks = self._read(first_times_ns)
+        self._packets = one_by_one(self._packet_blocks)
 
     def __iter__(self) -> Iterator[Packet]:
         return self._packets
 
     def packet_blocks(self) -> Iterator[PacketBlock | Packet]:
         """The same packets, many at once where they stand together: of one file, not of several."""
-        return self._stretches
+        return self._packet_blocks
 
     def __enter__(self) -> Self:
         return self
@@ -104,7 +104,7 @@ class Capture:
     def close(self) -> None:
         """Close all files; there are no more packets then."""
         self._packets.close()
-        self._stretches.close()
+        self._packet_blocks.close()
         for reader in self._readers:
             reader.close()
 
@@ -124,7 +124,7 @@ class Capture:
         """The files that could be opened, also where nothing can be read of one, and what reading them has
         told so far.
         """
-        return tuple(self._opened)
+        return tuple(self._all_sources)
 
     @property
     def packets(self) -> int:
@@ -140,7 +140,7 @@ class Capture:
     @property
     def failed(self) -> bool:
         """Whether a bug of ours kept us from reading all of them."""
-        return any(source.failed for source in self._opened)
+        return any(source.failed for source in self._all_sources)
 
     @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
@@ -151,13 +151,13 @@ class Capture:
             for interface, counters in source.statistics.items()
         }
 
-    def _read(self, firsts_ns: list[int | None]) -> Generator[PacketBlock | Packet, None, None]:
-        self._readers = [self._stretches_of(source) for source in self._sources]
-        if self._named == 1:
+    def _read(self, first_times_ns: list[int | None]) -> Generator[PacketBlock | Packet, None, None]:
+        self._readers = [self._blocks_of(source) for source in self._sources]
+        if self._origin_count == 1:
             yield from self._readers[0]
             return
         parts = []
-        for source, reader, first_ns in zip(self._sources, self._readers, firsts_ns, strict=True):
+        for source, reader, first_ns in zip(self._sources, self._readers, first_times_ns, strict=True):
             packets: Iterator[Packet] = one_by_one(reader)
             if source.size is None:
                 # A stream's first packet can only be had by reading it, and is then to be put back.
@@ -167,32 +167,32 @@ class Capture:
             else:
                 parts.append(MergeInput(first_ns or 0, packets))
         yield from merged(parts)
-        if len(self._faults) == self._named and not self.packets:
-            raise self._nothing_read()
+        if len(self._faults) == self._origin_count and not self.packets:
+            raise self._unreadable()
 
-    def _stretches_of(self, source: Source) -> Generator[PacketBlock, None, None]:
+    def _blocks_of(self, source: Source) -> Generator[PacketBlock, None, None]:
         try:
             yield from cast(
-                "Generator[PacketBlock, None, None]", stretches_of(source)
+                "Generator[PacketBlock, None, None]", packet_blocks_of(source)
             )  # it waits for nothing
         except CaptureError as error:
-            if self._named == 1:
+            if self._origin_count == 1:
                 raise
             self._faults.append(error)
 
-    def _nothing_read(self) -> CaptureError:
+    def _unreadable(self) -> CaptureError:
         first = self._faults[0]
-        if self._named == 1:
+        if self._origin_count == 1:
             return first
-        return CaptureError(f"none of {self._named} captures can be read; {first}")
+        return CaptureError(f"none of {self._origin_count} captures can be read; {first}")
 
 
 def packets_of(source: Source) -> Generator[Packet | IdleTick, None, None]:
-    """The packets of ``stretches_of``, one by one."""
-    return one_by_one(stretches_of(source))
+    """The packets of ``packet_blocks_of``, one by one."""
+    return one_by_one(packet_blocks_of(source))
 
 
-def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
+def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
     """Packets of one source in its order, whatever compression and format its content turns out to have; of a
     live source also lulls.
 
@@ -201,7 +201,7 @@ def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None
             ``UnexpectedError`` if that is a bug of ours.
     """
     try:
-        window, method = _unpacked(source)
+        window, method = _decompressed(source)
         if method is not None and not window.data and source.warnings:
             raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
@@ -214,7 +214,7 @@ def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None
             f"neither pcap nor pcapng; it is{inside} {appearance(window.data[:_APPEARANCE_BYTES])}"
         )
     except (OSError, CaptureError) as error:
-        raise CaptureError(source.told(error)) from error
+        raise CaptureError(source.format_error(error)) from error
     except Exception as error:
         source.failed = True
         raise UnexpectedError.of(error, source.name) from error
@@ -226,19 +226,19 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
     Raises:
         OSError: it cannot be read.
     """
-    source = Source(path, limits, block_bytes=_GLANCE_BYTES)
+    source = Source(path, limits, block_bytes=_PROBE_BYTES)
     try:
-        window, _ = _unpacked(source)
+        window, _ = _decompressed(source)
     except CaptureError:  # what looks compressed, and is not
         return False
     except OSError:
         raise
-    except Exception:  # noqa: BLE001  # a bug of ours, of which ``stretches_of`` will tell
+    except Exception:  # noqa: BLE001  # a bug of ours, of which ``packet_blocks_of`` will tell
         return True
     return any(file_format.recognized(window.data) for file_format in (pcap, pcapng))
 
 
-def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
+def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
     """What a source begins with, and how it was compressed."""
     window = Window(source.blocks(), again=source.rereads)
     window.wait_for(_MAGIC_BYTES)
@@ -252,7 +252,7 @@ def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
 
 def _first_ns(origin: Origin, limits: Limits) -> int | None:
     """Time of a file's first packet, None where it has none; the file is closed again."""
-    with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
+    with closing(packets_of(Source(origin, limits, block_bytes=_PROBE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
 
@@ -367,28 +367,28 @@ def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
     those of the part that began earlier come first; of parts that began together, those of the first given.
     """
     waiting = deque(sorted(parts, key=lambda part: part.first_ns))
-    begun: list[tuple[int, int, Packet, Iterator[Packet]]] = []
+    active: list[tuple[int, int, Packet, Iterator[Packet]]] = []
     rank = 0
-    while waiting or begun:
-        while waiting and (not begun or waiting[0].first_ns <= begun[0][0]):
+    while waiting or active:
+        while waiting and (not active or waiting[0].first_ns <= active[0][0]):
             packets = waiting.popleft().packets
             rank += 1
             for packet in packets:
-                heappush(begun, (packet.time_ns, rank, packet, packets))
+                heappush(active, (packet.time_ns, rank, packet, packets))
                 break
-        if not begun:
+        if not active:
             return
-        if len(begun) > 1:
-            _, ranked, packet, packets = begun[0]
+        if len(active) > 1:
+            _, ranked, packet, packets = active[0]
             yield packet
             following = next(packets, None)
             if following is None:
-                heappop(begun)
+                heappop(active)
             else:
-                heapreplace(begun, (following.time_ns, ranked, following, packets))
+                heapreplace(active, (following.time_ns, ranked, following, packets))
             continue
         # Alone until the next part begins: the usual case, without a heap.
-        _, ranked, packet, packets = begun.pop()
+        _, ranked, packet, packets = active.pop()
         yield packet
         if not waiting:
             yield from packets
@@ -396,6 +396,6 @@ def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
         until_ns = waiting[0].first_ns
         for packet in packets:
             if packet.time_ns >= until_ns:
-                begun.append((packet.time_ns, ranked, packet, packets))
+                active.append((packet.time_ns, ranked, packet, packets))
                 break
             yield packet

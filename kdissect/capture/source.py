@@ -129,7 +129,7 @@ class Source:
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False
         self.failed = False
-        self.silent_ns = 0
+        self.idle_ns = 0
         self.size: int | None = None
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._path: Path | None = None
@@ -145,24 +145,24 @@ class Source:
             try:
                 status = self._path.stat()
             except OSError as error:
-                raise CaptureError(self.told(error)) from error
+                raise CaptureError(self.format_error(error)) from error
             if stat.S_ISREG(status.st_mode):
                 self.size = status.st_size
                 self._block_bytes = FILE_BLOCK_BYTES if block_bytes is None else block_bytes
 
-    def told(self, fault: str | Exception) -> str:
+    def format_error(self, error: str | Exception) -> str:
         """A fault as a line that begins with this source's name."""
-        if isinstance(fault, OSError) and fault.strerror:
-            fault = fault.strerror.lower()
-        return f"{self.name}: {fault}"
+        if isinstance(error, OSError) and error.strerror:
+            error = error.strerror.lower()
+        return f"{self.name}: {error}"
 
-    def called(self, interface: str | None) -> str:  # noqa: ARG002  (others name each interface)
+    def capture_name(self, interface: str | None) -> str:  # noqa: ARG002  (others name each interface)
         """What packets of an interface with this name are said to come from."""
         return self.name
 
     def warn(self, text: str) -> None:
         """Note that something was odd; ``text`` goes on after the name and a colon."""
-        self.warnings.append(self.told(text))
+        self.warnings.append(self.format_error(text))
 
     def describe(self, interface: Interface, ticks_per_second: int) -> None:
         """Note what an interface's times are counted in."""

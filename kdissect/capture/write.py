@@ -44,7 +44,7 @@ class PcapngWriter:
     ) -> None:
         self._file = file
         self._application = application
-        self._most = interfaces
+        self._max_interfaces = interfaces
         self._indexes: dict[Interface, int] = {}
         self._begin_section()
 
@@ -52,7 +52,7 @@ class PcapngWriter:
         """Append a packet, and its interface before it where it is the first of that interface."""
         index = self._indexes.get(packet.interface)
         if index is None:
-            index = self._introduce(packet.interface)
+            index = self._add_interface(packet.interface)
         high, low = _ticks(packet.time_ns)
         head = struct.pack("<5I", index, high, low, len(packet.data), packet.length)
         self._file.write(block(ENHANCED_PACKET, head + packet.data))
@@ -61,18 +61,18 @@ class PcapngWriter:
         """Append what was counted on an interface until this time."""
         index = self._indexes.get(interface)
         if index is None:
-            index = self._introduce(interface)
+            index = self._add_interface(interface)
         codes = (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
-        told = [
+        options = [
             _option(code, struct.pack("<Q", counter))
             for code, counter in zip(codes, statistics, strict=True)
             if counter is not None
         ]
         head = struct.pack("<3I", index, *_ticks(time_ns))
-        self._file.write(block(STATISTICS, head + b"".join(told) + bytes(4)))
+        self._file.write(block(STATISTICS, head + b"".join(options) + bytes(4)))
 
-    def _introduce(self, interface: Interface) -> int:
-        if len(self._indexes) >= self._most:
+    def _add_interface(self, interface: Interface) -> int:
+        if len(self._indexes) >= self._max_interfaces:
             self._begin_section()
         index = self._indexes[interface] = len(self._indexes)
         self._file.write(_interface(interface))

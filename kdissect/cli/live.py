@@ -225,7 +225,7 @@ class LiveExport:
             self._job, self._files, self._described, self.log, self._records, self._earlier.runs
         )
         run.losses.also.append(self.whole(made.tick))
-        run.ongoing.left = self.whole(made.leave)
+        run.ongoing.on_source_end = self.whole(made.leave)
         with filling(made, run, self.log):
             yield made
             run.close()  # which counts what was dropped last

@@ -50,10 +50,10 @@ __all__ = ["Connection", "Connections", "Event"]
 _GATHERING_STREAMS = 64
 """Streams that gather at a time, 64 KiB each."""
 
-_TURNED_AWAY = 256
+_MOST_REFUSED = 256
 """Streams that found no room to gather, until those that gather must pass on what they have."""
 
-_MOST_FOREIGN = 65_536
+_FOREIGN_ENDS = 65_536
 """Ends that are known not to be ours: those of so many directions are skipped without a second look."""
 
 _STALE = 64
@@ -82,7 +82,7 @@ _unpack = USUAL.unpack_from
 _new = tuple.__new__  # half the price of calling a named tuple's class
 
 
-class _Way(NamedTuple):
+class _Flow(NamedTuple):
     """One direction of one connection, found by the ends of a segment."""
 
     duplex: Duplex
@@ -91,7 +91,7 @@ class _Way(NamedTuple):
     other: Stream
 
 
-class _Times:
+class _TimeQueue:
     """Connections, each with a time, and the earliest first.
 
     Attributes:
@@ -128,8 +128,8 @@ class _Times:
             yield duplex
 
 
-_NOBODY = Stream()
-_NO_WAY = _Way(Duplex(b"", 0, DEFAULT, Counter()), 0, _NOBODY, _NOBODY)
+_NO_STREAM = Stream()
+_NO_FLOW = _Flow(Duplex(b"", 0, DEFAULT, Counter()), 0, _NO_STREAM, _NO_STREAM)
 """That of ends which are not known: never plain."""
 
 
@@ -158,17 +158,17 @@ class Connections:
         self._limits = limits
         self._shard = shard
         self._foreign: set[bytes] = set()  # ends of connections that are not ours
-        self._ways: dict[bytes, _Way] = {}
+        self._flows: dict[bytes, _Flow] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
         self._held: dict[Duplex, int] = {}  # those that hold something, longest first
         self._held_in_all = 0
         self._ended = Ended(limits)
-        self._waits = _Times()  # since when
-        self._deadlines = _Times()
-        self._idle = _Times()  # at the earliest
+        self._waits = _TimeQueue()  # since when
+        self._deadlines = _TimeQueue()
+        self._idle = _TimeQueue()  # at the earliest
         self._ticked_ns = -NEVER_NS
-        self._gathering: dict[Stream, _Way] = {}
-        self._turned_away = 0
+        self._gathering: dict[Stream, _Flow] = {}
+        self._refused = 0
 
     @property
     def remembered(self) -> int:
@@ -185,8 +185,8 @@ class Connections:
 
     def ordinal(self, ends: bytes) -> int:
         """Which connection (``Connection.ordinal``) segments with these ends belong to now; 0: none."""
-        way = self._ways.get(ends)
-        return 0 if way is None else way.duplex.ordinal
+        flow = self._flows.get(ends)
+        return 0 if flow is None else flow.duplex.ordinal
 
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
@@ -200,10 +200,10 @@ class Connections:
         number, interface, data, places = block
         shift = _SHIFTS.get(interface.link_type, len(data))  # no packet is longer than all of them
         least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
-        ways, foreign, idle_ns = self._ways, self._foreign, self._limits.connection_idle_ns
-        latest: Duplex | None = None
-        known = b""  # as a rule many packets of one direction come one behind another
-        duplex, side, stream, other = _NO_WAY
+        flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
+        last_used: Duplex | None = None
+        last_ends = b""  # as a rule many packets of one direction come one behind another
+        duplex, side, stream, other = _NO_FLOW
         packets = enumerate(places, number)
         for packet, (time_ns, begin, stop, on_wire) in packets:
             is_usual = False
@@ -223,9 +223,9 @@ class Connections:
                 if segment is None:
                     continue
                 _, _, _, ends, sequence, acknowledgment, control, payload, size = segment
-            if ends != known:
-                known = ends
-                duplex, side, stream, other = ways.get(ends, _NO_WAY)
+            if ends != last_ends:
+                last_ends = ends
+                duplex, side, stream, other = flows.get(ends, _NO_FLOW)
             if (
                 sequence == stream.next
                 and duplex.plain
@@ -235,8 +235,8 @@ class Connections:
                 and (is_usual or size == len(payload))
             ):
                 duplex.now_ns = time_ns
-                if duplex is not latest:
-                    latest = duplex
+                if duplex is not last_used:
+                    last_used = duplex
                     self._order.move_to_end(duplex)
                 if not size:
                     continue
@@ -246,9 +246,9 @@ class Connections:
                     if stream.expected > 2 * size:
                         first = packet + 1 - number
                         last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
-                        like = kind, total, carries, ends, stream.next, acknowledgment, control
-                        spot = shift, start - begin, end - begin
-                        more = payloads(data, places[first:last], spot, like, time_ns, time_ns + idle_ns)
+                        pattern = kind, total, carries, ends, stream.next, acknowledgment, control
+                        layout = shift, start - begin, end - begin
+                        more = payloads(data, places[first:last], layout, pattern, time_ns, time_ns + idle_ns)
                         if more:
                             packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
                             duplex.now_ns = time_ns
@@ -260,7 +260,7 @@ class Connections:
                 self.place = packet + 1 - number
                 if not stream.expected:
                     yield [(connection, side, item)]
-                elif events := self._gather(ways[ends], connection, item, size):
+                elif events := self._gather(flows[ends], connection, item, size):
                     yield events
                 continue
             if ends in foreign or not self._is_ours(ends):
@@ -271,8 +271,8 @@ class Connections:
             assert segment is not None
             self.place = packet + 1 - number
             yield self._feed(segment)
-            latest = None
-            known = b""
+            last_used = None
+            last_ends = b""
 
     def feed(self, segment: Segment) -> list[Event]:
         packet = PacketBlock(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
@@ -305,41 +305,41 @@ class Connections:
         return out
 
     def _is_ours(self, ends: bytes) -> bool:
-        if self._shard is None or ends in self._ways or self._shard.owns(ends):
+        if self._shard is None or ends in self._flows or self._shard.owns(ends):
             return True
-        if len(self._foreign) >= _MOST_FOREIGN:
+        if len(self._foreign) >= _FOREIGN_ENDS:
             self._foreign.clear()
         self._foreign.add(ends)
         return False
 
-    def _gather(self, way: _Way, connection: Connection, item: Data, size: int) -> list[Event]:
+    def _gather(self, flow: _Flow, connection: Connection, item: Data, size: int) -> list[Event]:
         """The next bytes in the middle of what is expected as a whole, from packets that carry ``size`` each:
         keep them until enough has come.
         """
-        _, side, stream, _ = way
+        _, side, stream, _ = flow
         if not stream.gathered:
             too_large = stream.expected < 2 * size  # joining them would cost more than it saves
             if too_large or len(self._gathering) >= _GATHERING_STREAMS:
                 stream.expected = 0
                 out: list[Event] = [(connection, side, item)]
-                self._turned_away += not too_large
-                if self._turned_away >= _TURNED_AWAY:
-                    self._turned_away = 0
+                self._refused += not too_large
+                if self._refused >= _MOST_REFUSED:
+                    self._refused = 0
                     for each in list(self._gathering.values()):  # some may wait for nothing: others' turn
-                        self._pass_on(each, out)
+                        self._flush_gathered(each, out)
                 return out
-            self._gathering[stream] = way
+            self._gathering[stream] = flow
         stream.gathered.append(item)
         stream.expected -= len(item.payload)
         if stream.expected > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
             return []
         out = []
-        self._pass_on(way, out)
+        self._flush_gathered(flow, out)
         return out
 
-    def _pass_on(self, way: _Way, out: list[Event]) -> None:
+    def _flush_gathered(self, flow: _Flow, out: list[Event]) -> None:
         """Pass on what one direction has gathered, as if the last packet had carried all of it."""
-        duplex, side, stream, _ = way
+        duplex, side, stream, _ = flow
         assert duplex.connection is not None
         payload = b"".join([item.payload for item in stream.gathered])
         out.append((duplex.connection, side, stream.gathered[-1]._replace(payload=payload)))
@@ -347,53 +347,53 @@ class Connections:
         stream.gathered = []
         del self._gathering[stream]
 
-    def _pass_on_both(self, duplex: Duplex, out: list[Event]) -> None:
+    def _flush_both(self, duplex: Duplex, out: list[Event]) -> None:
         """The same for both directions of a connection to which something unusual happens."""
         for stream in duplex.streams:
             if stream.gathered:
-                self._pass_on(self._gathering[stream], out)
+                self._flush_gathered(self._gathering[stream], out)
 
     def _feed(self, segment: Segment) -> list[Event]:
         out: list[Event] = []
-        way = self._ways.get(segment.ends)
+        flow = self._flows.get(segment.ends)
         if segment.time_ns < self._ticked_ns:
             self.counts["late_segments"] += 1
-        if way is not None:
-            self._advance(way, segment, out)
-            way = self._ways.get(segment.ends)
+        if flow is not None:
+            self._advance(flow, segment, out)
+            flow = self._flows.get(segment.ends)
         begins = segment.flags & (SYN | RST) == SYN
-        if self._came_again(segment, way):
+        if self._is_repeated(segment, flow):
             self.counts["segments_after_close"] += 1
             return out
-        if begins and way is not None and way.duplex.is_new(way.side, segment):
-            self._close(way.duplex, "reused", segment.time_ns, out)
-            way = None
-        if way is None:
+        if begins and flow is not None and flow.duplex.is_new(flow.side, segment):
+            self._close(flow.duplex, "reused", segment.time_ns, out)
+            flow = None
+        if flow is None:
             if not begins and (segment.flags & RST or not segment.length):
                 self.counts["segments_without_connection"] += 1
                 return out
-            way = self._open(segment, out)
-        duplex = way.duplex
+            flow = self._open(segment, out)
+        duplex = flow.duplex
         self._order.move_to_end(duplex)
-        if duplex.over:
+        if duplex.is_finished:
             self.counts["segments_after_close"] += 1
             return out
-        self._pass_on_both(duplex, out)
-        duplex.feed(way.side, segment, out)
+        self._flush_both(duplex, out)
+        duplex.feed(flow.side, segment, out)
         self._settle(duplex, out)
-        duplex.cause = None if duplex.plain or duplex.over else segment._replace(payload=b"")
-        self._keep_bound(out)
+        duplex.cause = None if duplex.plain or duplex.is_finished else segment._replace(payload=b"")
+        self._enforce_limit(out)
         return out
 
-    def _advance(self, way: _Way, segment: Segment, out: list[Event]) -> None:
+    def _advance(self, flow: _Flow, segment: Segment, out: list[Event]) -> None:
         """Bring a connection's own clock forward, past the deadlines that end before its next segment."""
-        duplex, time_ns = way.duplex, segment.time_ns
+        duplex, time_ns = flow.duplex, segment.time_ns
         while duplex.due_ns <= time_ns:
             if self._expire(duplex, out):
                 return
         if self._is_idle(duplex, time_ns):
             self._close_idle(duplex, out)
-        elif duplex.now_ns - time_ns > self._limits.patience_ns and way.stream.is_ahead(segment):
+        elif duplex.now_ns - time_ns > self._limits.patience_ns and flow.stream.is_ahead(segment):
             # The clock was set back: it no longer tells how long something was waited for.
             while duplex.due_ns != NEVER_NS:
                 if self._expire(duplex, out):
@@ -402,25 +402,27 @@ class Connections:
         else:
             duplex.now_ns = max(duplex.now_ns, time_ns)
 
-    def _came_again(self, segment: Segment, way: _Way | None) -> bool:
+    def _is_repeated(self, segment: Segment, flow: _Flow | None) -> bool:
         """Whether a segment is of a connection that is over. Where another one has their ends by now, that
         is asked only of those that would begin or end it, and are not what it waits for.
         """
-        if way is not None and (not segment.flags & (SYN | FIN | RST) or segment.sequence == way.stream.next):
+        if flow is not None and (
+            not segment.flags & (SYN | FIN | RST) or segment.sequence == flow.stream.next
+        ):
             return False
-        return self._ended.knows(segment)
+        return self._ended.covers(segment)
 
-    def _open(self, segment: Segment, out: list[Event]) -> _Way:
+    def _open(self, segment: Segment, out: list[Event]) -> _Flow:
         while len(self._order) >= max(1, self._limits.connections):
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
         duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
         one, two = duplex.streams
-        self._ways[reversed_ends(segment.ends)] = _Way(duplex, 1, two, one)
-        way = self._ways[segment.ends] = _Way(duplex, 0, one, two)
+        self._flows[reversed_ends(segment.ends)] = _Flow(duplex, 1, two, one)
+        flow = self._flows[segment.ends] = _Flow(duplex, 0, one, two)
         self._order[duplex] = None
         self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
-        return way
+        return flow
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
@@ -430,17 +432,17 @@ class Connections:
 
     def _close(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
         """Pass on what is held, tell that the connection is over unless that was told, and forget it."""
-        self._pass_on_both(duplex, out)
+        self._flush_both(duplex, out)
         duplex.flush(out)
-        if duplex.over:
+        if duplex.is_finished:
             reason = "fin"
         elif duplex.reset_ns is not None:
             reason = "reset"
         if reason in ("fin", "reset", "reused") and self._ended.add(duplex, time_ns):
             self.counts["ended_forgotten"] += 1
-        self._tell_closed(duplex, reason, time_ns, out)
-        self._ways.pop(duplex.ends, None)
-        self._ways.pop(reversed_ends(duplex.ends), None)
+        self._report_closed(duplex, reason, time_ns, out)
+        self._flows.pop(duplex.ends, None)
+        self._flows.pop(reversed_ends(duplex.ends), None)
         del self._order[duplex]
         duplex.due_ns = NEVER_NS
         self._deadlines.set(duplex, NEVER_NS)
@@ -449,23 +451,23 @@ class Connections:
 
     def _settle(self, duplex: Duplex, out: list[Event]) -> None:
         """See what became of a connection, and what it waits for now."""
-        if duplex.over:
-            self._tell_closed(duplex, "fin", duplex.now_ns, out)
+        if duplex.is_finished:
+            self._report_closed(duplex, "fin", duplex.now_ns, out)
         duplex.set_deadline()
         self._deadlines.set(duplex, duplex.due_ns)
         self._account(duplex)
 
-    def _tell_closed(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
-        if duplex.told:
+    def _report_closed(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
+        if duplex.is_close_reported:
             return
         assert duplex.connection is not None
-        duplex.told = True
+        duplex.is_close_reported = True
         self.counts[f"closed_{reason}"] += 1
         out.append((duplex.connection, 0, Closed(reason, time_ns)))
 
     def _expire(self, duplex: Duplex, out: list[Event]) -> bool:
         """A connection's deadline has passed; whether it is closed now."""
-        self._pass_on_both(duplex, out)
+        self._flush_both(duplex, out)
         if duplex.expire(out):
             self._close(duplex, "reset", duplex.now_ns, out)
             return True
@@ -481,9 +483,9 @@ class Connections:
             self._held[duplex] = held
         else:
             self._held.pop(duplex, None)
-        self._waits.set(duplex, duplex.waits_since_ns if is_known else NEVER_NS)
+        self._waits.set(duplex, duplex.waiting_since_ns if is_known else NEVER_NS)
 
-    def _keep_bound(self, out: list[Event]) -> None:
+    def _enforce_limit(self, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:
             longest = next(iter(self._held))
             self.counts["streams_flushed"] += 1
@@ -502,8 +504,8 @@ class Connections:
 def payloads(
     data: bytes,
     places: Iterable[tuple[int, int, int, int]],
-    spot: tuple[int, int, int],
-    like: tuple[int, int, int, bytes, int, int, int],
+    layout: tuple[int, int, int],
+    pattern: tuple[int, int, int, bytes, int, int, int],
     now_ns: int,
     until_ns: int,
 ) -> list[bytes]:
@@ -512,22 +514,22 @@ def payloads(
     Args:
         data: what the packets stand in.
         places: theirs, as in ``PacketBlock``; the first that is not of the run ends it.
-        spot: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
-        like: these fields, as the next packet of the run must have them.
+        layout: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
+        pattern: these fields, as the next packet of the run must have them.
         now_ns: time of the packet before; it must not go back.
         until_ns: time that none may reach.
     """
-    at, start, end = spot
-    kind, total, carries, ends, sequence, acknowledgment, control = like
-    found: list[bytes] = []
+    at, start, end = layout
+    kind, total, carries, ends, sequence, acknowledgment, control = pattern
+    result: list[bytes] = []
     for time_ns, begin, stop, _ in places:
         expected = kind, total, carries, ends, sequence, acknowledgment, control
         if begin + end > stop or not now_ns <= time_ns < until_ns or _unpack(data, begin + at) != expected:
             break
-        found.append(data[begin + start : begin + end])
+        result.append(data[begin + start : begin + end])
         sequence = (sequence + end - start) & SEQUENCE_MASK
         now_ns = time_ns
-    return found
+    return result
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -582,7 +584,7 @@ class Ended:
         while self._ended and next(iter(self._ended.values()))[-1].time_ns < since_ns:
             self._ended.popitem(last=False)
 
-    def knows(self, segment: Segment) -> bool:
+    def covers(self, segment: Segment) -> bool:
         """Whether a segment lies within a connection that is over."""
         for ended in self._ended.get(connection_key(segment.ends), ()):
             numbers = ended.numbers[segment.ends != ended.ends]

@@ -99,9 +99,8 @@ class Duplex:
 
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
-        "_reach",
-        "cause", "connection", "due_ns", "ends", "now_ns", "ordinal", "over", "plain", "reset_ns",
-        "streams", "told",
+        "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported", "is_finished", "now_ns",
+        "ordinal", "plain", "reset_ns", "streams",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
@@ -109,7 +108,7 @@ class Duplex:
         self.ordinal = counts["connections"]
         self.connection: Connection | None = None
         self.streams = (Stream(), Stream())
-        self.plain = self.over = self.told = False
+        self.plain = self.is_finished = self.is_close_reported = False
         self.reset_ns: int | None = None
         self.now_ns = now_ns
         self.due_ns = NEVER_NS
@@ -130,11 +129,11 @@ class Duplex:
         return self._early_held + self.streams[0].held + self.streams[1].held
 
     @property
-    def waits_since_ns(self) -> int:
+    def waiting_since_ns(self) -> int:
         """The earliest time that what is still to come of the connection may have: that of the earliest
         segment that is held, or the deadline; ``NEVER_NS`` when nothing is waited for.
         """
-        if self.told:
+        if self.is_close_reported:
             return NEVER_NS
         if self._early:
             return self._early_ns
@@ -175,14 +174,14 @@ class Duplex:
             self._early_held += PIECE_COST + len(segment.payload)
             self._early_ns = min(self._early_ns or segment.time_ns, segment.time_ns)
             if segment.flags & SYN:
-                self._learn_beginning(side, segment)
+                self._learn_start(side, segment)
             self.streams[side].seen = True
             if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
                 self.begin(out)
             return
         self._take(side, segment)
-        self._flow(out)
-        self._keep_bounds(side, out)
+        self._release(out)
+        self._enforce_limits(side, out)
 
     def begin(self, out: list[Event]) -> None:
         """Fix where the streams begin, and go on from there."""
@@ -207,8 +206,8 @@ class Duplex:
         self._early_held = 0
         for side, segment in early:
             self._take(side, segment)
-            self._flow(out)
-            self._keep_bounds(side, out)
+            self._release(out)
+            self._enforce_limits(side, out)
 
     def set_deadline(self) -> None:
         """Set a deadline for all that is waited for now, unless one is set that is still needed. To be called
@@ -216,25 +215,25 @@ class Duplex:
         """
         one, two = self.streams
         if self.due_ns != NEVER_NS and (
-            self._due_end or (self._due_begin and self._early is not None) or one.late or two.late
+            self._due_end or (self._due_begin and self._early is not None) or one.is_overdue or two.is_overdue
         ):
             self.plain = False
             return
         self._due_begin = self._early is not None
-        self._due_end = self.over or self.reset_ns is not None
+        self._due_end = self.is_finished or self.reset_ns is not None
         waits = self._due_begin or self._due_end
         for stream in self.streams:
-            stream.overdue = stream.acked if stream.missing else None
-            waits = waits or stream.missing
+            stream.overdue = stream.acked if stream.misses_bytes else None
+            waits = waits or stream.misses_bytes
         if waits:
             self.due_ns = self.now_ns + self._limits.patience_ns
         else:
             self.due_ns = min(
-                (self._too_old_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
+                (self._hole_deadline_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
             )
-        self.plain = self.due_ns == NEVER_NS and one.calm and two.calm
+        self.plain = self.due_ns == NEVER_NS and one.is_drained and two.is_drained
 
-    def _too_old_ns(self, stream: Stream) -> int:
+    def _hole_deadline_ns(self, stream: Stream) -> int:
         """When the hole before a stream's head is given up, whoever has acknowledged it."""
         return stream.pieces[0].time_ns + self._limits.hole_age_ns
 
@@ -243,29 +242,29 @@ class Duplex:
         self.now_ns, self.due_ns = max(self.now_ns, self.due_ns), NEVER_NS
         if self._due_begin:
             self.begin(out)
-        while not self.over and (late := [side for side in (0, 1) if self.streams[side].late]):
-            stuck = [side for side in late if self.streams[side].stuck]
-            if stuck:
-                side = min(stuck, key=self._head_time)
+        while not self.is_finished and (late := [side for side in (0, 1) if self.streams[side].is_overdue]):
+            blocked = [side for side in late if self.streams[side].is_blocked]
+            if blocked:
+                side = min(blocked, key=self._head_time)
                 overdue = self.streams[side].overdue
                 assert overdue is not None
                 self._skip(side, overdue, self._last_cause(), out)
             elif len(late) == 2:
-                self._untie(out)
+                self._break_tie(out)
             else:
                 break  # it waits for the other side, whose time has not come
         for side, stream in enumerate(self.streams):
-            while stream.pieces and self._too_old_ns(stream) <= self.now_ns:
-                self._overcome(side, out)
+            while stream.pieces and self._hole_deadline_ns(stream) <= self.now_ns:
+                self._unblock(side, out)
         return self._due_end
 
     def flush(self, out: list[Event]) -> None:
         """Pass on everything that is held, the earliest first, with gaps for what is missing."""
         self.begin(out)
-        while not self.over and any(stream.pieces for stream in self.streams):
-            self._overcome(min((0, 1), key=self._head_time), out)
+        while not self.is_finished and any(stream.pieces for stream in self.streams):
+            self._unblock(min((0, 1), key=self._head_time), out)
         for side, stream in enumerate(self.streams):
-            if stream.missing and stream.acked is not None and not self.over:
+            if stream.misses_bytes and stream.acked is not None and not self.is_finished:
                 self._skip(side, stream.acked, self._last_cause(), out)
 
     def _last_cause(self) -> Segment:
@@ -288,15 +287,15 @@ class Duplex:
     def _near(self, stream: Stream, sequence: int) -> bool:
         return stream.first is None or abs(distance(stream.next, sequence)) <= self._reach
 
-    def _learn_beginning(self, side: int, segment: Segment) -> None:
-        answers = bool(segment.flags & ACK)
+    def _learn_start(self, side: int, segment: Segment) -> None:
+        has_ack = bool(segment.flags & ACK)
         if self._initiator is None:
-            self._initiator = 1 - side if answers else side
+            self._initiator = 1 - side if has_ack else side
         stream, other = self.streams[side], self.streams[1 - side]
         stream.syn = True
         if not stream.exact:
             stream.begin(advance(segment.sequence, 1), exact=True)
-        if answers and not other.exact:
+        if has_ack and not other.exact:
             other.begin(segment.acknowledgment, exact=True)
 
     def _identify(self, early: list[tuple[int, Segment]]) -> Connection:
@@ -333,7 +332,7 @@ class Duplex:
             stream.stray = end
             self._counts["stray_segments"] += 1
             return
-        needs = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        acknowledges = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
         if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
             self._counts["bytes_after_fin"] += segment.length  # which a receiver ignores: RFC 9293, 3.10.7.4
             return
@@ -347,7 +346,9 @@ class Duplex:
             return
         if segment.length:
             payload, packet, time_ns = segment.payload, segment.packet, segment.time_ns
-            stream.put(Piece(start, end, payload, needs, packet, time_ns, segment.interface), self._counts)
+            stream.put(
+                Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts
+            )
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
         """The other side has received ``stream`` up to ``sequence``: return that if it must be waited for."""
@@ -364,7 +365,7 @@ class Duplex:
             stream.acked = sequence
         return sequence
 
-    def _flow(self, out: list[Event]) -> None:
+    def _release(self, out: list[Event]) -> None:
         one, two = self.streams
         moved = True
         while moved:
@@ -372,38 +373,38 @@ class Duplex:
             self._emit(0, one.release(two), out)
             self._emit(1, two.release(one), out)
             moved = before != (one.next, two.next)
-        self.over = (one.ended or two.ended) and all(
+        self.is_finished = (one.ended or two.ended) and all(
             stream.ended or not stream.seen for stream in self.streams
         )
-        if self.over:
+        if self.is_finished:
             one.forget()
             two.forget()
 
-    def _keep_bounds(self, side: int, out: list[Event]) -> None:
+    def _enforce_limits(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
         while stream.pieces and (stream.holes > limits.stream_holes or stream.held > limits.stream_bytes):
-            self._overcome(side, out)
+            self._unblock(side, out)
 
-    def _overcome(self, side: int, out: list[Event]) -> None:
+    def _unblock(self, side: int, out: list[Event]) -> None:
         """Give up what the head of a stream waits for."""
         stream, other = self.streams[side], self.streams[1 - side]
         head = stream.pieces[0]
-        if stream.stuck:
+        if stream.is_blocked:
             self._skip(side, head.start, head, out)
-        elif head.needs is not None and other.stuck:
-            self._skip(1 - side, head.needs, head, out)
+        elif head.acknowledges is not None and other.is_blocked:
+            self._skip(1 - side, head.acknowledges, head, out)
         else:
-            self._untie(out)
+            self._break_tie(out)
 
-    def _untie(self, out: list[Event]) -> None:
+    def _break_tie(self, out: list[Event]) -> None:
         """Both heads acknowledge one another: the later one was sent before, in a segment that is missing."""
         later = max(self.streams, key=lambda stream: (stream.pieces[0].time_ns, stream.pieces[0].packet))
-        later.pieces[0] = later.pieces[0]._replace(needs=None)
-        self._flow(out)
+        later.pieces[0] = later.pieces[0]._replace(acknowledges=None)
+        self._release(out)
 
     def _skip(self, side: int, end: int, cause: Segment | Piece, out: list[Event]) -> None:
         self._emit(side, self.streams[side].skip(end, cause), out)
-        self._flow(out)
+        self._release(out)
 
     def _emit(self, side: int, items: list[Data | Gap], out: list[Event]) -> None:
         assert self.connection is not None

@@ -103,7 +103,7 @@ def _ipv4(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
     more, offset = bool(place & 0x2000), (place & 0x1FFF) * 8
     if more or offset:
         return Fragment((addresses, identification, protocol), offset, more, part)
-    return _inner(part)
+    return _skip_extensions(part)
 
 
 def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
@@ -114,10 +114,10 @@ def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
         return "malformed IPv6 header"
     length = length or max(0, wire - _IPV6.size)
     start = pos + _IPV6.size
-    return _inner(Datagram(addresses, protocol, data[start : start + length], length))
+    return _skip_extensions(Datagram(addresses, protocol, data[start : start + length], length))
 
 
-def _inner(datagram: Datagram) -> Datagram | Fragment | str:
+def _skip_extensions(datagram: Datagram) -> Datagram | Fragment | str:
     """Step over the extension headers of IPv6, and the authentication header of both."""
     addresses, protocol, payload, length = datagram
     pos = 0
@@ -158,8 +158,9 @@ class _Partial:
     @property
     def complete(self) -> bool:
         pieces = self.stream.pieces
-        whole = self.end is not None and self.stream.runs == 1 and pieces[0].start == 0
-        return whole and pieces[-1].end == self.end
+        if self.end is None or self.stream.runs != 1:
+            return False
+        return pieces[0].start == 0 and pieces[-1].end == self.end
 
 
 class Fragments:
@@ -180,7 +181,7 @@ class Fragments:
     def feed(self, fragment: Fragment, packet: Packet) -> Datagram | str | None:
         """Take a fragment; the datagram once it is complete, until then None."""
         key, offset, more, part = fragment
-        self._forget_old(packet.time_ns)
+        self._drop_expired(packet.time_ns)
         if not part.length:
             return "malformed IP fragment"
         partial = self._partials.get(key)
@@ -197,22 +198,22 @@ class Fragments:
         if offset == 0 and partial.protocol is None:
             partial.protocol = part.protocol
         if not partial.complete:
-            self._keep_bounds()
+            self._enforce_limits()
             return None
-        self._forget(key)
+        self._remove(key)
         self._completed_ns[key] = packet.time_ns
         self._completed_ns.move_to_end(key)
         if len(self._completed_ns) > self._limits.fragment_datagrams:
             self._completed_ns.popitem(last=False)
         self.joined = [(held.interface, held.packet) for held in partial.stream.pieces]
-        whole = _join(part.addresses, partial)
-        inner = _inner(whole)
+        datagram = _join(part.addresses, partial)
+        inner = _skip_extensions(datagram)
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
 
     def close(self) -> None:
         """Count what never became whole."""
         while self._partials:
-            self._give_up()
+            self._drop_oldest()
 
     def _put(self, partial: _Partial, piece: Piece) -> None:
         counts: Counter[str] = Counter()
@@ -224,23 +225,23 @@ class Fragments:
             new = partial.stream.held > before
             self._skipped["overlapping IP fragment" if new else "repeated IP fragment"] += 1
 
-    def _keep_bounds(self) -> None:
+    def _enforce_limits(self) -> None:
         limits = self._limits
         while len(self._partials) > limits.fragment_datagrams or self._held > limits.fragment_bytes:
-            self._give_up()
+            self._drop_oldest()
 
-    def _forget_old(self, now_ns: int) -> None:
+    def _drop_expired(self, now_ns: int) -> None:
         while self._partials:
             oldest = next(iter(self._partials.values()))
             if now_ns - oldest.first_ns <= self._limits.fragment_age_ns:
                 break
-            self._give_up()
+            self._drop_oldest()
 
-    def _give_up(self) -> None:
+    def _drop_oldest(self) -> None:
         key = next(iter(self._partials))
-        self._skipped[INCOMPLETE] += self._forget(key).count
+        self._skipped[INCOMPLETE] += self._remove(key).count
 
-    def _forget(self, key: tuple[bytes, int, int]) -> _Partial:
+    def _remove(self, key: tuple[bytes, int, int]) -> _Partial:
         partial = self._partials.pop(key)
         self._held -= partial.stream.held
         return partial

@@ -46,8 +46,8 @@ Place = tuple[int, int]
 
 def network_layer(link_type: int, data: bytes) -> Place | str:
     """Find what a packet carries; a text says why nothing was found."""
-    find = _FINDERS.get(link_type)
-    return find(data) if find else f"link type {link_type}"
+    parse = _PARSERS.get(link_type)
+    return parse(data) if parse else f"link type {link_type}"
 
 
 def not_ip(ethertype: int) -> str:
@@ -108,7 +108,7 @@ def _raw(data: bytes) -> Place | str:
     return "neither IPv4 nor IPv6"
 
 
-_FINDERS: dict[int, Callable[[bytes], Place | str]] = {
+_PARSERS: dict[int, Callable[[bytes], Place | str]] = {
     NULL: _null,
     LOOP: _null,
     ETHERNET: ethernet,

@@ -57,7 +57,7 @@ class Piece(NamedTuple):
     start: int
     end: int
     payload: bytes
-    needs: int | None
+    acknowledges: int | None
     packet: int
     time_ns: int
     interface: Interface
@@ -128,22 +128,22 @@ class Stream:
         return self.runs - bool(self.pieces and self.pieces[0].start == self.next)
 
     @property
-    def calm(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether nothing is held, and no FIN waits for the bytes before it."""
         return self.seen and not self.pieces and (self.fin is None or self.ended)
 
     @property
-    def stuck(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether the byte at ``next`` has not come."""
         return not self.pieces or self.pieces[0].start != self.next
 
     @property
-    def missing(self) -> bool:
+    def misses_bytes(self) -> bool:
         """Whether the other side has acknowledged bytes that were not passed on."""
         return self.acked is not None and distance(self.next, self.acked) > 0
 
     @property
-    def late(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether some of what is overdue was not passed on."""
         return self.overdue is not None and distance(self.next, self.overdue) > 0
 
@@ -184,10 +184,10 @@ class Stream:
         count = 0
         for piece in self.pieces:
             if piece.start != self.next or (
-                piece.needs is not None and distance(other.next, piece.needs) > 0
+                piece.acknowledges is not None and distance(other.next, piece.acknowledges) > 0
             ):
                 break
-            self._pass(piece, out)
+            self._emit(piece, out)
             count += 1
         if count:
             self._drop(count)
@@ -232,14 +232,16 @@ class Stream:
         counts["overlapping_bytes"] += distance(part.start, part.end)
         self.repeated_bytes += distance(part.start, part.end)
         skip = distance(held.start, part.start)
-        ours = held.payload[skip : skip + len(part.payload)]
-        theirs = part.payload[: len(ours)]
-        if ours != theirs:
-            counts["conflicting_bytes"] += sum(a != b for a, b in zip(ours, theirs, strict=True))
-        if held.needs is not None and (part.needs is None or distance(part.needs, held.needs) > 0):
-            self.pieces[index] = held._replace(needs=part.needs)
+        held_bytes = held.payload[skip : skip + len(part.payload)]
+        repeated = part.payload[: len(held_bytes)]
+        if held_bytes != repeated:
+            counts["conflicting_bytes"] += sum(a != b for a, b in zip(held_bytes, repeated, strict=True))
+        if held.acknowledges is not None and (
+            part.acknowledges is None or distance(part.acknowledges, held.acknowledges) > 0
+        ):
+            self.pieces[index] = held._replace(acknowledges=part.acknowledges)
 
-    def _pass(self, piece: Piece, out: list[Data | Gap]) -> None:
+    def _emit(self, piece: Piece, out: list[Data | Gap]) -> None:
         if piece.payload:
             out.append(Data(piece.packet, piece.time_ns, piece.interface, piece.payload))
         self._gap(distance(piece.start, piece.end) - len(piece.payload), CUT, piece, out)

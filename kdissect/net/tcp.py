@@ -63,21 +63,23 @@ class Segments:
 
     def feed(self, packet: Packet) -> Segment | None:
         """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
-        return self._counted(self._find(network_layer(packet.interface.link_type, packet.data), packet, 0))
+        return self._counted(
+            self._find_segment(network_layer(packet.interface.link_type, packet.data), packet, 0)
+        )
 
     def feed_fragment(self, fragment: Fragment, packet: Packet) -> Segment | None:
         """Take a fragment that ``on_fragment`` got from others; see ``feed``."""
-        return self._counted(self._inside(fragment, packet, 0))
+        return self._counted(self._segment_in(fragment, packet, 0))
 
-    def _counted(self, found: Segment | str | None) -> Segment | None:
-        if not isinstance(found, Segment):
+    def _counted(self, result: Segment | str | None) -> Segment | None:
+        if not isinstance(result, Segment):
             self._fragments.joined = []
-        if isinstance(found, str):
-            if found not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
-                found = "other reasons"
-            self.skipped[found] += 1
+        if isinstance(result, str):
+            if result not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
+                result = "other reasons"
+            self.skipped[result] += 1
             return None
-        return found
+        return result
 
     def take_parts(self) -> list[tuple[Interface, int]]:
         """Forget which packets the datagram of the last segment came in, and return them: where each was
@@ -90,7 +92,7 @@ class Segments:
         """No packet will follow: count the fragments that wait in vain."""
         self._fragments.close()
 
-    def _find(self, place: Place | str, packet: Packet, depth: int) -> Segment | str | None:
+    def _find_segment(self, place: Place | str, packet: Packet, depth: int) -> Segment | str | None:
         """The segment behind ``depth`` tunnels, in what begins at ``place``."""
         if isinstance(place, str):
             tunnel = None if depth else link_tunnel(packet.interface.link_type)
@@ -99,30 +101,32 @@ class Segments:
         if ethertype not in (IPV4, IPV6):
             tunnel = ethertype_tunnel(ethertype)
             return self._enter(tunnel, pos, packet, depth + 1) if tunnel else not_ip(ethertype)
-        return self._inside(internet_layer(ethertype, packet, pos), packet, depth)
+        return self._segment_in(internet_layer(ethertype, packet, pos), packet, depth)
 
-    def _inside(
-        self, found: Datagram | Fragment | str | None, packet: Packet, depth: int
+    def _segment_in(
+        self, content: Datagram | Fragment | str | None, packet: Packet, depth: int
     ) -> Segment | str | None:
         """The segment in a datagram, once it is complete."""
-        if isinstance(found, Fragment):
-            fragment, found = found, self._fragments.feed(found, packet)
+        if isinstance(content, Fragment):
+            fragment, content = content, self._fragments.feed(content, packet)
             if self._on_fragment is not None:
-                self._on_fragment(fragment, packet, found)
-        if not isinstance(found, Datagram):
-            return found
-        if found.protocol == TCP:
-            return _segment(packet, found)
-        if inside := datagram_tunnel(found):
-            return self._enter(*inside, packet._replace(data=found.payload, length=found.length), depth + 1)
-        return not_tcp(found.protocol)
+                self._on_fragment(fragment, packet, content)
+        if not isinstance(content, Datagram):
+            return content
+        if content.protocol == TCP:
+            return _segment(packet, content)
+        if tunnel := datagram_tunnel(content):
+            return self._enter(
+                *tunnel, packet._replace(data=content.payload, length=content.length), depth + 1
+            )
+        return not_tcp(content.protocol)
 
     def _enter(self, tunnel: Tunnel, pos: int, packet: Packet, depth: int) -> Segment | str | None:
         """The segment in the tunnel whose header stands at ``pos``."""
         if depth > self._limits.tunnels:
             return "too many tunnels"
-        found = self._find(tunnel.enter(packet.data, pos), packet, depth)
-        return f"{found} in {tunnel.name}" if isinstance(found, str) else found
+        result = self._find_segment(tunnel.enter(packet.data, pos), packet, depth)
+        return f"{result} in {tunnel.name}" if isinstance(result, str) else result
 
 
 def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
@@ -173,11 +177,11 @@ def _address_text(address: bytes) -> str:
 
 # ------------------------------------------------------------------------------------------------------------
 # Connections -> which of several processes that read the same packets takes them. Holds what the last
-# ``_REMEMBERED`` answers were.
+# ``_CACHED_SHARDS`` answers were.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_REMEMBERED = 65_536
+_CACHED_SHARDS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@lru_cache(_REMEMBERED)
-def shard_of(ends: bytes, shares: int) -> int:
-    return crc32(connection_key(ends)) % shares
+@lru_cache(_CACHED_SHARDS)
+def shard_of(ends: bytes, shards: int) -> int:
+    return crc32(connection_key(ends)) % shards

@@ -117,10 +117,10 @@ def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
     """Let scapy read header after header, until one that this program reads itself."""
     rest = data[pos:]
     try:
-        kind, ends = _layer(name), _ends()
+        kind, native = _layer(name), _native_headers()
         layer = None
         for _ in range(_MOST_HEADERS):
-            if ethertype := ends.get(kind):
+            if ethertype := native.get(kind):
                 # Some of its headers take bytes from the end too: lengths do not tell where this is.
                 begin = data.find(rest, pos)
                 return ethernet(data, begin) if ethertype == BRIDGED else (ethertype, begin)
@@ -128,8 +128,8 @@ def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
                 kind = kind.dispatch_hook(rest)
             layer = kind(_underlayer=layer)
             layer.original = rest
-            behind = layer.post_dissect(layer.do_dissect(layer.pre_dissect(rest)))
-            rest, _ = layer.extract_padding(behind)
+            payload = layer.post_dissect(layer.do_dissect(layer.pre_dissect(rest)))
+            rest, _ = layer.extract_padding(payload)
             if not rest:
                 break
             kind = layer.guess_payload_class(rest)
@@ -157,10 +157,10 @@ def _layer(name: str) -> Any:
 
 
 @cache
-def _ends() -> dict[Any, int]:
+def _native_headers() -> dict[Any, int]:
     """Headers that scapy need not read, and their ethertypes."""
-    for announced in ("contrib.erspan.ERSPAN", "contrib.mpls.MPLS", "layers.dot11.Dot11", "layers.ppp.PPP"):
-        _layer(announced)  # other headers know their numbers only once they are loaded
+    for name in ("contrib.erspan.ERSPAN", "contrib.mpls.MPLS", "layers.dot11.Dot11", "layers.ppp.PPP"):
+        _layer(name)  # other headers know their numbers only once they are loaded
     return {
         _layer("layers.inet.IP"): IPV4,
         _layer("layers.inet6.IPv6"): IPV6,

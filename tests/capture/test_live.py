@@ -30,11 +30,11 @@ def heard(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Pack
             assert time.monotonic() < until
             select.select([listener], [], [], 1)
             packets += listener.take(1000)
-        counted = listener.counted()
+        statistics = listener.statistics()
     finally:
         listener.close()
-    assert counted.dropped_by_system == 0
-    assert (counted.accepted or 0) >= len(packets)
+    assert statistics.dropped_by_system == 0
+    assert (statistics.accepted or 0) >= len(packets)
     return packets
 
 

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def script(events: Iterable[Event]) -> str:
     """What was passed on: > from the client, < from the broker."""
-    told = []
+    parts = []
     for connection, side, item in events:
         arrow = "><"[side] if connection.ends[0].port == 40000 else "<>"[side]
         if isinstance(item, Data):
-            told.append(f"{arrow}{item.payload.decode()}")
+            parts.append(f"{arrow}{item.payload.decode()}")
         elif isinstance(item, Gap):
-            told.append(f"{arrow}({item.length} {item.reason})")
-    return " ".join(told)
+            parts.append(f"{arrow}({item.length} {item.reason})")
+    return " ".join(parts)
 
 
 class Player:
@@ -72,19 +72,19 @@ def talk(*, client_start: int = 1000, broker_start: int = 5000, step_ns: int = 1
 
 def test_nothing_is_passed_on_until_both_beginnings_are_known() -> None:
     packets = talk().handshake().client_sends(b"ask").packets
-    syn, syn_ack, ack, ask = packets
-    for order in ([syn, ask, syn_ack], [ask, syn_ack, ack, syn]):
+    syn, syn_ack, ack, request = packets
+    for order in ([syn, request, syn_ack], [request, syn_ack, ack, syn]):
         player = Player()
         assert player.feed(*order[:-1]) == ""
         assert player.feed(order[-1]) == ">ask"
 
 
 def test_the_initiator() -> None:
-    syn, syn_ack, _, ask = talk().handshake().client_sends(b"ask").packets
+    syn, syn_ack, _, request = talk().handshake().client_sends(b"ask").packets
     for order, initiator in (
         ([syn, syn_ack], 0),
         ([syn_ack, syn], 1),
-        ([ask, syn, syn_ack], 0),
+        ([request, syn, syn_ack], 0),
     ):
         player = Player()
         player.feed(*order)
@@ -150,10 +150,10 @@ def test_a_hole_that_was_acknowledged_may_still_fill() -> None:
 def test_copies_that_acknowledge_more_do_not_lock_both_sides() -> None:
     conversation = talk().handshake().client_sends(b"ask").broker_sends(b"answer")
     conversation.put(0, PSH | ACK, b"ask", sequence=1001)  # a retransmission, acknowledging the answer
-    *handshake, ask, answer, again = conversation.packets
+    *handshake, request, answer, again = conversation.packets
     player = Player()
     assert player.feed(*handshake, again, answer) == ""
-    assert player.feed(ask) == ">ask <answer"
+    assert player.feed(request) == ">ask <answer"
     other = Player()
     other.feed(*handshake, again, answer)
     assert other.expires() == ">ask <answer"
@@ -171,9 +171,9 @@ def test_mid_stream_begins_at_the_acknowledgment_where_there_are_no_bytes() -> N
     player = Player()
     player.feed(*conversation.packets)
     assert player.expires() == ">one"
-    answers = conversation.broker_sends(b"a").broker_sends(b"b").packets[-2:]
-    assert player.feed(answers[1]) == ""
-    assert player.feed(answers[0]) == "<a <b"
+    responses = conversation.broker_sends(b"a").broker_sends(b"b").packets[-2:]
+    assert player.feed(responses[1]) == ""
+    assert player.feed(responses[0]) == "<a <b"
 
 
 def test_mid_stream_with_a_wrap() -> None:
@@ -317,9 +317,9 @@ def test_half_closed_one_side_may_go_on() -> None:
     player = Player()
     assert player.feed(*conversation.packets) == ">ask <a <b"
     assert player.duplex is not None
-    assert not player.duplex.over
+    assert not player.duplex.is_finished
     player.feed(*conversation.put(1, FIN | ACK).packets[-1:])
-    assert player.duplex.over
+    assert player.duplex.is_finished
 
 
 def test_a_fin_may_come_before_the_bytes_before_it() -> None:
@@ -329,7 +329,7 @@ def test_a_fin_may_come_before_the_bytes_before_it() -> None:
     assert player.feed(*packets[:3], packets[5], *packets[6:], packets[3]) == ">one"
     assert player.feed(packets[4]) == ">two"
     assert player.duplex is not None
-    assert player.duplex.over
+    assert player.duplex.is_finished
 
 
 def test_both_sides_miss_something() -> None:

@@ -75,7 +75,7 @@ def decode(**options: Any) -> None:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(captures(query.paths, but=export.folder), place)
+    paths = _paths(captures(query.paths, exclude=export.folder), place)
     shows = place.remote is None and not query.no_progress
     with session(place, log) as spark, progress(spark, "decoding", wanted=shows):
         from kdissect.spark.decode import decode as decoded  # with pyspark, which is there by now
