@@ -1,11 +1,11 @@
-"""Packets that pass by -> which connection each belonged to, so that they can be picked out a second time.
+"""Packets -> the connection of each, to select packets of some connections in a second pass.
 
-Whether a connection is wanted is known long after its first packets are gone. So its number is written down
-for each packet, and which connections are wanted is kept apart; a second reading of the same packets meets
-the numbers in the same order. What cannot be read twice is kept as well, in a file of its own.
+Whether a connection is selected is known long after its first packets were dissected. So the first pass
+records the connection number of each packet, and the second pass reads the same packets in the same order.
+Packets of a source that cannot be read twice are copied to a temporary file.
 
-Holds a byte for each connection and a block of numbers; four bytes for each packet, and where they are kept
-the packets, are in temporary files, which nobody else sees and which end with the program.
+Memory: a byte for each connection, and a block of numbers. Four bytes for each packet, and copied packets, are
+in temporary files that have no name and vanish with the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SELECTED, EXCLUDED = 1, 2
 
 _BLOCK = 64 * 1024  # numbers
-_SPOOLED_BYTES = 1024 * 1024  # of a short capture the numbers need no file
+_SPOOLED_BYTES = 1024 * 1024  # up to this size the numbers stay in memory
 _WIDTH = array("I").itemsize
 _FRAGMENTS_PER_DATAGRAM = (
     64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
@@ -37,11 +37,11 @@ _FRAGMENTS_PER_DATAGRAM = (
 
 
 class ConnectionIndex:
-    """Packets, the connections they belonged to, and which of those are wanted.
+    """The connection of each packet, and which connections are selected.
 
     Args:
-        keeps_packets: whether to keep the packets themselves, because they cannot be read a second time.
-        limits: bounds.
+        keeps_packets: whether to copy the packets, because they cannot be read a second time.
+        limits: of reading the copy, and of fragments to remember.
     """
 
     def __init__(self, *, keeps_packets: bool = False, limits: Limits = DEFAULT) -> None:
@@ -51,7 +51,7 @@ class ConnectionIndex:
         self._block = array("I")
         self._stored = 0  # numbers in the file
         self._noted = False
-        # Packets that said nothing of a connection: the next ones may complete the datagram they began.
+        # Packets without a known connection: they may be fragments of a datagram that later ones complete.
         self._unknown: OrderedDict[tuple[Interface, int], int] = OrderedDict()
         self._kept = TemporaryFile() if keeps_packets else None  # noqa: SIM115
 
@@ -59,15 +59,15 @@ class ConnectionIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the temporary files."""
+        """Close the temporary files."""
         self._file.close()
         if self._kept is not None:
             self._kept.close()
 
-    # The first reading
+    # First pass
 
     def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Let packets pass. What ``note`` is told while one is being looked at is about that one.
+        """Pass packets through and record them. ``note`` refers to the packet yielded last.
 
         Raises:
             CaptureError: a temporary file could not be written.
@@ -88,7 +88,7 @@ class ConnectionIndex:
                     self._unknown.popitem(last=False)
 
     def note(self, connection: int, parts: Iterable[tuple[Interface, int]] = ()) -> None:
-        """The packet that passes now belongs to this connection, as do earlier ``parts`` of its datagram."""
+        """Record the connection of the current packet and of the earlier ``parts`` of its datagram."""
         self._noted = True
         self._block[-1] = connection
         for part in parts:
@@ -97,34 +97,34 @@ class ConnectionIndex:
                 self._change(place, connection)
 
     def select(self, connection: int) -> None:
-        """Pick its packets, unless it is barred."""
+        """Select a connection, unless it is excluded."""
         self._mark(connection, SELECTED)
 
     def exclude(self, connection: int) -> None:
-        """Never pick its packets, wanted or not."""
+        """Exclude a connection, selected or not."""
         self._mark(connection, EXCLUDED)
 
-    # The second reading
+    # Second pass
 
     @property
     def selected(self) -> int:
-        """How many connections are wanted and not barred."""
+        """Number of connections that are selected and not excluded."""
         return self._marks.count(SELECTED)
 
     @property
     def excluded(self) -> int:
-        """How many connections are wanted, but barred."""
+        """Number of connections that are selected, but excluded."""
         return self._marks.count(SELECTED | EXCLUDED)
 
     def kept_packets(self) -> Capture | None:
-        """The packets that were kept; None where they were not."""
+        """The copied packets; None if they were not copied."""
         if self._kept is None:
             return None
         self._kept.seek(0)
         return open_capture(self._kept, limits=self._limits)
 
     def select_packets(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Of the same packets in the same order, those that belong to a wanted connection."""
+        """Yield those packets that belong to a selected connection: ``packets`` are the same, in same order."""
         marks, packets = self._marks, iter(packets)
         for numbers in self._blocks():
             for connection, packet in zip(numbers, packets, strict=False):

@@ -1,9 +1,9 @@
-"""Names of files, folders and patterns -> the names of captures. Holds nothing.
+"""Names of files, folders and glob patterns -> names of captures.
 
-A folder stands for all captures in it and in the folders below, recognized by their first bytes, and for
-empty files, which whoever opens them reports. Hidden ones, and the folder that is written to, are skipped. A
-pattern that the shell did not expand (in quotes, or because arguments would be too many) is expanded here,
-``**`` included.
+A folder stands for all captures in it and in its subfolders, recognized by their first bytes, and for empty
+files, which are reported when they are opened. Hidden files and the output folder are skipped. Patterns that
+the shell did not expand (in quotes, or because there would be too many arguments) are expanded here,
+including ``**``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTAL
 
 
 def local(name: str) -> str:
-    """A path as it is; the path of a ``file:`` URL. To be called before the name becomes a ``Path``, which
-    takes ``s3a://bucket`` for a folder ``s3a:``.
+    """The path of a ``file:`` URL; a path is returned unchanged. Must be called before the name becomes a
+    ``Path``, which would turn ``s3a://bucket`` into a folder ``s3a:``.
 
     Raises:
-        UsageError: it is any other URL.
+        UsageError: it is another kind of URL.
     """
     url = _URL.fullmatch(name)
     if url is None:
@@ -41,16 +41,15 @@ def local(name: str) -> str:
 
 
 def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
-    """The captures that are meant, each once, in the order of their names where they were not named one by
-    one.
+    """The captures that the names stand for, each once. Those of a folder or pattern are in order of name.
 
     Args:
-        names: as the user gave them.
+        names: as the user wrote them.
         exclude: a folder to skip.
 
     Raises:
-        UsageError: a pattern fits nothing, or a name is a URL.
-        CaptureError: there is no capture in a folder, or it cannot be looked into.
+        UsageError: a pattern matches nothing, or a name is a URL.
+        CaptureError: a folder has no captures, or cannot be read.
     """
     paths: dict[str, None] = {}
     for name in names:
@@ -65,7 +64,7 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     elif path.is_dir():
         yield from _in_folder(path, exclude)
     elif _WILDCARDS.isdisjoint(name) or path.exists():
-        yield name  # a pipe, or nothing: opening it will tell
+        yield name  # a pipe, or missing: opening it will show
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
@@ -75,10 +74,10 @@ def _expand(name: str, exclude: Path | None) -> Iterator[str]:
 
 
 def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
-    """The captures in a folder and below it.
+    """The captures in a folder and its subfolders.
 
     Raises:
-        CaptureError: there is none.
+        CaptureError: there are none.
     """
     paths = []
     excluded = None if exclude is None else exclude.resolve()
@@ -104,8 +103,8 @@ def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
 
 
 def _is_capture(path: Path) -> bool:
-    """Whether it begins like one, or has lost its beginning: an empty file, but for markers such as
-    ``_SUCCESS``. What cannot be read is for the one who opens it to report.
+    """Whether a file begins as a capture does, is empty (except markers such as ``_SUCCESS``), or cannot be
+    read. The last two are reported when it is opened.
     """
     try:
         is_empty = path.stat().st_size == 0 and not path.name.startswith("_")

@@ -1,6 +1,6 @@
-"""Files, pipes and streams in any capture format -> one capture: ``Packet`` by ``Packet`` in order of time.
+"""Files, pipes and streams in any capture format -> packets in order of time.
 
-Holds what the reader of an open file holds: a block of 64 KiB, a unit that crosses its end, a decompressor.
+Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 _MAGIC_BYTES = 4
 # Enough to tell text from other things.
 _APPEARANCE_BYTES = 64
-# What is read of a file at a time to find its first packet.
+# Block size for reading just the first packet of a file.
 _PROBE_BYTES = 4096
-# Files merged with more others than this are open only while a block of theirs is read: a process may usually
-# have 1024 files open, and others need some.
+# If more files than this are merged, each is open only while a block of it is read: the usual limit is 1024
+# open files per process.
 _OPEN_FILES = 128
 
 
 def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
-    """Open files to be read as one capture, by content whatever their names.
+    """Open files to be read as one capture. Formats are recognized by content, not by file name.
 
-    ``-`` is stdin; a binary stream stays the caller's to close. Files are looked into at once, pipes and
-    streams when their packets are asked for.
+    ``-`` is stdin. The caller closes binary streams it passes. Files are opened at once, pipes and streams
+    when the first packet is read.
 
     Raises:
-        CaptureError: the file cannot be read; of several, none can.
+        CaptureError: the file, or each of several files, cannot be read.
     """
     return Capture(paths, limits)
 
 
 class Capture:
-    """One or more files, read once from the first to the last packet, merged by time.
+    """One or more files, merged by time. They can be read only once.
 
-    Iterating raises ``CaptureError`` where the only file, or all of several, cannot be read any further,
-    after all packets before that place. One bad file among several is a warning.
+    Iterating raises ``CaptureError`` after the last readable packet if the only file is damaged, or if all of
+    several files are. Otherwise a damaged file is a warning.
     """
 
     def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
@@ -90,7 +90,7 @@ class Capture:
         return self._packets
 
     def packet_blocks(self) -> Iterator[PacketBlock | Packet]:
-        """The same packets, many at once where they stand together: of one file, not of several."""
+        """The same packets: in blocks if there is one file, one by one if there are several."""
         return self._packet_blocks
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class Capture:
         self.close()
 
     def close(self) -> None:
-        """Close all files; there are no more packets then."""
+        """Close all files. Iteration ends."""
         self._packets.close()
         self._packet_blocks.close()
         for reader in self._readers:
@@ -110,41 +110,39 @@ class Capture:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from all files so far, as they are on disk."""
+        """Bytes read from all files so far, before decompression."""
         return sum(source.bytes_read for source in self._sources)
 
     @property
     def bytes_total(self) -> int | None:
-        """Bytes of all files; None when one of them is a pipe or a stream."""
+        """Size of all files on disk; None if one of them is a pipe or a stream."""
         sizes = [source.size for source in self._sources if source.size is not None]
         return sum(sizes) if len(sizes) == len(self._sources) else None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The files that could be opened, also where nothing can be read of one, and what reading them has
-        told so far.
-        """
+        """The files that could be opened, even if nothing in them can be read, with their metadata so far."""
         return tuple(self._all_sources)
 
     @property
     def packets(self) -> int:
-        """Packets read so far; those are counted too that stand in a block which is being looked at."""
+        """Packets read so far, including those in the current block."""
         return sum(source.packets for source in self._sources)
 
     @property
     def warnings(self) -> list[str]:
-        """What was odd so far, a line each that begins with the file's name."""
+        """Warnings so far, a line each that begins with the file's name."""
         faults = [str(error) for error in self._faults]
         return faults + [warning for source in self._sources for warning in source.warnings]
 
     @property
     def failed(self) -> bool:
-        """Whether a bug of ours kept us from reading all of them."""
+        """Whether a bug in kdissect prevented reading one of them completely."""
         return any(source.failed for source in self._all_sources)
 
     @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
-        """The last counters that the capturing program left for each interface."""
+        """The last counters of the capturing program for each interface."""
         return {
             interface: counters
             for source in self._sources
@@ -160,7 +158,7 @@ class Capture:
         for source, reader, first_ns in zip(self._sources, self._readers, first_times_ns, strict=True):
             packets: Iterator[Packet] = one_by_one(reader)
             if source.size is None:
-                # A stream's first packet can only be had by reading it, and is then to be put back.
+                # The time of a stream's first packet is known only after reading it: put it back.
                 first = next(packets, None)
                 if first is not None:
                     parts.append(MergeInput(first.time_ns, chain([first], packets)))
@@ -193,12 +191,11 @@ def packets_of(source: Source) -> Generator[Packet | IdleTick, None, None]:
 
 
 def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
-    """Packets of one source in its order, whatever compression and format its content turns out to have; of a
-    live source also lulls.
+    """Packets of one source in its order, in any format and compression; from a live source also idle ticks.
 
     Raises:
-        CaptureError: it is not a capture, or cannot be read any further; the text begins with its name. An
-            ``UnexpectedError`` if that is a bug of ours.
+        CaptureError: it is not a capture, or is damaged; the message begins with its name. An
+            ``UnexpectedError`` means a bug in kdissect.
     """
     try:
         window, method = _decompressed(source)
@@ -221,7 +218,7 @@ def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, 
 
 
 def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
-    """Whether a file begins as a capture does, behind its compression if it has one.
+    """Whether a file begins as a capture does, after decompression if necessary.
 
     Raises:
         OSError: it cannot be read.
@@ -229,17 +226,17 @@ def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
     source = Source(path, limits, block_bytes=_PROBE_BYTES)
     try:
         window, _ = _decompressed(source)
-    except CaptureError:  # what looks compressed, and is not
+    except CaptureError:  # it only looks compressed
         return False
     except OSError:
         raise
-    except Exception:  # noqa: BLE001  # a bug of ours, of which ``packet_blocks_of`` will tell
+    except Exception:  # noqa: BLE001  # a bug in kdissect, which ``packet_blocks_of`` will report
         return True
     return any(file_format.recognized(window.data) for file_format in (pcap, pcapng))
 
 
 def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
-    """What a source begins with, and how it was compressed."""
+    """The decompressed beginning of a source, and its compression method if any."""
     window = Window(source.blocks(), again=source.rereads)
     window.wait_for(_MAGIC_BYTES)
     method = compression.recognized(window.data)
@@ -251,14 +248,14 @@ def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
 
 
 def _first_ns(origin: Origin, limits: Limits) -> int | None:
-    """Time of a file's first packet, None where it has none; the file is closed again."""
+    """Time of a file's first packet; None if it has no packets."""
     with closing(packets_of(Source(origin, limits, block_bytes=_PROBE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The first bytes of what is not a capture -> a few words on what it is, for who named the wrong file.
+# The first bytes of a file that is not a capture -> what kind of file it is, for the error message.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +280,7 @@ _TEXT_CONTROLS = frozenset("\t\n\r\f\x1b")
 
 
 def appearance(head: bytes) -> str:
-    """What data that begins with ``head`` looks like; goes after "it is"."""
+    """What kind of data begins with ``head``, in words that follow "it is"."""
     if not head:
         return "empty"
     for magic, name in _MAGICS:
@@ -300,17 +297,17 @@ def appearance(head: bytes) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A capture's packets -> the same packets, up to where the capture is damaged. Holds what was wrong there.
+# A capture's packets -> the same packets, ending without an error where the capture is damaged.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class Readable:
-    """The packets up to where a capture is damaged, so that what came before is dissected to its end.
+    """The packets before the damaged place of a capture, so that they are dissected completely.
 
-    One that is damaged before its first packet raises its ``CaptureError``.
+    A capture that is damaged before its first packet raises its ``CaptureError``.
 
     Attributes:
-        fault: what was wrong there, None where nothing was.
+        fault: message of the error that ended the packets; None if there was none.
     """
 
     def __init__(self, packets: Iterable[PacketBlock | Packet | IdleTick]) -> None:
@@ -346,25 +343,25 @@ class Readable:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Captures of the same time or of times after each other -> one sequence of packets in order of time.
+# Captures, simultaneous or consecutive -> one sequence of packets in order of time.
 #
-# Holds one packet of each capture that has begun and not ended: one that begins later has not been started,
-# so a ring buffer of a thousand files has one file open at a time.
+# Memory: one packet of each capture that has begun and not ended. A capture is opened only when its first
+# packet is due, so a ring of a thousand files has one file open at a time.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class MergeInput(NamedTuple):
-    """One capture to be merged: the time of its first packet, and all its packets, not yet asked for."""
+    """One capture to be merged: the time of its first packet, and an iterator over all its packets."""
 
     first_ns: int
     packets: Iterator[Packet]
 
 
 def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
-    """Packets of all parts by time.
+    """Packets of all parts in order of time.
 
-    Those of one part stay in its order, also where its time goes backwards. Of packets with the same time,
-    those of the part that began earlier come first; of parts that began together, those of the first given.
+    Packets of one part stay in its order even if their times go back. Among packets with the same time, those
+    of the part that began first come first; if they began at the same time, of the part passed first.
     """
     waiting = deque(sorted(parts, key=lambda part: part.first_ns))
     active: list[tuple[int, int, Packet, Iterator[Packet]]] = []
@@ -387,7 +384,7 @@ def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
             else:
                 heapreplace(active, (following.time_ns, ranked, following, packets))
             continue
-        # Alone until the next part begins: the usual case, without a heap.
+        # The common case: a single part until the next one begins. It needs no heap.
         _, ranked, packet, packets = active.pop()
         yield packet
         if not waiting:

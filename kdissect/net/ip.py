@@ -1,13 +1,13 @@
-"""IPv4 and IPv6 headers -> what they carry; fragments -> the datagram that they make.
+"""IP packets -> datagrams; IP fragments -> the datagrams they are part of. IPv4 and IPv6.
 
-A datagram as long as its packet has length 0 in its header when the network card was to cut it up
-(segmentation offload, and the jumbograms that Linux calls BIG TCP): then the packet's own length counts.
-Everything behind the datagram is Ethernet padding and left out.
+A length of 0 in the IP header means that the network card was to split the packet (segmentation offload, and
+the jumbograms that Linux calls BIG TCP): then the packet's own length is used. Bytes after the datagram are
+Ethernet padding and ignored.
 
-Holds the datagrams of which fragments are missing, at most ``Limits.fragment_datagrams`` and
-``fragment_bytes``, none older than ``fragment_age_ns`` of packet time. Of bytes that come twice the first
-captured win, and the overlap is counted. As many datagrams that were completed are remembered: a fragment
-that comes again at once, as captures by ``-i any`` have it, begins none.
+Memory: incomplete datagrams, at most ``Limits.fragment_datagrams`` and ``fragment_bytes``, for at most
+``fragment_age_ns`` of packet time. Of overlapping bytes, the first captured are used, and the overlap is
+counted. As many completed datagrams are remembered, so that a repeated fragment, as in captures of ``-i
+any``, does not start another datagram.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _FRAGMENT_HEADER = Struct(">BxHI")
 
 
 class Datagram(NamedTuple):
-    """What an IP packet carries.
+    """The payload of an IP packet.
 
     Attributes:
         addresses: source and destination, 8 or 32 bytes.
         protocol: number of the protocol in ``payload``.
-        payload: what was captured of it.
-        length: bytes of it on the wire; more than ``len(payload)`` when the packet was cut.
+        payload: the captured bytes.
+        length: bytes on the wire; more than ``len(payload)`` if the packet was truncated.
     """
 
     addresses: bytes
@@ -71,7 +71,7 @@ class Datagram(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """A part of a datagram: ``part.protocol`` is that of the whole, ``key`` is the same for all parts."""
+    """A part of a datagram: ``part.protocol`` is the datagram's, ``key`` is the same for all its parts."""
 
     key: tuple[bytes, int, int]
     offset: int
@@ -80,13 +80,13 @@ class Fragment(NamedTuple):
 
 
 def internet_layer(ethertype: int, packet: Packet, pos: int) -> Datagram | Fragment | str:
-    """Read the IP header at ``pos``; a text says why there is nothing to go on with."""
+    """Parse the IP header at ``pos``. A string is the reason why that is not possible."""
     wire = max(packet.length, len(packet.data)) - pos
     return _ipv4(packet.data, pos, wire) if ethertype == IPV4 else _ipv6(packet.data, pos, wire)
 
 
 def not_tcp(protocol: int) -> str:
-    """What a datagram carries that is not TCP, in words."""
+    """Name of a protocol other than TCP."""
     return _NOT_TCP.get(protocol, f"IP protocol {protocol}")
 
 
@@ -99,7 +99,7 @@ def _ipv4(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
     if first >> 4 != 4 or header < _IPV4.size or total < header:
         return "malformed IPv4 header"
     values = addresses, protocol, data[pos + header : pos + total], total - header
-    part = _new(Datagram, values)  # half the price of calling the class
+    part = _new(Datagram, values)  # takes half the time of calling the class
     more, offset = bool(place & 0x2000), (place & 0x1FFF) * 8
     if more or offset:
         return Fragment((addresses, identification, protocol), offset, more, part)
@@ -118,12 +118,12 @@ def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
 
 
 def _skip_extensions(datagram: Datagram) -> Datagram | Fragment | str:
-    """Step over the extension headers of IPv6, and the authentication header of both."""
+    """Skip the extension headers of IPv6, and the authentication header of IPv4 and IPv6."""
     addresses, protocol, payload, length = datagram
     pos = 0
     while protocol in _EXTENSIONS:
         if len(addresses) == 8 and protocol != _AUTHENTICATION:
-            break  # in IPv4 these numbers announce no header of this form
+            break  # in IPv4 these protocol numbers have headers of another form
         if len(payload) < pos + 8:
             return "IP header not captured" if len(payload) < length else "malformed IP extension header"
         if protocol == _FRAGMENT:
@@ -144,7 +144,7 @@ def _skip_extensions(datagram: Datagram) -> Datagram | Fragment | str:
 
 
 class _Partial:
-    """A datagram of which fragments are missing."""
+    """An incomplete datagram."""
 
     __slots__ = ("count", "end", "first_ns", "protocol", "stream")
 
@@ -164,10 +164,10 @@ class _Partial:
 
 
 class Fragments:
-    """Puts datagrams together again; counts in ``skipped`` what came of no use.
+    """Reassembles datagrams; counts fragments that are not used in ``skipped``.
 
     Attributes:
-        joined: the packets that carried the datagram completed last: where captured, and number.
+        joined: interface and number of each packet that carried a part of the last datagram completed.
     """
 
     def __init__(self, limits: Limits, skipped: Counter[str]) -> None:
@@ -179,7 +179,7 @@ class Fragments:
         self.joined: list[tuple[Interface, int]] = []
 
     def feed(self, fragment: Fragment, packet: Packet) -> Datagram | str | None:
-        """Take a fragment; the datagram once it is complete, until then None."""
+        """Add a fragment; return the datagram if it is complete now, otherwise None."""
         key, offset, more, part = fragment
         self._drop_expired(packet.time_ns)
         if not part.length:
@@ -211,7 +211,7 @@ class Fragments:
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
 
     def close(self) -> None:
-        """Count what never became whole."""
+        """Count the fragments of datagrams that remained incomplete."""
         while self._partials:
             self._drop_oldest()
 
@@ -248,7 +248,7 @@ class Fragments:
 
 
 def _join(addresses: bytes, partial: _Partial) -> Datagram:
-    """The whole datagram: its bytes as far as they were captured."""
+    """The complete datagram, with its bytes up to the first one that was not captured."""
     captured = []
     for piece in partial.stream.pieces:
         captured.append(piece.payload)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.capture import index as module
+from kdissect.capture import connection_index as module
 from kdissect.capture.connection_index import ConnectionIndex
 from kdissect.errors import CaptureError
 from kdissect.limits import Limits

@@ -66,7 +66,7 @@ def test_a_queue_goes_on_where_the_pipe_was_full() -> None:
         queue.write(piece)
     got = b""
     while queue:
-        queue.pass_on(into)
+        queue.write_to(into)
         got += os.read(out, 50_001)
     while len(got) < 3_000_000:
         got += os.read(out, 50_001)

@@ -252,7 +252,7 @@ def test_closed_connections_are_forgotten() -> None:
             connections.feed(segment)
         connections.tick(talk.time_ns - SECOND)
         assert connections.remembered < 150
-    assert len(connections._ways) < 300
+    assert len(connections._flows) < 300
     assert len(connections._deadlines._heap) < 400
     assert connections.counts["closed_fin"] > 1900
 
@@ -449,7 +449,7 @@ def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
             assert segment is not None
             connections.feed(segment)
     gc.collect()
-    ours = {id(stream) for way in connections._ways.values() for stream in way.duplex.streams}
+    ours = {id(stream) for flow in connections._flows.values() for stream in flow.duplex.streams}
     assert len(ours) == 6
     assert len(connections._deadlines._heap) < 100
 

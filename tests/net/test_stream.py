@@ -188,7 +188,7 @@ class ByteMap:
         missing = end - self.next
         self.next = end
         # One missing byte at the very end is taken for a FIN.
-        return ([None] * missing if self.bytes or misses_bytes > 1 else []) + self.release()
+        return ([None] * missing if self.bytes or missing > 1 else []) + self.release()
 
 
 def one_by_one(items: list[Data | Gap]) -> list[int | None]:
