@@ -4,8 +4,8 @@ Whether a connection is selected is known long after its first packets were diss
 records the connection number of each packet, and the second pass reads the same packets in the same order.
 Packets of a source that cannot be read twice are copied to a temporary file.
 
-Memory: a byte for each connection, and a block of numbers. Four bytes for each packet, and copied packets, are
-in temporary files that have no name and vanish with the process.
+Memory: a byte for each connection, and a block of numbers. Four bytes for each packet, and copied packets,
+are in temporary files that have no name and vanish with the process.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ConnectionIndex:
         return open_capture(self._kept, limits=self._limits)
 
     def select_packets(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Yield those packets that belong to a selected connection: ``packets`` are the same, in same order."""
+        """Yield packets of selected connections. ``packets`` are those of the first pass, in that order."""
         marks, packets = self._marks, iter(packets)
         for numbers in self._blocks():
             for connection, packet in zip(numbers, packets, strict=False):

@@ -1,8 +1,8 @@
-"""Packets that pass -> a pcapng file, or a ring of them; and whether there are enough.
+"""Packets -> a pcapng file or a ring of files, up to a stop condition.
 
-A ring's files are named as dumpcap names them, ``name_00001_20261121090500.pcapng``: a number that goes on,
-and the time of the first packet in UTC. Packets are written as they were captured, whatever they carry
-(docs/decisions/credentials-are-not-written-back.md). Holds one open file, and the names of a ring's files.
+A ring's files are named as by dumpcap, ``name_00001_20261121090500.pcapng``: a running number, and the time
+of the first packet in UTC. Packets are written as captured, even if they contain credentials
+(docs/decisions/credentials-are-not-written-back.md). Memory: one open file, and the names of a ring's files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Thresholds(NamedTuple):
-    """When to begin the next file, or to stop; None: never for that reason.
+    """When to begin the next file of a ring, or to stop; None: no threshold.
 
     Attributes:
-        bytes: of the file.
+        bytes: size of the file.
         duration_ns: packet time since the file's first packet.
-        files: how many a ring keeps; how many are written before it ends.
-        packets: captured.
+        files: files to keep in a ring, or files to write before stopping.
+        packets: captured packets.
     """
 
     bytes: int | None = None
@@ -44,18 +44,18 @@ NEVER = Thresholds()
 
 
 class Recording:
-    """What is written of the packets that pass.
+    """Passes packets through, writes them, and stops after enough of them.
 
     Args:
-        path: of the file, or what the names of a ring's files are made of; None: nothing is written.
-        ring: when to begin the next file; ``NEVER``: it is one file.
-        stop: when there is enough.
-        application: what is said to have written it.
+        path: of the file, or the pattern for the names of a ring's files; None: nothing is written.
+        ring: when to begin the next file; ``NEVER``: a single file.
+        stop: when to stop.
+        application: name of the writing program, for the file.
         mode: permissions of the files, see ``files.create``.
 
     Attributes:
-        packets: that have passed.
-        files: begun so far.
+        packets: number passed through.
+        files: number begun.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Recording:
         self._is_full = False
 
     def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
-        """Let packets pass, until there are enough.
+        """Pass packets through until a stop condition is met.
 
         Raises:
             OutputError: a file cannot be written.
@@ -92,7 +92,7 @@ class Recording:
                 return
 
     def close(self, statistics: Mapping[Interface, InterfaceStatistics], time_ns: int) -> None:
-        """Write what was counted, and finish the file."""
+        """Write the interfaces' counters, and close the file."""
         if self._writer is not None:
             for interface, counters in statistics.items():
                 self._writer.count(interface, counters, time_ns)
@@ -107,7 +107,7 @@ class Recording:
     def _write(self, path: Path, packet: Packet) -> None:
         if self._writer is None or self._is_rotation_due(packet):
             if self._stop.files is not None and self.files >= self._stop.files:
-                self._is_full = True  # this packet would begin another one
+                self._is_full = True  # this packet would begin another file
                 return
             self._begin_file(path, packet)
         assert self._writer is not None
@@ -159,7 +159,7 @@ class Recording:
 
 
 class _CountingFile:
-    """A file, and how many bytes were written to it."""
+    """A file that counts the bytes written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

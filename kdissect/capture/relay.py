@@ -1,15 +1,14 @@
-"""Interfaces -> a pcapng stream on stdout. A program of its own, which capture/ongoing.py starts:
+"""Interfaces -> a pcapng stream on stdout. A separate program, started by capture/ongoing.py:
 
     python -m kdissect.capture.relay '{"names": ["eth0"], ...}'
 
-A process and not a thread, because a thread that dissects keeps Python's lock for milliseconds, again and
-again, and no kernel's buffer is large enough for that. It ends when its stdin is closed. Stderr gets what a
-person should know, a line each.
+It is a process rather than a thread because the dissecting thread repeatedly holds Python's global lock for
+milliseconds, and the kernel's buffer would overflow meanwhile. It ends when its stdin is closed. Messages for
+the user go to stderr, a line each.
 
-Holds packets that could not be written yet: at most ``live_bytes`` and ``live_packets`` of limits.py. What
-comes then is dropped. How many that were, and how many the kernel dropped, is told by statistics blocks in
-the stream: of the packets accepted, some were dropped by the system, and the rest that was not delivered was
-dropped here.
+Memory: packets that could not be written yet, at most ``live_bytes`` and ``live_packets`` of limits.py.
+Further packets are dropped. Statistics blocks in the stream count drops: of the accepted packets, the kernel
+dropped some (``dropped_by_system``), and the relay dropped the rest of those not delivered.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
 
     from kdissect.model import Interface, Packet
 
-REFUSAL = "refused: "  # before why nothing can be captured
+REFUSAL = "refused: "  # prefix of the message that says why nothing can be captured
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_TAKEN_AT_ONCE = 256  # packets of one interface, before others have their turn
-_PIECES_PER_WRITE = 1024  # of one write: IOV_MAX
-_PIPE_BYTES = 1 * MIB  # what /proc/sys/fs/pipe-max-size allows
+_TAKEN_AT_ONCE = 256  # packets of one interface before the next interface's turn
+_PIECES_PER_WRITE = 1024  # IOV_MAX
+_PIPE_BYTES = 1 * MIB  # default of /proc/sys/fs/pipe-max-size
 _COUNT_EVERY_S = 0.5
 _REOPEN_EVERY_S = 0.2  # whether an interface is up
-_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 has no name for on all systems
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 does not define on all systems
 
 
 class Bounds(NamedTuple):
@@ -54,10 +53,10 @@ class Bounds(NamedTuple):
 
 
 class Queue:
-    """What waits to be written; a file for ``PcapngWriter``.
+    """Data waiting to be written; a file object for ``PcapngWriter``.
 
     Attributes:
-        bytes: held.
+        bytes: amount of data.
     """
 
     def __init__(self) -> None:
@@ -68,16 +67,16 @@ class Queue:
         return len(self._pieces)
 
     def write(self, piece: bytes) -> int:
-        """Put it behind all others."""
+        """Append data."""
         self._pieces.append(piece)
         self.bytes += len(piece)
         return len(piece)
 
     def write_to(self, to: int) -> None:
-        """Write as much as a pipe takes now.
+        """Write as much to a pipe as it accepts now.
 
         Raises:
-            BrokenPipeError: nobody reads it any more.
+            BrokenPipeError: its reader has closed it.
         """
         pieces = self._pieces
         try:
@@ -94,7 +93,7 @@ class Queue:
 
 
 class InterfaceReader:
-    """One of the interfaces that are wanted, whether it is up or not, and what was counted of it."""
+    """One of the interfaces to capture, whether it is up or not, and its counters."""
 
     def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
         self.listener: Listener | None = None
@@ -107,10 +106,10 @@ class InterfaceReader:
         self.open()
 
     def open(self) -> None:
-        """Listen, if it is up.
+        """Start capturing if the interface is up.
 
         Raises:
-            CaptureError: it cannot be listened to.
+            CaptureError: it cannot be captured.
         """
         try:
             listener = self.listener = Listener(self._name, self._number, self._settings)
@@ -127,7 +126,7 @@ class InterfaceReader:
             _report(f"{self._name}: {note}")
 
     def reopen_if_up(self) -> None:
-        """An interface that was down may be up by now, or there no more."""
+        """Open an interface that was down and is up now; report one that disappeared."""
         if self.listener is not None:
             return
         if is_up(self._name):
@@ -140,7 +139,7 @@ class InterfaceReader:
             _report(f"{self._name} disappeared; waiting for it to come back")
 
     def take(self) -> list[Packet]:
-        """Some of the packets that are there."""
+        """Some of the packets that have arrived."""
         listener, packets = self.listener, []
         if listener is not None:
             try:
@@ -152,14 +151,14 @@ class InterfaceReader:
         return packets
 
     def backlog(self) -> int:
-        """Packets that the kernel has, and that were not taken yet."""
+        """Number of packets that the kernel has and that were not taken yet."""
         if self.listener is None or (statistics := self.statistics()) is None:
             return 0
         now = statistics[1]
         return (now.accepted or 0) - (now.dropped_by_system or 0) - self._taken
 
     def statistics(self) -> tuple[Interface, InterfaceStatistics] | None:
-        """What was counted of it so far; None if it was never up."""
+        """Its counters so far; None if it was never up."""
         if self._interface is None:
             return None
         accepted, by_system = self._accepted, self._dropped_by_system
@@ -171,7 +170,7 @@ class InterfaceReader:
         return self._interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
 
     def _on_down(self, listener: Listener) -> list[Packet]:
-        """It went down: what came before."""
+        """The interface went down: close it, and return the packets that arrived before."""
         packets: list[Packet] = []
         with suppress(WentDown):
             while more := list(listener.take(_TAKEN_AT_ONCE)):
@@ -187,7 +186,7 @@ class InterfaceReader:
 
 
 class Relay:
-    """All interfaces, and the pipe to who reads their packets."""
+    """All interfaces, and the pipe to which their packets are written."""
 
     def __init__(self, settings: CaptureSettings, bounds: Bounds, to: int) -> None:
         self._readers = [
@@ -200,7 +199,7 @@ class Relay:
         self._reported: dict[Interface, InterfaceStatistics] = {}
 
     def run(self, until: int) -> None:
-        """Pass packets on, until a file descriptor says that it is over."""
+        """Write packets until file descriptor ``until`` becomes readable or is closed."""
         next_count = next_reopen = 0.0
         while True:
             poller = select.poll()
@@ -256,7 +255,7 @@ class Relay:
             self._writer.count(interface, now, time.time_ns())
 
     def _finish(self) -> None:
-        """Write what was captured before it was over, that which the kernel still has included."""
+        """Write all packets captured so far, including those that the kernel still has."""
         os.set_blocking(self._to, True)
         for reader in self._readers:
             backlog = reader.backlog()
@@ -281,12 +280,12 @@ def _enlarge(pipe: int) -> None:
 
     try:
         fcntl.fcntl(pipe, _SET_PIPE_SIZE, _PIPE_BYTES)
-    except OSError:  # it is no pipe, or all pipes of this user together have what they may have
+    except OSError:  # not a pipe, or the user's limit for all pipes is reached
         return
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as the one argument says, JSON of a ``CaptureSettings`` and the bounds."""
+    """Capture as specified by the one argument: ``CaptureSettings`` with ``bounds``, as JSON."""
     request = json.loads(arguments[0])
     bounds = Bounds(**request.pop("bounds"))
     settings = CaptureSettings(**{**request, "names": tuple(request["names"])})
@@ -299,8 +298,8 @@ def main(arguments: list[str]) -> int:
         _report(f"{REFUSAL}{error}")
         return 2
     except BrokenPipeError:
-        return 0  # who started us has gone
-    except Exception as error:  # noqa: BLE001  # a person gets one line of this too
+        return 0  # the parent process has ended
+    except Exception as error:  # noqa: BLE001  # reported in one line like other errors
         _report(f"{REFUSAL}{UnexpectedError.of(error)}")
         return 2
     return 0
