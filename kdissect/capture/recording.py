@@ -127,8 +127,8 @@ class Recording:
         self.files += 1
         self._begun_ns = packet.time_ns
         if self._ring != NEVER:
-            opened_at = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
-            path = path.with_name(f"{path.stem}_{self.files:05}_{opened_at:%Y%m%d%H%M%S}{path.suffix}")
+            first_packet_at = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
+            path = path.with_name(f"{path.stem}_{self.files:05}_{first_packet_at:%Y%m%d%H%M%S}{path.suffix}")
         self._paths.append(path)
         try:
             self._file = _CountingFile(create(path, self._mode))

@@ -23,7 +23,7 @@ def packets(count: int) -> list[Packet]:
 
 
 def walk(index: ConnectionIndex, connections: Sequence[int]) -> list[Packet]:
-    """Let a packet of each of these connections pass; 0 tells nothing."""
+    """Pass a packet of each of these connections through the index; 0: connection unknown."""
     passing = packets(len(connections))
     for packet, connection in zip(index.watch(passing), connections, strict=True):
         if connection:
@@ -94,7 +94,7 @@ def test_packets_are_kept_where_they_come_once() -> None:
     with ConnectionIndex(keeps_packets=True) as index:
         passed = walk(index, [1, 2, 1])
         index.select(1)
-        kept = index.kept()
+        kept = index.kept_packets()
         assert kept is not None
         selected = [
             (p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in index.select_packets(kept)
@@ -107,10 +107,10 @@ def test_packets_are_kept_where_they_come_once() -> None:
 
 def test_packets_that_can_be_read_again_are_not_kept() -> None:
     with ConnectionIndex() as index:
-        assert index.kept() is None
+        assert index.kept_packets() is None
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

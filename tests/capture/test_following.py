@@ -26,14 +26,14 @@ def capture(first: int, count: int) -> bytes:
 
 
 class Reader:
-    """Reads what is followed, as far as it goes."""
+    """Reads followed files as far as they were written."""
 
     def __init__(self, path: Path) -> None:
         files = Following(str(path), LIVE)
         self.ongoing = Ongoing(files, files.stop)
 
     def numbers(self, count: int) -> list[int]:
-        """What the next packets carry."""
+        """The numbers in the next packets."""
         numbers: list[int] = []
         while len(numbers) < count:
             item = next(iter(self.ongoing))
@@ -42,13 +42,13 @@ class Reader:
         return numbers
 
     def rest(self) -> list[int]:
-        """What is left when it is stopped."""
+        """The rest after stopping."""
         self.ongoing.stop()
         return [int.from_bytes(item.data[:8], "big") for item in self.ongoing if isinstance(item, Packet)]
 
 
 def aged(path: Path, seconds: int) -> Path:
-    """Have a file changed last at this time."""
+    """Set the modification time of a file."""
     os.utime(path, (seconds, seconds))
     return path
 

@@ -25,7 +25,7 @@ PACKETS = [(START_NS + number * 1_000_000, bytes([number]) * 40) for number in r
 
 @contextmanager
 def piped() -> Iterator[tuple[Ongoing, int]]:
-    """Something ongoing, and the end of the pipe that it comes through."""
+    """A live capture from a pipe, and the writing end of the pipe."""
     out, into = os.pipe()
     with Ongoing([Piped("-", LIVE, out)]) as ongoing:
         yield ongoing, into
@@ -33,7 +33,7 @@ def piped() -> Iterator[tuple[Ongoing, int]]:
 
 
 def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
-    """The next packets; lulls between them are passed over."""
+    """The next packets, without the idle ticks between them."""
     packets: list[Packet] = []
     while len(packets) < count:
         item = next(iter(ongoing))
@@ -44,7 +44,7 @@ def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
 
 @pytest.mark.parametrize("file", [pcap(PACKETS), pcapng(PACKETS)], ids=["pcap", "pcapng"])
 def test_a_packet_comes_as_soon_as_it_is_there(file: bytes) -> None:
-    """Cut in any place: what is complete is not held back by what is not."""
+    """Split at any byte: complete packets are not held back by an incomplete one."""
     with piped() as (ongoing, into):
         os.write(into, file[: -len(file) // 10])
         assert [packet.data for packet in packets_of(ongoing, 4)] == [data for _, data in PACKETS[:4]]

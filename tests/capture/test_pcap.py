@@ -28,7 +28,7 @@ def test_nanoseconds_are_kept() -> None:
     assert read(pcap(packets)).timed == [(1_700_000_000_123_456_000, b"one")]
 
 
-def test_interface_tells_link_type_and_snaplen_without_the_bits_on_frame_check_sequences() -> None:
+def test_link_type_and_snaplen_without_the_bits_on_frame_check_sequences() -> None:
     (packet,) = read(pcap([(0, b"x")], link_type=0x2400_0071, snaplen=96)).packets
     assert packet.interface == Interface("stream", 0, 0x71, 96)
 
@@ -70,7 +70,7 @@ def test_a_lying_length_is_a_fault_after_all_packets_before_it(block_bytes: int)
     )
 
 
-def test_the_bound_on_a_packet_does_not_depend_on_how_the_bytes_come() -> None:
+def test_the_limit_on_a_packet_does_not_depend_on_how_the_bytes_arrive() -> None:
     data = pcap([(0, bytes(100)), (1, bytes(101)), (2, b"")])
     limits = Limits(packet_bytes=100)
     for block_bytes in (1, 50, 65536):

@@ -133,7 +133,7 @@ def test_blocks_without_packets_are_skipped_and_those_that_wireshark_numbers_are
     assert seen.source.packets == 3
 
 
-def test_a_skipped_block_may_be_larger_than_all_bounds() -> None:
+def test_a_skipped_block_may_exceed_all_limits() -> None:
     data = HEAD + block(0x7777, bytes(3 * MIB)) + enhanced(1, b"a")
     assert [p.data for p in read(data, limits=Limits(packet_bytes=1000)).packets] == [b"a"]
 
@@ -224,7 +224,7 @@ def test_a_block_that_contradicts_itself_is_a_fault_after_all_packets_before_it(
     assert seen.fault == f"stream: {text}, at byte {place}"
 
 
-def test_the_bound_on_a_packet() -> None:
+def test_the_limit_on_a_packet() -> None:
     limits = Limits(packet_bytes=100)
     for make in (enhanced, obsolete):
         seen = read(HEAD + make(1, bytes(100)) + make(2, bytes(101)), limits=limits)

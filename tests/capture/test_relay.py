@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
-    """What a relay writes of some heartbeats when nobody reads before its end, and how many it dropped."""
+    """Output of a relay whose pipe is read only at its end, and the number of packets it dropped."""
     out, into = os.pipe()
     until, end = os.pipe()
     os.set_blocking(into, False)

@@ -89,7 +89,7 @@ def test_tshark_reads_the_same_clocks_sections_and_numbers(tmp_path: Path) -> No
     assert len(tsharks) == 6
 
 
-def test_tshark_numbers_simple_packets_and_tells_their_lengths(tmp_path: Path) -> None:
+def test_tshark_numbers_and_lengths_of_simple_packets(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     path.write_bytes(section() + interface(snaplen=3) + simple(b"abc", length=50) + simple(b"de"))
     fields = ["-e", "frame.number", "-e", "frame.cap_len", "-e", "frame.len"]

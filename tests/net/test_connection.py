@@ -34,7 +34,7 @@ def test_a_connection_from_syn_to_fin() -> None:
     assert int(connection.id, 16) >= 0
 
 
-def test_the_id_tells_connections_apart_and_is_the_same_again() -> None:
+def test_the_id_is_unique_and_reproducible() -> None:
     one, again, other_time, other_port = (
         run(exchanges(talk.handshake()).packets)[0][0].id
         for talk in (Talk(), Talk(), Talk(start_ns=START_NS + 1), Talk(("10.0.0.1", 40001)))
@@ -215,7 +215,7 @@ def fed(connections: Connections, packets: Iterable[Packet]) -> list[Event]:
     return [event for segment in parsed if segment for event in connections.feed(segment)]
 
 
-def test_bytes_held_in_all_are_bounded() -> None:
+def test_bytes_held_in_all_are_limited() -> None:
     packets = []
     for port in range(1, 21):
         talk = Talk(("10.0.0.1", port)).handshake().client_sends(b"a").client_skips(10)
@@ -257,7 +257,7 @@ def test_closed_connections_are_forgotten() -> None:
     assert connections.counts["closed_fin"] > 1900
 
 
-def test_a_closed_connection_needs_no_collector() -> None:
+def test_a_closed_connection_is_freed_without_garbage_collection() -> None:
     gc.collect()
     gc.disable()
     try:
@@ -283,7 +283,7 @@ STARTS = st.one_of(st.integers(2**32 - 200, 2**32 - 1), st.integers(0, 2**32 - 1
 
 
 def conversation(messages: list[tuple[int, int]], *, mss: int, starts: tuple[int, int]) -> tuple[Talk, bytes]:
-    """Requests and responses by turns; all that was said, in order, no byte like its neighbours."""
+    """Alternating requests and responses, and all their bytes in order. No byte equals its neighbors."""
     talk = Talk(mss=mss, client_start=starts[0], broker_start=starts[1]).handshake()
     said = bytearray()
     for request, response in messages:
@@ -440,7 +440,7 @@ def test_a_fin_with_data_in_its_place_is_none() -> None:
     assert script(run(talk.packets)) == [">ask", "<answer", ">(46 lost)", "<more", "end"]
 
 
-def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
+def test_nothing_of_a_closed_connection_is_kept_if_the_clock_stands_still() -> None:
     segments, connections = Segments(), Connections(Limits(connections=3))
     for number in range(200):
         talk = Talk(client=("10.0.0.1", 40000 + number), step_ns=0).handshake().client_sends(b"ask")
@@ -473,7 +473,7 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
 
 
 def expecting(packets: Iterable[Packet], count: int) -> list[Event]:
-    """Events of a reader that always expects so many bytes at once."""
+    """Events for a reader that always expects ``count`` bytes together."""
     connections, segments, out, packets = Connections(), Segments(), [], list(packets)
     for packet in packets:
         for events in connections.feed_block(PacketBlock.of(packet), segments.feed):
@@ -487,7 +487,7 @@ def sizes(events: Iterable[Event]) -> list[int | str]:
     return [len(item.payload) if isinstance(item, Data) else type(item).__name__ for _, _, item in events]
 
 
-def test_what_is_expected_as_a_whole_comes_at_once() -> None:
+def test_bytes_expected_together_are_passed_on_together() -> None:
     talk = Talk(mss=100).handshake().client_sends(bytes(range(250)) * 4).broker_acks()
     plain, gathered = run(talk.finish().packets), expecting(talk.packets, 300)
     assert sizes(plain) == [100] * 10 + ["Closed"]

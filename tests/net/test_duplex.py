@@ -31,7 +31,7 @@ def script(events: Iterable[Event]) -> str:
 
 
 class Player:
-    """Feeds packets to one connection and writes down what happens."""
+    """Feeds packets to one connection and returns its events in short form."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.counts: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Player:
         return script(out)
 
     def expires(self, after_ns: int = Limits().patience_ns) -> str:
-        """Time goes on, and the deadline passes of what is waited for now."""
+        """Let the current deadline pass."""
         assert self.duplex is not None
         out: list[Event] = []
         self.duplex.due_ns = NEVER_NS
@@ -102,7 +102,7 @@ def test_a_response_never_overtakes_its_request() -> None:
     assert player.feed(packets[3]) == ">ask <answer"
 
 
-def test_order_is_kept_around_what_was_missed() -> None:
+def test_order_is_kept_across_a_gap() -> None:
     conversation = (
         talk().handshake().client_skips(9).broker_sends(b"a").client_sends(b"two").broker_sends(b"b")
     )
@@ -122,7 +122,7 @@ def test_a_response_whose_request_was_missed_comes_at_the_deadline() -> None:
     assert player.expires() == ">(30 lost) <answer >next"
 
 
-def test_a_hole_that_was_acknowledged_is_given_up_at_the_deadline() -> None:
+def test_an_acknowledged_hole_becomes_a_gap_at_the_deadline() -> None:
     conversation = talk().handshake().client_sends(b"one").client_skips(5).client_sends(b"two")
     player = Player()
     assert player.feed(*conversation.packets) == ">one"
@@ -250,7 +250,7 @@ def test_data_with_a_reset_and_urgent_data() -> None:
     assert player.duplex.reset_ns is not None
 
 
-def test_data_behind_a_fin_is_nobodys() -> None:
+def test_data_after_a_fin_is_ignored() -> None:
     conversation = talk().handshake().client_sends(b"ask").put(0, FIN | ACK)
     conversation.client_sends(b"more").broker_sends(b"answer")
     player = Player()
@@ -370,7 +370,7 @@ def test_cut_segments() -> None:
     assert Player().feed(*conversation.packets) == ">0123 >(6 cut) <abcd <(2 cut)"
 
 
-def test_bounds_of_a_stream() -> None:
+def test_limits_of_a_stream() -> None:
     holes = talk().handshake()
     for letter in (b"a", b"b", b"c", b"d"):
         holes.client_skips(2).client_sends(letter)
@@ -393,7 +393,7 @@ def test_bounds_of_a_stream() -> None:
     assert player.expires(held_ns + 2_000_000_000) == ">(2 lost) >a >b >c >d"
 
 
-def test_a_long_beginning_is_bounded() -> None:
+def test_a_long_beginning_is_limited() -> None:
     conversation = talk()
     for _ in range(10):
         conversation.client_sends(b"x" * 100)

@@ -17,18 +17,18 @@ ANSWERED = [">ask", "<answer"]
 
 
 def in_vxlan(packet: Packet) -> Packet:
-    """The packet as the interface below an overlay shows it."""
+    """The packet as captured on the interface below an overlay network."""
     data = link(ipv4("192.0.2.1", "192.0.2.2", VXLAN + packet.data, protocol=17))
     return packet._replace(data=data, length=len(data))
 
 
 def with_other_addresses(packet: Packet) -> Packet:
-    """The packet behind a bridge: Ethernet's addresses are others."""
+    """The packet after a bridge, with other Ethernet addresses."""
     return packet._replace(data=b"\2\0\0\0\0\7" + packet.data[6:])
 
 
 def shifted(packets: list[Packet], offset_ns: int) -> list[Packet]:
-    """The same packets as another capture has them, by a clock of its own."""
+    """The same packets in another capture, whose clock differs."""
     return [packet._replace(time_ns=packet.time_ns + offset_ns) for packet in packets]
 
 
@@ -142,7 +142,7 @@ def test_a_reset_from_far_away_is_not_believed() -> None:
     assert script(run(answer.packets)) == [*ANSWERED, "reset"]
 
 
-def test_memory_of_what_is_over_is_bounded() -> None:
+def test_memory_of_closed_connections_is_limited() -> None:
     def copies_begin(limits: Limits) -> int:
         connections = Connections(limits)
         first = [
@@ -160,7 +160,7 @@ def test_memory_of_what_is_over_is_bounded() -> None:
     assert copies_begin(Limits(ended_age_ns=SECOND)) == 30
 
 
-def test_what_was_over_long_ago_is_forgotten() -> None:
+def test_connections_closed_long_ago_are_forgotten() -> None:
     connections = Connections(Limits(ended_age_ns=10 * SECOND))
     for port in range(1, 101):
         talk = Talk(("10.0.0.1", port), start_ns=START_NS + port * SECOND).handshake().finish()

@@ -50,7 +50,7 @@ def test_a_captured_length_above_the_original_one() -> None:
     assert read(ipv4(A, B, BODY, length=0), length=60) == Datagram(FOUR_ENDS, 6, BODY, 200)
 
 
-def test_a_cut_packet_tells_its_length_on_the_wire() -> None:
+def test_the_length_on_the_wire_of_a_truncated_packet() -> None:
     assert read(ipv4(A, B, BODY), snaplen=96) == Datagram(FOUR_ENDS, 6, BODY[:76], 200)
 
 
@@ -66,7 +66,7 @@ def test_a_cut_packet_tells_its_length_on_the_wire() -> None:
         [(135, OPTIONS), (139, OPTIONS), (140, OPTIONS)],
     ],
 )
-def test_extension_headers_are_stepped_over(extensions: list[tuple[int, bytes]]) -> None:
+def test_extension_headers_are_skipped(extensions: list[tuple[int, bytes]]) -> None:
     result = read(ipv6(C, D, BODY, extensions=extensions), IPV6)
     assert isinstance(result, Datagram)
     assert (result.protocol, result.payload, result.length) == (6, BODY, 200)
@@ -203,7 +203,7 @@ def test_datagrams_do_not_mix() -> None:
     assert result == set(bodies)
 
 
-def test_bounds_of_count_bytes_and_age() -> None:
+def test_limits_of_count_bytes_and_age() -> None:
     first = fragments_of_four(BODY, 104)[0]
     skipped = "IP fragment of an incomplete datagram"
 

@@ -27,7 +27,7 @@ def talk() -> Talk:
 
 
 def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_NS) -> list[bytes]:
-    """What goes on with the first packet."""
+    """Payloads of the packets that continue the first one."""
     block = in_one_piece(packets)
     fields = list(USUAL.unpack_from(packets[0].data))
     fields[4] += 100
@@ -87,7 +87,7 @@ def test_a_run_ends_before_a_time() -> None:
 
 
 def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event], Connections]:
-    """Events of which whoever takes them wants so many bytes together."""
+    """Events for a reader that always expects ``count`` bytes together."""
     connections, segments = Connections(), Segments()
     out: list[Event] = []
     for block in [packets] if at_once else [[packet] for packet in packets]:
@@ -104,7 +104,7 @@ def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event
     st.sampled_from([ETHERNET, COOKED]),
     st.booleans(),
 )
-def test_a_run_tells_what_its_packets_tell_one_by_one(
+def test_a_run_gives_the_same_as_its_packets_one_by_one(
     changes: list[tuple[int, str]], expected: int, link_type: int, acks: bool
 ) -> None:
     conversation = Talk(mss=100, link_type=link_type).handshake()

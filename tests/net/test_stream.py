@@ -129,7 +129,7 @@ def test_a_fin_takes_one_number() -> None:
     assert (stream.ended, stream.next) == (True, 4)
 
 
-def test_missing_bytes_are_given_up_as_far_as_asked_and_up_to_the_next_piece() -> None:
+def test_skip_stops_at_its_argument_or_at_the_next_piece() -> None:
     stream, counts = Stream(), Counter[str]()
     cause = piece(0, b"", packet=9)
     stream.put(piece(5, b"fg", packet=1), counts)
@@ -143,7 +143,7 @@ def test_missing_bytes_are_given_up_as_far_as_asked_and_up_to_the_next_piece() -
     assert (stream.next, stream.runs, stream.held) == (20, 0, 0)
 
 
-def test_one_acknowledged_number_behind_everything_is_a_fin_that_was_missed() -> None:
+def test_one_acknowledged_number_after_everything_is_a_fin_that_was_not_captured() -> None:
     stream = Stream()
     assert stream.skip(1, piece(0, b"")) == []
     assert stream.next == 1

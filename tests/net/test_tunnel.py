@@ -43,7 +43,7 @@ def udp(port: int, payload: bytes) -> bytes:
 
 
 def skipped(data: bytes, *, link_type: int = ETHERNET, limits: Limits | None = None) -> dict[str, int]:
-    """Why nothing was found in a packet."""
+    """The reasons for which a packet was skipped."""
     segments = Segments(limits or Limits())
     assert segments.feed(packet(data, link_type=link_type)) is None
     return segments.skipped
@@ -59,7 +59,7 @@ def only(data: bytes, link_type: int, **options: int) -> Segment:
 
 @pytest.mark.parametrize("six", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_segment_inside_is_found(name: str, six: bool) -> None:
+def test_the_segment_inside(name: str, six: bool) -> None:
     data = wrapped(name, segment(six=six))
     result = only(data, wrappings()[name].link_type)
     assert result[4:] == (2**32 - 2, 77, PSH | ACK, PAYLOAD, 100)
@@ -142,7 +142,7 @@ def test_what_is_no_tcp_is_named_with_its_tunnel(name: str) -> None:
         (bytes(12) + b"\x88\x47" + bytes(80), "no IP in MPLS"),
     ],
 )
-def test_what_cannot_be_entered_is_told(data: bytes, reason: str) -> None:
+def test_the_reason_why_a_tunnel_cannot_be_parsed(data: bytes, reason: str) -> None:
     assert skipped(data) == {reason: 1}
 
 
@@ -152,7 +152,7 @@ def test_encrypted_802_11_has_no_ip() -> None:
     assert skipped(data, link_type=127) == {"no IP in 802.11": 1}
 
 
-def test_answers_from_the_port_of_a_tunnel() -> None:
+def test_responses_from_the_port_of_a_tunnel() -> None:
     s = scapy_layers()
     outside = [s.IP(src=A, dst=B), s.UDP(sport=1701, dport=51515), s.L2TP(tunnel_id=1), s.PPP(proto=0x21)]
     data = s.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -181,7 +181,7 @@ def test_fragments_outside_and_inside() -> None:
         assert [each.payload for each in result] == [bytes(range(256)) * 10]
 
 
-def test_a_cut_packet_tells_the_inner_length() -> None:
+def test_the_inner_length_of_a_truncated_packet() -> None:
     data = wrapped("Geneve", segment())
     result = only(data, ETHERNET, snaplen=len(data) - 60)
     assert (len(result.payload), result.length) == (40, 100)
@@ -197,7 +197,7 @@ def test_an_offloaded_packet_with_length_zero_inside() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 8, 9, 200])
-def test_tunnels_in_tunnels_are_bounded(depth: int) -> None:
+def test_tunnels_in_tunnels_are_limited(depth: int) -> None:
     data = bytes(segment())
     for _ in range(depth):
         data = ipv4(A, B, data, protocol=4)
@@ -206,7 +206,7 @@ def test_tunnels_in_tunnels_are_bounded(depth: int) -> None:
     assert sum("too many tunnels" in reason for reason in segments.skipped) == (depth > 8)
 
 
-def test_reasons_are_bounded() -> None:
+def test_reasons_are_limited() -> None:
     segments = Segments(Limits(skip_reasons=10))
     for ethertype in range(0x1000, 0x1100):
         segments.feed(packet(udp(6081, b"\0\0" + pack(">H", ethertype) + bytes(40))))
