@@ -4,8 +4,8 @@
         for exchange in dissect(packets):
             print(exchange.api, exchange.latency_ns, exchange.request)
 
-Read pipeline.py first. Names are loaded on first use, so that ``kdissect --help`` does not wait for the
-codec.
+To read the code, start with pipeline.py. Public names are imported on first use, so that ``kdissect --help``
+does not import the decoder.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from the module that has it (PEP 562)."""
+    """Import a public name from the module that defines it (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'kdissect' has no attribute {name!r}")
     from importlib import import_module

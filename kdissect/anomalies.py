@@ -1,8 +1,8 @@
-"""The catalogue of things that can be wrong with data. An anomaly is a value (model.Anomaly): shown, counted,
-never raised.
+"""Every kind of anomaly, with its severity and meaning.
 
-``error`` means that something could not be decoded, ``warning`` that something is missing, ``note`` that it
-is odd but everything was decoded.
+An anomaly is a value (``model.Anomaly``): it is shown and counted, never raised. ``error`` means that
+something could not be decoded, ``warning`` that something is missing, ``note`` that something is unusual but
+everything was decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NOTE = "note"
 
 
 class AnomalyKind(NamedTuple):
-    """How bad it is, and what it means in one sentence."""
+    """Severity, and a sentence with the meaning."""
 
     severity: str
     sentence: str

@@ -1,7 +1,7 @@
-"""How processes that this one starts find their modules. Holds nothing.
+"""The environment of child processes: where Python looks for modules.
 
-Python puts the current folder first on the module path of ``python -m``, and Spark starts its workers that
-way too. Then a ``json.py`` in a folder of captures would run, as root where root listens to an interface.
+``python -m`` puts the current folder first on the module path, and Spark starts its workers that way. Then a
+``json.py`` in a folder of captures would be executed, as root if root captures on an interface.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 def python_environment() -> dict[str, str]:
     """Environment variables for a child process that runs the same Python.
 
-    It imports the modules that this process imports, this very kdissect included, and none from the current
-    folder unless this process does so too. Not by ``-I``, which would lose what is installed with ``--user``.
+    The child imports the same modules as this process, including this kdissect, and none from the current
+    folder unless this process does so too. ``-I`` would not work: it ignores packages installed with
+    ``--user``.
     """
     home = str(Path(__file__).parent.parent)
-    # A path with a colon cannot be passed on: its pieces would be taken for folders.
+    # A path with a colon cannot be passed on: PYTHONPATH would split it.
     path = [entry for entry in map(str, sys.path) if entry and os.pathsep not in entry]
-    if home not in path:  # an editable install finds it by a hook, `python -c` by the current folder
+    if home not in path:  # an editable install uses an import hook, `python -c` the current folder
         path.insert(0, home)
     variables = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(path)}
     if sys.flags.no_user_site:

@@ -1,9 +1,8 @@
-"""Every exception that kdissect raises, as one small tree.
+"""Every exception that kdissect raises.
 
 ``CaptureError``, ``UnexpectedError``, ``SchemaError``, ``OutputError``, ``SparkError``, ``WorkerError`` and
-``UsageError`` reach a person as one line on stderr.
-``DecodeError`` never leaves the frame it happened in: ``kafka/bodies.py`` turns it into an anomaly (see
-anomalies.py).
+``UsageError`` are shown to the user as one line on stderr. ``DecodeError`` affects a single frame:
+``kafka/bodies.py`` turns it into an anomaly (anomalies.py).
 """
 
 from __future__ import annotations
@@ -17,30 +16,26 @@ DEBUG = "KDISSECT_DEBUG"
 
 
 class KdissectError(Exception):
-    """Root of the tree; never raised itself."""
+    """Base class of all; never raised itself."""
 
 
 class UsageError(KdissectError):
-    """The user asked for something that does not exist or cannot be: the text names the nearest thing that
-    does.
-    """
+    """An invalid command or option. The message suggests the closest valid one, if there is any."""
 
 
 class OutputError(KdissectError):
-    """What was asked for cannot be written; the text says where and why."""
+    """Output cannot be written. The message says where and why."""
 
 
 class CaptureError(KdissectError):
-    """The input cannot be read as a capture, or not any further; the text says what is wrong and where (byte
-    offset).
-    """
+    """The input is not a capture, or is damaged. The message says what is wrong and at which byte."""
 
 
 class UnexpectedError(CaptureError):
-    """A bug of ours: something failed that no code was prepared for. It costs the capture that was read.
+    """A bug in kdissect: an exception that no code expects. Reading of the capture ends.
 
     Attributes:
-        capture: the file that was being read, None where that is not known.
+        capture: the file that was being read; None if unknown.
     """
 
     def __init__(self, text: str, capture: str | None = None) -> None:
@@ -54,32 +49,32 @@ class UnexpectedError(CaptureError):
             traceback.print_exception(error)
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(place.filename).name}:{place.lineno}"
-        # Not what the exception says: that can be payload, or a credential.
+        # Without the exception's message, which may contain payload or credentials.
         text = f"unexpected {type(error).__name__} at {where}: a bug in kdissect"
         named = f"{capture}: {text}" if capture is not None else text
         return cls(f"{named}; please report it with the output of --debug", capture)
 
 
 class SchemaError(KdissectError):
-    """A .kmsg text breaks the notation; the text names file and line."""
+    """A .kmsg file violates the notation. The message has file and line."""
 
 
 class SparkError(KdissectError):
-    """Spark cannot be started, or failed at what it was asked to do; the text says what to install or set."""
+    """Spark cannot be started, or a job failed. The message says what to install or set."""
 
 
 class WorkerError(KdissectError):
-    """One of the processes that share the work ended before that; the text says what is known of it."""
+    """A worker process ended early. The message says what is known about the reason."""
 
 
 class DecodeError(KdissectError):
-    """Bytes do not fit the layout they should have.
+    """Bytes contradict their layout.
 
     Attributes:
-        path: dotted field path inside the message, ``""`` where it is not known (compiled code does not track
-            it; the walker re-reads the frame to find it).
-        pos: offset in bytes from the start of the buffer that was decoded.
-        reason: a short phrase without any payload bytes in it.
+        path: dotted field path inside the message; ``""`` if unknown (compiled code does not track it, so the
+            walker decodes the frame again to determine it).
+        pos: position in the decoded buffer.
+        reason: a short phrase without any payload.
     """
 
     def __init__(self, reason: str, *, path: str = "", pos: int = -1) -> None:
@@ -95,16 +90,16 @@ class DecodeError(KdissectError):
 
 
 class Truncated(DecodeError):
-    """The buffer ends before the layout does."""
+    """The buffer ends before the last field of the layout."""
 
 
 class Malformed(DecodeError):
-    """A length, count or marker that cannot be true."""
+    """A length, count or marker is impossible."""
 
 
 class Oversized(DecodeError):
-    """Well-formed perhaps, but larger than a bound."""
+    """A value exceeds a limit."""
 
 
 class Unsupported(DecodeError):
-    """An api key, version or codec that this program does not know."""
+    """An unknown API key, version or codec."""

@@ -1,6 +1,8 @@
-"""Files and folders for what was captured. They are for their owner alone unless the user says otherwise,
-since payloads and credentials may be in them, and no symbolic link is followed to them: in a folder that
-others may write to, one could lead to any file of the user. Holds nothing.
+"""Creates output files and folders safely.
+
+They may contain payloads and credentials, so only their owner can read them unless the user says otherwise.
+Symbolic links are not followed: in a folder that others can write to, a link could point to any file of the
+user.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
 def create(path: Path, mode: int = PRIVATE) -> BinaryIO:
-    """Open a new file to write to, in place of one that stands there: whoever may read that one, or has it
-    open, gets nothing of the new one. What is no file, such as a named pipe, is written to as it is.
+    """Create a file for writing. An existing file is deleted first, so that processes that may read it or
+    have it open do not see the new content. A path that is not a file, such as a named pipe, is opened.
 
     Args:
         path: of the file.
-        mode: its permissions, whatever the umask.
+        mode: its permissions, regardless of the umask.
 
     Raises:
-        OSError: it cannot be made, or a symbolic link stands there.
+        OSError: it cannot be created, or the path is a symbolic link.
     """
     if (special := _special(path)) is not None:
         return special
@@ -43,11 +45,11 @@ def create(path: Path, mode: int = PRIVATE) -> BinaryIO:
 
 @contextmanager
 def replacing(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """A new file as ``create`` opens it, which gets its name when all of it is on disk. What stands there
-    stays if nothing is written or something is raised.
+    """A new file that gets its name only when it is completely on disk. An existing file is kept if nothing
+    is written or an exception is raised. Other paths are opened as by ``create``.
 
     Raises:
-        OSError: it cannot be made, or a symbolic link stands there.
+        OSError: it cannot be created, or the path is a symbolic link.
     """
     if (special := _special(path)) is not None:
         with special:
@@ -65,10 +67,10 @@ def replacing(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
 
 
 def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
-    """Have all of an open file on disk, close it, and give it its name: on disk too, when this returns.
+    """Flush an open file to disk, close it, and rename it. When this returns, the name is on disk too.
 
     Raises:
-        OSError: it is not.
+        OSError: one of these failed.
     """
     file.flush()
     os.fsync(file.fileno())
@@ -78,15 +80,15 @@ def publish(file: BinaryIO, unfinished: Path, path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None) -> None:
-    """Make a folder and those above it where they do not exist, such that they stay.
+    """Create a folder and its missing parents, durably.
 
     Args:
-        folder: to be made.
-        mode: permissions of the files in it; who may read these may open the folders that are made.
-        below: a folder above it; symbolic links are followed down to there, and none from there on.
+        folder: to create.
+        mode: permissions of the files in it; those who can read the files can also list the new folders.
+        below: a parent of it: symbolic links in its own path are followed, but none below it.
 
     Raises:
-        OSError: it cannot be made, or is reached by a symbolic link.
+        OSError: it cannot be created, or there is a symbolic link below ``below``.
     """
     above = (folder, *folder.parents)
     for each in above[: 0 if below is None else above.index(below)]:
@@ -100,7 +102,7 @@ def make_folder(folder: Path, mode: int = PRIVATE, *, below: Path | None = None)
 
 
 def _special(path: Path) -> BinaryIO | None:
-    """Open what stands there to be written to and is no file; None: it is a file, or nothing.
+    """Open a path that exists and is not a regular file; None if it is one, or does not exist.
 
     Raises:
         OSError: it is a symbolic link, or cannot be written to.
@@ -130,7 +132,7 @@ def _permit(file: BinaryIO, mode: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
+    """Flush a folder's entries to disk."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -1,9 +1,8 @@
-"""Every limit that can change a result, each with its reason; sizes of blocks and caches are constants of
-their modules.
+"""Every limit that can change a result, with the reason for its default.
 
-kdissect promises that memory does not grow with the length of a capture. What is dropped past a limit is
-counted, and reported as an anomaly of the exchange or connection that it cost. ``--limits`` prints this table
-and sets its numbers.
+Memory use does not grow with the length of a capture. What is dropped because of a limit is counted, and
+reported as an anomaly of the exchange or connection affected. ``--limits`` prints and sets these limits.
+Sizes of blocks and caches, which do not change results, are constants of their modules.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ SECOND_NS = 1000 * MILLISECOND_NS
 MINUTE_NS = 60 * SECOND_NS
 
 MOST_COUNT = (1 << 63) - 1
-"""What a column of tables holds; a pcapng file can claim more, and several files together even more."""
+"""Largest integer in a column of a table; counters in pcapng files, and their sums, can be larger."""
 
 
 def _bound(default: int, stage: str, reason: str) -> Any:
-    """Declare a bound: whose it is, and why it is what it is."""
+    """Declare a limit: its default, the stage it applies to, and the reason for the default."""
     return field(default=default, metadata={"stage": stage, "reason": reason})
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one run. Sizes (``_bytes`` in the name) in bytes, times (``_ns``) in nanoseconds of packet
-    time, the others counts.
+    """Limits of one run: sizes (``_bytes`` in the name) in bytes, times (``_ns``) in nanoseconds of packet
+    time, the others are counts.
     """
 
     packet_bytes: int = _bound(
@@ -379,11 +378,11 @@ class Limits:
 DEFAULT = Limits()
 
 LIVE = replace(DEFAULT, naming_window_ns=0, order_age_ns=100 * MILLISECOND_NS)
-"""For packets that come while somebody watches: rows wait neither for names nor long for rows before them."""
+"""For live captures: rows do not wait for topic names, and only briefly for rows before them."""
 
 
 def live(limits: Limits) -> Limits:
-    """The same for who has set some of the bounds of ``DEFAULT``."""
+    """``LIVE``, with the limits that differ from ``DEFAULT`` taken from ``limits``."""
     changed = {name: getattr(limits, name) for name in Limits.__slots__}
     return replace(
         LIVE, **{name: value for name, value in changed.items() if value != getattr(DEFAULT, name)}

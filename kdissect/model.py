@@ -1,9 +1,9 @@
-"""The nouns that travel between stages: slotted, typed, no behaviour beyond reading themselves.
+"""The values that stages pass on: slotted, typed, without behavior beyond derived properties.
 
     Packet -> Segment -> Data | Gap -> Frame -> Exchange
 
-Times are integers: nanoseconds since 1970-01-01 UTC, always the packet's time, never this machine's clock
-(which tells only how long a ``IdleTick`` lasts).
+Times are integers: nanoseconds since 1970-01-01 UTC, always packet time. Only the duration of an ``IdleTick``
+comes from this machine's clock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 Body = dict[str, Any]
 """A decoded message: field name -> value, in wire order, names as in the protocol guide.
 
-Values: bool, int, float, str (strings; uuids as Kafka prints them), bytes, None (null), list, nested Body,
+Values: bool, int, float, str (strings; UUIDs as Kafka prints them), bytes, None (null), list, nested Body,
 ``RecordData`` (kafka/records.py) for ``records`` fields, ``Withheld`` for a secret, ``Embedded`` for bytes
-whose payload is known. An absent tagged field has no key; unknown tags stand under ``_tags`` as {tag: bytes},
-bytes behind a complete body under ``_left_over``, bytes that could not be decoded under ``_undecoded``. Bytes
-that are not UTF-8 in a string are shown by backslash escapes. What an ``Embedded`` decodes to begins with its
-name in the schema under ``_message`` and its version under ``_version`` (not inside Envelope).
+that contain a message. An absent tagged field has no key. Unknown tags are under ``_tags`` as {tag: bytes},
+bytes after a complete body under ``_left_over``, bytes that could not be decoded under ``_undecoded``. Bytes
+of a string that are not UTF-8 are backslash escapes. The body of an ``Embedded`` starts with the name of its
+layout in the schema (``_message``) and its version (``_version``), except inside Envelope.
 """
 
 
@@ -35,7 +35,7 @@ class Interface:
         index: number of the interface inside the capture, from 0, over all sections.
         link_type: LINKTYPE_ value (https://www.tcpdump.org/linktypes.html).
         snaplen: bytes kept of each packet, 0 = no limit.
-        name: the interface's own name where the file tells it.
+        name: the interface's own name; None if the file does not have it.
     """
 
     capture: str
@@ -49,11 +49,11 @@ class Packet(NamedTuple):
     """One captured link-layer unit.
 
     Attributes:
-        number: place in its capture, from 1: what Wireshark shows.
+        number: number in its capture, from 1, as in Wireshark.
         time_ns: when it was captured.
-        interface: where; tells the capture's name and the link type.
-        data: the captured bytes, owned by the packet.
-        length: bytes on the wire; more than ``len(data)`` when the capture was cut by a snaplen.
+        interface: where it was captured, with the capture's name and the link type.
+        data: the captured bytes.
+        length: bytes on the wire; more than ``len(data)`` if the snaplen truncated the packet.
     """
 
     number: int
@@ -64,13 +64,13 @@ class Packet(NamedTuple):
 
 
 class PacketBlock(NamedTuple):
-    """Packets of one interface as they stand one behind another in what was read, none of them cut out yet.
+    """Consecutive packets of one interface, in the buffer they were read into: no packet's bytes are copied.
 
     Attributes:
-        number: of the first of them.
+        number: of the first packet.
         interface: where they were captured.
-        data: what they stand in.
-        places: of each packet: time, where its bytes begin and end in ``data``, length on the wire.
+        data: the buffer.
+        places: for each packet: time, start and end of its bytes in ``data``, length on the wire.
     """
 
     number: int
@@ -80,30 +80,30 @@ class PacketBlock(NamedTuple):
 
     @classmethod
     def of(cls, packet: Packet) -> PacketBlock:
-        """One packet alone."""
+        """A block of one packet."""
         number, time_ns, interface, data, length = packet
         return cls(number, interface, data, [(time_ns, 0, len(data), length)])
 
     @property
     def time_ns(self) -> int:
-        """Of the first packet."""
+        """Time of the first packet."""
         return self.places[0][0]
 
     @property
     def packets(self) -> list[Packet]:
-        """The packets themselves."""
+        """The packets, with copies of their bytes."""
         number, interface, data, places = self
         return [
-            Packet(each, time_ns, interface, data[begin:end], length)
-            for each, (time_ns, begin, end, length) in enumerate(places, number)
+            Packet(packet, time_ns, interface, data[begin:end], length)
+            for packet, (time_ns, begin, end, length) in enumerate(places, number)
         ]
 
 
 class IdleTick(NamedTuple):
-    """Time has gone on without packets: stands between packets that come live.
+    """A marker between the packets of a live capture: time passed, and no packet arrived.
 
     Attributes:
-        time_ns: up to when all packets have been delivered.
+        time_ns: all packets up to this time have been delivered.
     """
 
     time_ns: int
@@ -113,13 +113,13 @@ class Segment(NamedTuple):
     """One TCP segment.
 
     Attributes:
-        packet, time_ns, interface: of the packet that carried it (for fragments: the one that completed it).
+        packet, time_ns, interface: of the packet that carried it (fragments: of the last one to arrive).
         ends: source address, destination address, source port, destination port, as on the wire: 12 bytes for
-            IPv4, 36 for IPv6. Cheap to slice from a packet, and a dictionary key.
+            IPv4, 36 for IPv6. Cheap to slice from a packet, and usable as a dictionary key.
         sequence, acknowledgment: 32-bit numbers as sent.
         flags: the TCP flag bits, see net/tcp.py.
         payload: captured payload bytes.
-        length: payload bytes on the wire; more than ``len(payload)`` when the packet was cut.
+        length: payload bytes on the wire; more than ``len(payload)`` if the packet was truncated.
     """
 
     packet: int
@@ -134,9 +134,11 @@ class Segment(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The next bytes of a stream, in order, each byte exactly once. ``packet`` and ``time_ns`` are those of
-    the packet
-    whose arrival made them available, for data that waited behind a hole: of the packet that carried them.
+    """The next bytes of a stream, in order, each byte exactly once.
+
+    Attributes:
+        packet, time_ns, interface: of the packet that carried them; of the last one for bytes that were
+            gathered from several (net/connection.py).
     """
 
     packet: int
@@ -149,8 +151,9 @@ class Gap(NamedTuple):
     """The next ``length`` bytes of a stream were never captured.
 
     Attributes:
-        reason: ``lost`` (the packet is not in the capture), ``cut`` (the snaplen dropped the end of a
-            packet).
+        packet, time_ns, interface: of the packet with the bytes after the gap, or of the one whose end was
+            cut; at the end of a stream, of the latest packet.
+        reason: ``lost`` (the packet is not in the capture) or ``cut`` (the snaplen truncated the packet).
     """
 
     packet: int
@@ -161,12 +164,13 @@ class Gap(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A connection is over: ``fin``, ``reset``, ``reused`` (its 4-tuple began a new connection), ``evicted``
-    (bound on connections), ``idle``, ``end`` (the capture ended).
+    """The end of a connection.
 
     Attributes:
-        time_ns: when, in packet time: of the last segment, of the deadline that passed, or of the segment
-            that took its place.
+        reason: ``fin``, ``reset``, ``reused`` (a new connection of the same ends began), ``evicted`` (the
+            limit on connections was reached), ``idle``, or ``end`` (of the capture).
+        time_ns: packet time of the end: of the last segment, of the deadline that passed, or of the segment
+            that began the next connection.
     """
 
     reason: str
@@ -174,7 +178,7 @@ class Closed(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """One end of a connection: address as text, port."""
+    """One end of a connection: address as a string, port."""
 
     ip: str
     port: int
@@ -184,13 +188,12 @@ class Endpoint(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One size-prefixed unit of a stream: int32 size + that many bytes.
+    """One size-prefixed unit of a stream: an int32 size, then that many bytes.
 
     Attributes:
-        data: the bytes behind the size field. Shorter than ``size`` when bytes were not captured or the frame
-            was larger
-            than the bound: then it is the prefix up to the first missing byte.
-        size: what the size field announced, itself not counted.
+        data: the bytes after the size field. Shorter than ``size`` if bytes were not captured or the frame
+            exceeds ``limits.frame_bytes``: then it is the prefix before the first missing byte.
+        size: value of the size field, which does not count itself.
         packet: number of the packet that completed the frame.
         interface: where that packet was captured.
         start_ns: time of the first byte of the size field.
@@ -206,23 +209,23 @@ class Frame(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether every byte is there."""
+        """Whether ``data`` has every byte."""
         return len(self.data) == self.size
 
     @property
     def wire_bytes(self) -> int:
-        """Its size, the size field included."""
+        """Bytes of the frame on the wire, with its size field."""
         return _SIZE_FIELD_BYTES + self.size
 
 
 class Anomaly(NamedTuple):
-    """Something wrong or odd in the data.
+    """Something wrong or unusual in the data.
 
     Attributes:
-        kind: key into ``anomalies.CATALOGUE``, which has severity and sentence.
-        where: ``request``, ``response`` or ``connection``, then the field path where it is known
+        kind: key of ``anomalies.CATALOGUE``, which has its severity and meaning.
+        where: ``request``, ``response`` or ``connection``, followed by the field path if it is known
             (``response.topics.partitions``).
-        detail: what exactly, in words and numbers; never payload.
+        detail: specifics in words and numbers; never payload.
     """
 
     kind: str
@@ -231,30 +234,29 @@ class Anomaly(NamedTuple):
 
 
 class Embedded(NamedTuple):
-    """A bytes field whose payload is known: the bytes (or that they are withheld) and what they say."""
+    """A bytes field that contains a message: its bytes, or their redaction, and the decoded message."""
 
     data: bytes | Withheld
     decoded: Body
 
 
 class Withheld(NamedTuple):
-    """Stands where a credential was: only its length in bytes is told."""
+    """A redacted credential: only its length in bytes is shown."""
 
     length: int
 
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """What the exchanges of one connection share; it grows as the connection tells more about itself.
+    """What the exchanges of one connection have in common. Fields are set as the connection reveals them.
 
     Attributes:
-        id: short, the same within one run however its input is divided: a hash of both ends and the first
-            packet's time.
+        id: a short hash of both ends and the first packet's time: the same however the input is divided.
         client, broker: the two ends; the broker is the one that answers.
         client_software_name, client_software_version: from ApiVersions v3+ (KIP-511).
-        principal: who authenticated, where the wire tells and once the broker accepted it.
+        principal: the authenticated user, once the broker has accepted it; None if it is not on the wire.
         sasl_mechanism: as the client named it.
-        ordinal: place among the connections of the run, from 1, in the order in which they were met.
+        ordinal: number of the connection in this run, from 1, in order of first packets.
     """
 
     id: str
@@ -276,26 +278,26 @@ KINDS = (ANSWERED, UNANSWERED, UNACKNOWLEDGED, ORPHAN)
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request with its response, or what there is of the two.
+    """A request and its response, or whichever of the two was captured.
 
     Attributes:
         connection: shared by all exchanges of a connection.
-        number: place among those of its connection, from 1, in order of completion.
+        number: number within its connection, from 1, in order of completion.
         kind: one of ``KINDS``.
-        request_frame, response_frame: as on the wire; None where there was none.
-        api: the api's name; None where its key is not known.
+        request_frame, response_frame: as on the wire; None if not captured.
+        api: name of the API; None if its key is unknown.
         api_key, api_version, correlation_id, client_id: from the request header (orphan: only the correlation
-            id); api_key is None for a SASL token outside Kafka's framing.
-        completed_ns: when the response was there (orphans too), or an acks=0 request, or when it was given
-            up.
+            ID). ``api_key`` is None for a SASL token outside Kafka's framing.
+        completed_ns: when the response was complete (orphans too), or the request if acks=0, or when the
+            request was dropped or timed out.
         client_software_name ...: as known on the connection when this exchange completed.
-        request_header: as decoded (kafka/headers.py RequestHeader), None where there is none.
-        request, response: decoded bodies; None where there is none or nothing of it could be decoded.
-        anomalies: all that was wrong or odd about either message.
-        request_layout, response_layout: which layout decoded the body (kafka/bodies.py BodyLayout), None
-            where none did.
-        decoded_bytes: what the bodies take in memory, as an estimate; 0 until they are decoded.
-        topic_names: topic id -> name for the ids in this exchange whose name was learned
+        request_header: decoded (kafka/headers.py RequestHeader); None if there is none.
+        request, response: decoded bodies; None if not captured, or if nothing of them could be decoded.
+        anomalies: of both messages.
+        request_layout, response_layout: the layout that decoded the body (kafka/bodies.py BodyLayout); None
+            if none did.
+        decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
+        topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
 
@@ -325,24 +327,24 @@ class Exchange:
 
     @property
     def first_frame(self) -> Frame:
-        """The request's frame, for an orphan the response's."""
+        """The request's frame; an orphan's response frame."""
         frame = self.request_frame or self.response_frame
         assert frame is not None
         return frame
 
     @property
     def connection_id(self) -> str:
-        """Whose exchange it is."""
+        """ID of its connection."""
         return self.connection.id
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts exchanges by their completion: its time, and where times are the same, its packet."""
+        """Sort key for order of completion: the time, then the packet."""
         return self.completed_ns, (self.response_frame or self.first_frame).packet
 
     @property
     def time_ns(self) -> int:
-        """Last byte of the request (orphan: of the response)."""
+        """Time of the last byte of the request (orphan: of the response)."""
         return self.first_frame.end_ns
 
     @property
@@ -353,7 +355,7 @@ class Exchange:
 
     @property
     def latency_ns(self) -> int | None:
-        """Last byte of the request to first byte of the response; None unless answered."""
+        """From the last byte of the request to the first byte of the response; None unless answered."""
         if self.request_frame is None or self.response_frame is None:
             return None
         return self.response_frame.start_ns - self.request_frame.end_ns

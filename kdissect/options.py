@@ -1,7 +1,7 @@
-"""The settings of a run as values: what to dissect, and how tables of it are written.
+"""The settings of a run as values: what to dissect, and how to write tables.
 
-Commands (cli/options.py, cli/export_options.py) and the data source of Spark (spark/options.py) make them.
-They are pickled for workers.
+Created by the commands (cli/options.py, cli/export_options.py) and by Spark's data source
+(spark/options.py), and pickled for workers.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ROTATED_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to dissect, and which of its exchanges to select.
+    """What to dissect, and which exchanges to select.
 
     Attributes:
-        limits: bounds of every stage.
-        ports: look only at connections with one of these ports; empty: at all.
-        kafka_ports: connections with one of these are Kafka, whatever their bytes look like, and that end is
-            the broker.
-        show_secrets: leave credentials in the bodies.
-        criteria: filters as strings, by the names that ``query.filters.build`` has for them.
+        limits: of every stage.
+        ports: dissect only connections with one of these ports; empty: all.
+        kafka_ports: connections with one of these ports are dissected as Kafka, whatever their bytes, and the
+            end with that port is the broker.
+        show_secrets: do not redact credentials in bodies.
+        criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
-        exchanges: connection id and number of those that are selected; empty: all.
+        exchanges: connection ID and number of each selected exchange; empty: all.
     """
 
     limits: Limits = DEFAULT
@@ -53,18 +53,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How tables are written.
+    """How to write tables.
 
     Attributes:
-        folder: holds a folder for each table.
+        folder: output folder, with a subfolder for each table.
         form: ``jsonl`` or ``parquet``.
         compression: ``none``, ``gz`` or ``zst``; None: zst for Parquet, none for JSON lines.
-        tables: names; empty: all but ``records``.
+        tables: names; empty: all except ``records``.
         bodies: of exchanges: ``none``, ``request``, ``response`` or ``both``; the others are null.
-        partition_by: columns that folders are named after: ``date``, ``api``.
-        rotate_bytes: a file that has so many is finished.
-        rotate_ns: so is one begun so much packet time ago; None: whatever its age.
-        mode: permissions of the files; those who may read them may open the folders that are made.
+        partition_by: columns to partition folders by: ``date``, ``api``.
+        rotate_bytes: size at which a file is finished and the next one begins.
+        rotate_ns: age at which it is, in packet time; None: any age.
+        mode: permissions of the files; those who can read the files can also list the new folders.
     """
 
     folder: Path

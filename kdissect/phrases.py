@@ -1,4 +1,4 @@
-"""Values -> a few words for people: amounts, names, lists that stop. No machine format uses these."""
+"""Values -> short text for people: amounts, names, shortened lists. Not used in machine-readable output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NAMES = 3  # names listed before the rest is only counted
 
 
 def many(number: int, noun: str) -> str:
-    """``1 record``, ``12,000 records``; the plural is regular."""
+    """``1 record``, ``12,000 records``; only for nouns with a regular plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def size(count: int) -> str:
-    """Write bytes in the largest unit that leaves a number above one: ``3.4 KB`` (1 KB is 1000 bytes)."""
+    """Write bytes in the largest unit that gives at least 1: ``3.4 KB`` (1 KB is 1000 bytes)."""
     if count < 1000:
         return f"{count} B"
     amount = float(count)
@@ -44,32 +44,32 @@ def duration(ns: int) -> str:
 
 
 def absent(value: Any) -> str:
-    """Write a value that may not be known."""
+    """Write a value, or a dash if it is unknown."""
     return ABSENT if value is None or value == "" else str(value)
 
 
 def some(count: int) -> str:
-    """Write a number that is nothing to look at where it is zero."""
+    """Write a number, or a dash if it is zero."""
     return f"{count:,}" if count else ABSENT
 
 
 def facts(*texts: str | None) -> str:
-    """Join what there is to say."""
+    """Join the strings that are not empty with commas."""
     return ", ".join([text for text in texts if text])
 
 
 def named(label: str, value: Any) -> str:
-    """Put a word before a value; nothing where the value is null or empty."""
+    """Put a label before a value; an empty string if the value is null or empty."""
     return f"{label} {value}" if value is not None and value != "" else ""
 
 
 def numbered(label: str, value: int | None) -> str:
-    """Put a word before a number; nothing where it is null, or negative, which means the same on the wire."""
+    """Put a label before a number; an empty string if it is null or negative, which also means null."""
     return f"{label} {value}" if value is not None and value >= 0 else ""
 
 
 def listed(names: Sequence[Any], noun: str = "") -> str:
-    """List the first few names and count the rest; the noun says what they are."""
+    """List the first few names and count the rest, after a noun if there is one."""
     if not names:
         return ""
     shown = ", ".join(str(name) for name in names[:NAMES])
@@ -79,18 +79,18 @@ def listed(names: Sequence[Any], noun: str = "") -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Text from the wire -> text that is safe and whole on a terminal. Holds nothing.
+# Text from the wire -> text that is safe to show on a terminal.
 #
-# Client ids, topic names and error messages are whatever a client sent: escape sequences that recolor or
-# retitle a terminal, newlines that forge a line of output, marks that reverse the reading direction. Here,
-# and nowhere else, they become escapes: in all text for people, and in JSON and CSV on the way to a
-# terminal. Files and pipes get JSON and CSV as they are.
+# Client IDs, topic names and error messages are whatever a client sent. They may have escape sequences that
+# recolor or retitle a terminal, newlines that forge a line of output, or marks that reverse the reading
+# direction. Only the functions below escape them: in all text for people, and in JSON and CSV on a terminal.
+# In files and pipes, JSON and CSV are unchanged.
 # ------------------------------------------------------------------------------------------------------------
 
 
 ELLIPSIS = "…"
 
-_ESCAPED_TOGETHER = 64 * 1024  # characters, of which each may become a string of its own
+_ESCAPED_TOGETHER = 64 * 1024  # characters: each of them may become a separate string in memory
 
 
 def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
@@ -98,7 +98,7 @@ def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
 
     Args:
         text: from anywhere.
-        escape: turns such a character into its escape; None: Python's backslash escapes.
+        escape: returns the escape of such a character; None: Python's backslash escapes.
     """
     if text.isprintable():
         return text
@@ -110,13 +110,13 @@ def printable(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 
 def printable_json(data: bytes) -> bytes:
-    """The same for JSON in UTF-8, by escapes of JSON's own: it stays the same JSON, with its line breaks."""
+    """Escape them in JSON (UTF-8) with JSON's own escapes: its meaning and its line breaks do not change."""
     lines = data.decode().split("\n")
     return "\n".join(printable(line, _unicode_escape) for line in lines).encode()
 
 
 def json_writer(out: TextIO) -> Callable[[bytes], object]:
-    """What takes JSON for a stream: on a terminal it comes out printable, elsewhere as it is."""
+    """A function that writes JSON to a stream: printable on a terminal, otherwise unchanged."""
     write = out.buffer.write
     return (lambda data: write(printable_json(data))) if out.isatty() else write
 
@@ -130,11 +130,11 @@ def _unicode_escape(character: str) -> str:
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
-def quoted(text: str, most: int | None = None) -> str:
-    """Put the text in quotes, cut behind ``most`` characters with a word on how many follow."""
-    if most is None or len(text) <= most:
+def quoted(text: str, limit: int | None = None) -> str:
+    """Put the text in quotes, cut after ``limit`` characters, with the number of characters cut."""
+    if limit is None or len(text) <= limit:
         return f'"{printable(text)}"'
-    return f'"{printable(text[:most])}" {ELLIPSIS} {len(text) - most:,} more characters'
+    return f'"{printable(text[:limit])}" {ELLIPSIS} {len(text) - limit:,} more characters'
 
 
 def columns_of(text: str) -> int:
@@ -144,11 +144,11 @@ def columns_of(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def cut(text: str, most: int) -> str:
-    """Replace the end by an ellipsis where the text takes more than ``most`` columns."""
-    if columns_of(text) <= most:
+def cut(text: str, limit: int) -> str:
+    """Replace the end by an ellipsis where the text takes more than ``limit`` columns."""
+    if columns_of(text) <= limit:
         return text
-    kept, room = [], most - 1
+    kept, room = [], limit - 1
     for character in text:
         room -= columns_of(character)
         if room < 0:
@@ -157,6 +157,6 @@ def cut(text: str, most: int) -> str:
     return "".join(kept) + ELLIPSIS
 
 
-def cut_start(text: str, most: int) -> str:
-    """Replace the start by an ellipsis: for addresses, whose end tells more. ASCII only."""
-    return text if len(text) <= most else ELLIPSIS + text[len(text) - most + 1 :]
+def cut_start(text: str, limit: int) -> str:
+    """Replace the start by an ellipsis: for addresses, whose end says more. ASCII only."""
+    return text if len(text) <= limit else ELLIPSIS + text[len(text) - limit + 1 :]

@@ -1,18 +1,22 @@
-"""START HERE: the way of a byte through kdissect, from top to bottom.
+"""START HERE: packets -> exchanges. The path of a byte through kdissect, one stage after the other:
 
-    Packet      capture/reader.py        a file, stdin or an interface
-      Segment     net/tcp.py               link layer, IP, fragments, TCP header
-        Data | Gap  net/connection.py        each direction's bytes in order, each once
-          Frame       kafka/framing.py         int32 size + payload
-            Exchange    exchanges/kafka_connection.py     requests paired with responses by correlation id
-                          exchanges/ordering.py     in order of completion over all connections
-                          kafka/bodies.py          headers and bodies decoded by api key and version
-                          kafka/internal/          payloads inside them opened
-                          exchanges/topic_names.py       topic ids become names
-              tables/, text/   typed rows, lines, trees
+    result          stage                            what it does
+    Packet          capture/reader.py                reads a file, stdin or an interface
+    Segment         net/tcp.py                       parses link layer, tunnels, IP and TCP
+    Data | Gap      net/connection.py                puts the bytes of each direction in order, each once
+    Frame           kafka/framing.py                 splits a stream into frames: int32 size, payload
+    Exchange        exchanges/kafka_connection.py    matches responses to requests by correlation ID
+      in order      exchanges/ordering.py            sorts exchanges of all connections by completion
+      decoded       kafka/bodies.py                  decodes headers and bodies by API key and version
+                    kafka/internal/payloads.py       decodes the messages embedded in those bodies
+      with names    exchanges/topic_names.py         resolves topic IDs to names
+    rows, lines     tables/, text/                   (called with the exchanges, not from here)
 
-Every stage is a class with ``feed`` and ``close``, holds no more than limits.py says, and knows no stage but
-the one below.
+``Dissection`` runs them. Its ``steps`` goes as far as undecoded exchanges, connection by connection, and
+``in_order`` does the rest: processes that share the work run the two halves in different places.
+
+A stage is a class with ``feed`` and ``close``. It knows only the stage before it, keeps no more in memory
+than limits.py allows, and reads no clock: all deadlines are in packet time.
 """
 
 from __future__ import annotations
@@ -44,45 +48,45 @@ if TYPE_CHECKING:
 
 
 class CaptureObserver(Protocol):
-    """What is told of each connection at its end."""
+    """Is called at the end of each connection."""
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
-        """Take a connection that is over; of its exchanges some may still be on their way."""
+        """Note a connection that has ended. Some of its exchanges may not have been yielded yet."""
 
 
 Step: TypeAlias = "tuple[list[Event], list[Exchange], int | None]"
-"""What happens on connections with a packet; what that completes, of each connection in its order; and since
-when any connection waits, None while none does."""
+"""Events on connections; the exchanges they complete, in order within each connection; and the earliest
+completion time that an exchange still to come may have, None if no connection waits for anything."""
 
 Source: TypeAlias = PacketBlock | Packet | Segment | IdleTick
-"""What a dissection is made of."""
+"""Input of a dissection."""
 
 _DEFAULT = Options()
 
 _TICK_PACKETS = 1000
-"""How often it is looked at which deadlines have passed: what comes of it is the same whenever that is."""
+"""Packets between two checks for expired deadlines. The interval does not affect the results."""
 
 
 class Dissection:
     """Packets in, exchanges out: iterate over it once.
 
     Args:
-        packets: in order of time; lulls among them where they come live. Or the segments that they carry.
-        options: limits, ports and whether to show secrets; which exchanges to select is for later.
-        trail: told of each packet which connection it belongs to.
-        survey: told of each connection at its end.
-        learned: what all parts of the capture say about topic ids: an id is named if that was at most
-            ``limits.naming_window_ns`` later, and nothing waits for it.
-        share: take only some of the connections.
+        packets: in order of time, with idle ticks among them if the capture is live; or their segments.
+        options: limits, ports and whether to show secrets. Filters are applied by the caller.
+        index: notes which connection each packet belongs to.
+        observer: is called at the end of each connection.
+        learned: facts gathered from the whole capture beforehand. A topic ID is resolved if its name appears
+            at most ``limits.naming_window_ns`` later, and no exchange waits for a name.
+        shard: the connections to dissect; None: all.
 
     Attributes:
-        skipped: packets that were not looked at, by reason.
-        counts: packets, exchanges, connections by protocol, gaps and what else there is to count.
-        noticed: sentences about connections, and at which ``place``; more than ``limits.notices`` only where
-            several are of the last place.
-        place: how far the packets have been dissected: twice their number, and one more for what becomes
-            clear behind them, because time has gone on. The same whatever share of the connections is taken.
-        now_ns: the latest time of a packet so far.
+        skipped: packets that were not dissected, by reason.
+        counts: packets, exchanges, connections by protocol, gaps and other events.
+        noticed: notices about connections, each with its ``place``. There are more than ``limits.notices``
+            only if several have the last place.
+        place: how far the input has been dissected: twice the number of packets, plus one for events after a
+            packet that follow from the passing of time. It does not depend on the shard.
+        now_ns: the latest packet time so far.
     """
 
     def __init__(
@@ -109,36 +113,42 @@ class Dissection:
         self._memory = MemoryBudget(limits)
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
-        self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange that is being decoded
+        self._budget = DecodeBudget(oversized=limits.oversized_bytes)  # of the exchange being decoded
         self._resolver: TopicNameResolver[Exchange] = TopicNameResolver(limits, topic_refs, learned)
         self.skipped = self._segments.skipped
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
         self.place = self.now_ns = self._ticked_ns = 0
-        self._earliest_ns, self._untimed = NEVER_NS, 0  # of the packets since the last tick: time, count
+        self._earliest_since_tick_ns, self._packets_since_tick = (
+            NEVER_NS,
+            0,
+        )  # of the packets since the last tick: time, count
 
     def __iter__(self) -> Iterator[Exchange]:
-        """Exchanges in order of completion."""
+        """Decoded exchanges in order of completion."""
         return self.in_order(self.steps())
 
     def in_order(self, steps: Iterable[Step]) -> Iterator[Exchange]:
-        """Exchanges of ``steps()``, which the caller may look at on their way, in order of completion."""
+        """Put the exchanges of ``steps`` in order of completion, decode them and resolve topic IDs.
+
+        ``steps`` is ``self.steps()``, possibly through an iterator of the caller that observes the events.
+        """
         ordering = self._ordering
         for _, items, waiting_since_ns in steps:
             yield from self._named(ordering.feed(items, waiting_since_ns))
         yield from self._counted(self._resolver.close())
 
     def learn(self, facts: LearnedFacts) -> None:
-        """Take what the exchanges say about other connections, in place of iterating over them. Those that
-        cannot say anything are not decoded.
+        """Gather the facts that other connections need, instead of iterating over the exchanges. Only
+        exchanges that can contain such facts are decoded.
         """
         for _, exchanges, _ in self.steps():
             for exchange in exchanges:
                 learn(exchange, facts)
 
     def steps(self) -> Iterator[Step]:
-        """What packets complete, before it is put in order and named. Those that complete nothing and make no
-        connection wait are passed over.
+        """Dissect packets up to undecoded exchanges, not yet in order across connections. There is no step
+        for packets that complete nothing and leave no connection waiting.
         """
         connections = self._connections
         waiting: int | None = None
@@ -148,7 +158,7 @@ class Dissection:
                 items += self._dissect(*event)
             before, waiting = waiting, connections.waiting_since_ns
             if items or not waiting is before is None:
-                yield events, items, self._since(waiting)
+                yield events, items, self._held_since(waiting)
         self._segments.close()
         self.place += 2
         events = connections.close(self.now_ns)
@@ -156,7 +166,11 @@ class Dissection:
         self.counts.update(connections.counts)
 
     def _events(self) -> Iterator[list[Event]]:
-        """What happens on connections, packet by packet."""
+        """Events on connections, packet by packet.
+
+        Deadlines are checked after every ``_TICK_PACKETS`` packets, as of the earliest of their times less
+        ``patience_ns``: packets may be out of order by that much.
+        """
         connections, segments, index = self._connections, self._segments, self._index
         for packet in self._packets:
             if isinstance(packet, IdleTick):
@@ -185,34 +199,34 @@ class Dissection:
                         index.note(connections.ordinal(segment.ends), segments.take_parts())
                         yield events
             self.place = 2 * self.counts["packets"]
-            self._earliest_ns = min(self._earliest_ns, min(places)[0])
-            self._untimed += len(places)
-            if self._untimed >= _TICK_PACKETS:
-                yield self._tick(self._earliest_ns - self._limits.patience_ns)
+            self._earliest_since_tick_ns = min(self._earliest_since_tick_ns, min(places)[0])
+            self._packets_since_tick += len(places)
+            if self._packets_since_tick >= _TICK_PACKETS:
+                yield self._tick(self._earliest_since_tick_ns - self._limits.patience_ns)
 
     def _tick(self, time_ns: int) -> list[Event]:
-        """All packets up to a time have been delivered, as far as one can tell."""
+        """All packets up to this time have been delivered, as far as is known."""
         self.place |= 1
         self._ticked_ns = max(self._ticked_ns, time_ns)
-        self._earliest_ns, self._untimed = NEVER_NS, 0
+        self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
         return self._connections.tick(time_ns)
 
     @property
     def notices(self) -> list[str]:
-        """Sentences about connections, for a person; at most ``limits.notices``."""
+        """Notices about connections, in order; at most ``limits.notices``."""
         return [text for _, text in sorted(self.noticed)[: self._limits.notices]]
 
     def decode(self, exchange: Exchange) -> None:
-        """Open what an exchange consists of."""
+        """Decode headers, bodies and embedded messages of an exchange, within ``limits.decoded_bytes``."""
         limits, budget = self._limits, self._budget
-        budget.left = most = limits.decoded_bytes
+        budget.left = limit = limits.decoded_bytes
         decode_exchange(exchange, show_secrets=self._show_secrets, budget=budget)
-        if found := open_payloads(exchange, self._group_protocols, limits, budget):
-            exchange.anomalies += found
-        exchange.decoded_bytes = most - budget.left
+        if anomalies := open_payloads(exchange, self._group_protocols, limits, budget):
+            exchange.anomalies += anomalies
+        exchange.decoded_bytes = limit - budget.left
 
-    def _since(self, waiting_since_ns: int | None) -> int | None:
-        """Exchanges that completed later are held back; None: none are."""
+    def _held_since(self, waiting_since_ns: int | None) -> int | None:
+        """Completion time after which exchanges are held back; None: none are."""
         if waiting_since_ns is None:
             return None
         return max(waiting_since_ns, self._ticked_ns - self._limits.order_age_ns)
@@ -223,17 +237,17 @@ class Dissection:
         try:
             kafka = self._kafka_connections[connection]
         except KeyError:
-            kafka = self._kafka_connections[connection] = self._begin(connection)
+            kafka = self._kafka_connections[connection] = self._open(connection)
         if kafka is None:
             return []
         items = kafka.feed(side, item)
         if self._memory.note(kafka):
-            for silent in self._memory.excess():
-                items += silent.shed(item.time_ns)
+            for idle in self._memory.excess():
+                items += idle.shed(item.time_ns)
         return items
 
-    def _begin(self, connection: Connection) -> KafkaConnection | None:
-        """None for a connection that the user does not want to see."""
+    def _open(self, connection: Connection) -> KafkaConnection | None:
+        """Start dissecting a connection; None if ``options.ports`` excludes it."""
         ports = [end.port for end in connection.ends]
         if self._ports and not self._ports.intersection(ports):
             self.counts["connections on other ports"] += 1
@@ -260,7 +274,7 @@ class Dissection:
         return exchanges
 
     def _named(self, exchanges: list[Exchange]) -> Iterator[Exchange]:
-        exchanges.reverse()  # none is kept once it has left: at the end of a capture they are many
+        exchanges.reverse()  # pop frees each exchange early: at the end of a capture there may be many
         while exchanges:
             exchange = exchanges.pop()
             self.decode(exchange)
@@ -287,5 +301,5 @@ def dissect(
     kafka_ports: Collection[int] = (),
     show_secrets: bool = False,
 ) -> Dissection:
-    """Dissect packets, for example those of ``open_capture("capture.pcap")``; see ``Options``."""
+    """Dissect packets, for example those of ``open_capture("capture.pcap")``. Arguments as in ``Options``."""
     return Dissection(packets, Options(limits, frozenset(ports), frozenset(kafka_ports), show_secrets))

@@ -1,4 +1,4 @@
-"""Packets through the stages of kdissect/net, and what happened told in short."""
+"""Runs packets through the stages of kdissect/net, and shows the events in short form."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ BROKER = ("10.0.0.2", 9092)
 def run(
     packets: Iterable[Packet], limits: Limits | None = None, connections: Connections | None = None
 ) -> list[Event]:
-    """Both ways that a packet can take, of which the pipeline tries the shorter one first, give each
-    connection the same; and so they do whether or not its deadlines are noticed before its own next segment.
+    """Events of packets. The fast path for common packets and the general one must give each connection the
+    same events, with and without ticks between its segments.
     """
     packets = list(packets)
     if connections is not None:
         return _run(packets, connections, ticks=True)
-    ways = [_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False)]
+    paths = [_run(packets, Connections(limits or Limits()), usual=usual) for usual in (True, False)]
     ticking = _run(packets, Connections(limits or Limits()), ticks=True)
-    assert [event[1:] for event in ways[0]] == [event[1:] for event in ways[1]]
-    assert by_connection(ways[0]) == by_connection(ticking)
+    assert [event[1:] for event in paths[0]] == [event[1:] for event in paths[1]]
+    assert by_connection(paths[0]) == by_connection(ticking)
     return ticking
 
 
 def by_connection(events: Iterable[Event]) -> dict[tuple[str, int], list[object]]:
-    """What happened on each connection, in its order, by its id and first packet."""
-    found: dict[tuple[str, int], list[object]] = {}
+    """Events of each connection in order, by its ID and first packet."""
+    result: dict[tuple[str, int], list[object]] = {}
     for connection, side, item in events:
-        found.setdefault((connection.id, connection.first_packet), []).append((side, item))
-    return found
+        result.setdefault((connection.id, connection.first_packet), []).append((side, item))
+    return result
 
 
 def _run(
     packets: list[Packet], connections: Connections, *, usual: bool = False, ticks: bool = False
 ) -> list[Event]:
-    """With ``ticks`` it is said after each packet up to which time all have come."""
+    """With ``ticks``, each packet is followed by a tick up to the earliest packet after it."""
     segments = Segments()
     out: list[Event] = []
     earliest_ns = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
@@ -61,7 +61,7 @@ def _run(
 
 
 def in_one_piece(packets: Sequence[Packet]) -> PacketBlock:
-    """Packets of one interface as a file has them, with something else between them."""
+    """Packets of one interface in one buffer, as in a file, with other bytes between them."""
     data, places = b"", []
     for packet in packets:
         begin = len(data) + 16
@@ -71,7 +71,7 @@ def in_one_piece(packets: Sequence[Packet]) -> PacketBlock:
 
 
 def script(events: Iterable[Event]) -> list[str]:
-    """What happened, with the client's port in front where there are several connections."""
+    """Events in short form, prefixed with the client's port if there are several connections."""
     ports = {frozenset(end.port for end in connection.ends) for connection, _, _ in events}
     told = []
     for connection, side, item in events:
@@ -88,14 +88,14 @@ def script(events: Iterable[Event]) -> list[str]:
     return told
 
 
-def asks(talk: Talk, count: int = 1) -> Talk:
+def exchanges(talk: Talk, count: int = 1) -> Talk:
     for _ in range(count):
         talk.client_sends(b"ask").broker_sends(b"answer")
     return talk
 
 
 def chatter(count: int, *, port: int = 50_000, start_ns: int = START_NS) -> list[Packet]:
-    """Segments of another connection, one each millisecond: time goes on."""
+    """Segments of another connection, one each millisecond, to let time pass."""
     talk = Talk(("10.0.0.9", port), start_ns=start_ns).handshake()
     while len(talk.packets) < count:
         talk.broker_acks()

@@ -109,8 +109,8 @@ def test_a_child_has_the_packages_of_its_parent(
 ) -> None:
     installed = install(tmp_path)
     done = run(installed, planted, CHILD)
-    found = str(installed.home / "kdissect" / "__init__.py")
-    assert (done.stdout.splitlines(), done.stderr) == ([found, found], "")
+    module_path = str(installed.home / "kdissect" / "__init__.py")
+    assert (done.stdout.splitlines(), done.stderr) == ([module_path, module_path], "")
     assert not (planted / "ran").exists()
 
 

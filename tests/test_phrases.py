@@ -54,5 +54,5 @@ def test_lists_stop() -> None:
     assert listed(list("abcdef")) == "a, b, c and 3 more"
 
 
-def test_a_number_that_is_zero_is_nothing_to_look_at() -> None:
+def test_zero_is_shown_as_a_dash() -> None:
     assert [some(0), some(7), some(12_000)] == ["-", "7", "12,000"]

@@ -36,28 +36,28 @@ ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
 def talk(**options: object) -> Talk:
     """A client that introduces itself, produces with acks=0 and acks=1, fetches a large answer, pipelines,
     and leaves one request unanswered."""
-    made = Talk(**options)  # type: ignore[arg-type]
-    made.handshake()
-    made.client_sends(request(API_VERSIONS, 3, {"client_software_name": "test"}, correlation_id=0))
-    made.broker_sends(response(API_VERSIONS, 3, {}, correlation_id=0))
-    made.client_sends(request(METADATA, 12, {}, correlation_id=1))
-    made.broker_sends(
+    conversation = Talk(**options)  # type: ignore[arg-type]
+    conversation.handshake()
+    conversation.client_sends(request(API_VERSIONS, 3, {"client_software_name": "test"}, correlation_id=0))
+    conversation.broker_sends(response(API_VERSIONS, 3, {}, correlation_id=0))
+    conversation.client_sends(request(METADATA, 12, {}, correlation_id=1))
+    conversation.broker_sends(
         response(METADATA, 12, {"topics": [{"name": "orders", "topic_id": ORDERS}]}, correlation_id=1)
     )
     for correlation_id, acks in ((2, 0), (3, 1)):
         records = Random(correlation_id).randbytes(4000)
         body = {"acks": acks, "topic_data": [{"name": "orders", "partition_data": [{"records": records}]}]}
-        made.client_sends(request(PRODUCE, 9, body, correlation_id=correlation_id))
-    made.broker_sends(response(PRODUCE, 9, {"responses": [{"name": "orders"}]}, correlation_id=3))
-    made.client_sends(request(FETCH, 13, {"topics": [{"topic_id": ORDERS}]}, correlation_id=4))
+        conversation.client_sends(request(PRODUCE, 9, body, correlation_id=correlation_id))
+    conversation.broker_sends(response(PRODUCE, 9, {"responses": [{"name": "orders"}]}, correlation_id=3))
+    conversation.client_sends(request(FETCH, 13, {"topics": [{"topic_id": ORDERS}]}, correlation_id=4))
     body = {"responses": [{"topic_id": ORDERS, "partitions": [{"records": Random(9).randbytes(9000)}]}]}
-    made.broker_sends(response(FETCH, 13, body, correlation_id=4))
-    made.client_sends(b"".join(heartbeats(3, first=5)))
-    made.broker_sends(b"".join(heartbeat_answers(2, first=5)))
-    return made
+    conversation.broker_sends(response(FETCH, 13, body, correlation_id=4))
+    conversation.client_sends(b"".join(heartbeats(3, first=5)))
+    conversation.broker_sends(b"".join(heartbeat_answers(2, first=5)))
+    return conversation
 
 
-def told(exchanges: Iterable[Exchange]) -> list[tuple[object, ...]]:
+def rows_of(exchanges: Iterable[Exchange]) -> list[tuple[object, ...]]:
     return sorted(
         (
             exchange.api_key if exchange.api_key is not None else -1,
@@ -74,7 +74,7 @@ def told(exchanges: Iterable[Exchange]) -> list[tuple[object, ...]]:
     )
 
 
-EXPECTED = told(dissect(talk().packets))
+EXPECTED = rows_of(dissect(talk().packets))
 
 
 def test_the_conversation_undisturbed() -> None:
@@ -99,7 +99,7 @@ def test_reordered_duplicated_and_cut_otherwise_it_is_the_same(seed: int, mss: i
     packets += random.sample(packets, len(packets) // 3)
     order = sorted(range(len(packets)), key=lambda place: place + random.uniform(0, 8))
     shuffled = renumbered([packets[place] for place in order])
-    assert told(dissect(shuffled)) == EXPECTED
+    assert rows_of(dissect(shuffled)) == EXPECTED
 
 
 def renumbered(packets: list[Packet]) -> list[Packet]:
@@ -122,7 +122,7 @@ def test_a_lost_packet_gives_no_exchange_that_did_not_happen(lost: int) -> None:
 def test_a_capture_may_begin_anywhere(start: int) -> None:
     packets = talk(mss=536).packets[start:]
     expected = {row[:4] for row in EXPECTED}
-    for row in told(dissect(packets)):
+    for row in rows_of(dissect(packets)):
         if row[2] == "answered":
             assert row[:4] in expected
 
@@ -138,9 +138,9 @@ def test_ports_restrict_and_force() -> None:
     assert run.counts["connections on other ports"] == 1
 
 
-def test_small_bounds_change_what_is_told_but_nothing_breaks() -> None:
+def test_small_limits_change_the_output_but_nothing_breaks() -> None:
     limits = Limits(frame_bytes=100, resync_bytes=1000, pending_requests=1, naming_rows=1, stream_bytes=2000)
-    rows = told(dissect(talk().packets, limits=limits))
+    rows = rows_of(dissect(talk().packets, limits=limits))
     assert {row[:2] for row in rows if row[2] != "orphan"} == {row[:2] for row in EXPECTED}
 
 
@@ -149,8 +149,8 @@ def test_small_bounds_change_what_is_told_but_nothing_breaks() -> None:
 
 def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
     """Of a connection that began before the capture, the first segment may have come late."""
-    made = talk()
-    packets = made.packets[3:]
+    conversation = talk()
+    packets = conversation.packets[3:]
     last_ns = packets[-1].time_ns
     patience_ns = LIVE.patience_ns
     met: list[int] = []
@@ -170,7 +170,7 @@ def test_what_waits_without_packets_is_given_up_when_time_goes_on() -> None:
         exchanges.append(exchange)  # noqa: PERF402  (its length is asked for meanwhile)
     assert met == [0, 1, len(exchanges) - 1]
     assert exchanges[-1].kind == UNANSWERED
-    assert told(exchanges) == told(dissect(packets))
+    assert rows_of(exchanges) == rows_of(dissect(packets))
 
 
 def test_a_connection_that_waits_does_not_hold_back_others_for_long() -> None:

@@ -1,3 +1,3 @@
-"""Bytes from a file, from stdin or from an interface -> ``Packet``. The only input I/O of the program."""
+"""Files, stdin, pipes and interfaces -> packets. No other package reads captures."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Blocks of gzip, zstd or lz4 data -> the bytes inside, in blocks of at most 64 KiB (zstd: 16 MiB).
+"""Blocks of gzip, zstd or lz4 data -> decompressed blocks of at most 64 KiB (zstd: 16 MiB).
 
-Holds the decompressor's window: 32 KiB for gzip, up to 4 MiB for lz4, up to 128 MiB for zstd.
+Memory: the decompressor's window: 32 KiB for gzip, up to 4 MiB for lz4, up to 128 MiB for zstd.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 MAGIC_BYTES = 4
 _PIECE_BYTES = 64 * 1024
-# python-zstandard has no bound on what one call returns. Four bytes can stand for a block of 128 KiB (RFC
-# 8878, section 3.1.1.2), so the bound on what comes out is one on what goes in.
+# python-zstandard cannot limit the output of a call. Four bytes can become a block of 128 KiB (RFC 8878,
+# section 3.1.1.2), so the input of a call is limited instead.
 _ZSTD_INPUT_BYTES = 512
 
 
 class Decompressor(Protocol):
-    """Decompressor of one gzip member, or one zstd or lz4 frame; a file may hold several.
+    """Decompressor of one gzip member, or one zstd or lz4 frame; a file may contain several.
 
     Attributes:
-        behind: the bytes after its end; None as long as the end was not reached.
-        fault: what ``feed`` raises when the data is damaged.
+        unused_data: the bytes after its end; None until the end was reached.
+        error_type: exception that ``feed`` raises if the data is damaged.
     """
 
-    behind: bytes | None
-    fault: type[Exception]
+    unused_data: bytes | None
+    error_type: type[Exception]
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """What ``data`` decompresses to."""
@@ -38,7 +38,7 @@ class Decompressor(Protocol):
 
 
 class Method(NamedTuple):
-    """A way of compression: its name, how its data may begin, and the decompressor."""
+    """A compression format: its name, how its data may begin, and its decompressor."""
 
     name: str
     magics: tuple[bytes, ...]
@@ -50,45 +50,45 @@ def recognized(head: bytes) -> Method | None:
 
 
 def decompressed(method: Method, blocks: Iterator[bytes], warn: Callable[[str], None]) -> Iterator[bytes]:
-    """Decompress all members one after another. Data that ends early is a warning, after all it gives.
+    """Decompress all members in sequence. Truncated data is decompressed as far as possible, with a warning.
 
     Raises:
-        CaptureError: the data is damaged; the last 64 KiB before the damage may be lost with it.
+        CaptureError: the data is damaged; up to 64 KiB before the damage may be lost.
     """
     window = Window(blocks)
     while window.more(0, MAGIC_BYTES) or window.data:
         if not window.data.startswith(method.magics):
-            # Zeros are padding, as tapes and some copying tools leave it.
+            # Zeros are padding, as left by tapes and some copying tools.
             if window.data.strip(b"\0"):
                 warn(f"its {method.name} data is followed by something else, which is ignored")
             return
         member = method.member()
-        while member.behind is None:
+        while member.unused_data is None:
             if not window.more(0, 1):
                 warn(f"its {method.name} data is truncated")
                 return
             try:
                 yield from member.feed(window.data)
-            except member.fault as error:
+            except member.error_type as error:
                 raise CaptureError(f"its {method.name} data cannot be decompressed ({error})") from error
-            window.skip(len(window.data) - len(member.behind or b""))
+            window.skip(len(window.data) - len(member.unused_data or b""))
 
 
 class _Gzip:
     def __init__(self) -> None:
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = zlib.error
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = zlib.error
         self._decompressor = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         piece = b""
-        # A full piece may have more behind it although all input is used up.
+        # After a full piece there may be more output even if all input was consumed.
         while data or len(piece) == _PIECE_BYTES:
             piece = self._decompressor.decompress(data, _PIECE_BYTES)
             if piece:
                 yield piece
             if self._decompressor.eof:
-                self.behind = self._decompressor.unused_data
+                self.unused_data = self._decompressor.unused_data
                 return
             data = self._decompressor.unconsumed_tail
 
@@ -97,8 +97,8 @@ class _Lz4:
     def __init__(self) -> None:
         import lz4.frame
 
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = RuntimeError
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = RuntimeError
         self._decompressor = lz4.frame.LZ4FrameDecompressor()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -109,15 +109,15 @@ class _Lz4:
                 break
             piece = self._decompressor.decompress(b"", max_length=_PIECE_BYTES)
         if self._decompressor.eof:
-            self.behind = self._decompressor.unused_data or b""
+            self.unused_data = self._decompressor.unused_data or b""
 
 
 class _ZstdFrame:
     def __init__(self) -> None:
         import zstandard
 
-        self.behind: bytes | None = None
-        self.fault: type[Exception] = zstandard.ZstdError
+        self.unused_data: bytes | None = None
+        self.error_type: type[Exception] = zstandard.ZstdError
         self._decompressor = zstandard.ZstdDecompressor().decompressobj()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -126,11 +126,11 @@ class _ZstdFrame:
             if piece:
                 yield piece
             if self._decompressor.eof:
-                self.behind = self._decompressor.unused_data + data[pos + _ZSTD_INPUT_BYTES :]
+                self.unused_data = self._decompressor.unused_data + data[pos + _ZSTD_INPUT_BYTES :]
                 return
 
 
-# Frames to be skipped are the same in both formats; zstd's parallel tools begin with one, lz4's do not.
+# Both formats have the same skippable frames. Files of zstd's parallel tools begin with one, lz4's do not.
 _SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 METHODS = (
     Method("gzip", (b"\x1f\x8b",), _Gzip),

@@ -1,11 +1,11 @@
-"""Packets that pass by -> which connection each belonged to, so that they can be picked out a second time.
+"""Packets -> the connection of each, to select packets of some connections in a second pass.
 
-Whether a connection is wanted is known long after its first packets are gone. So its number is written down
-for each packet, and which connections are wanted is kept apart; a second reading of the same packets meets
-the numbers in the same order. What cannot be read twice is kept as well, in a file of its own.
+Whether a connection is selected is known long after its first packets were dissected. So the first pass
+records the connection number of each packet, and the second pass reads the same packets in the same order.
+Packets of a source that cannot be read twice are copied to a temporary file.
 
-Holds a byte for each connection and a block of numbers; four bytes for each packet, and where they are kept
-the packets, are in temporary files, which nobody else sees and which end with the program.
+Memory: a byte for each connection, and a block of numbers. Four bytes for each packet, and copied packets,
+are in temporary files that have no name and vanish with the process.
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ if TYPE_CHECKING:
     from kdissect.capture.reader import Capture
     from kdissect.model import Interface, Packet
 
-WANTED, BARRED = 1, 2
+SELECTED, EXCLUDED = 1, 2
 
 _BLOCK = 64 * 1024  # numbers
-_MEMORY_BYTES = 1024 * 1024  # of a short capture the numbers need no file
+_SPOOLED_BYTES = 1024 * 1024  # up to this size the numbers stay in memory
 _WIDTH = array("I").itemsize
-_FRAGMENTS_OF_ONE = 64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
+_FRAGMENTS_PER_DATAGRAM = (
+    64  # a datagram has 64 KiB at most, and few networks carry less than 1 KiB at a time
+)
 
 
 class ConnectionIndex:
-    """Packets, the connections they belonged to, and which of those are wanted.
+    """The connection of each packet, and which connections are selected.
 
     Args:
-        keeps_packets: whether to keep the packets themselves, because they cannot be read a second time.
-        limits: bounds.
+        keeps_packets: whether to copy the packets, because they cannot be read a second time.
+        limits: of reading the copy, and of fragments to remember.
     """
 
     def __init__(self, *, keeps_packets: bool = False, limits: Limits = DEFAULT) -> None:
         self._limits = limits
-        self._verdicts = bytearray(1)  # by connection; 0 is none
-        self._file = SpooledTemporaryFile(_MEMORY_BYTES)  # noqa: SIM115  (closed by __exit__)
+        self._marks = bytearray(1)  # by connection; 0 is none
+        self._file = SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115  (closed by __exit__)
         self._block = array("I")
-        self._before = 0  # numbers in the file
+        self._stored = 0  # numbers in the file
         self._noted = False
-        # Packets that said nothing of a connection: the next ones may complete the datagram they began.
+        # Packets without a known connection: they may be fragments of a datagram that later ones complete.
         self._unknown: OrderedDict[tuple[Interface, int], int] = OrderedDict()
         self._kept = TemporaryFile() if keeps_packets else None  # noqa: SIM115
 
@@ -57,15 +59,15 @@ class ConnectionIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the temporary files."""
+        """Close the temporary files."""
         self._file.close()
         if self._kept is not None:
             self._kept.close()
 
-    # The first reading
+    # First pass
 
     def watch(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Let packets pass. What ``note`` is told while one is being looked at is about that one.
+        """Pass packets through and record them. ``note`` refers to the packet yielded last.
 
         Raises:
             CaptureError: a temporary file could not be written.
@@ -81,12 +83,12 @@ class ConnectionIndex:
             self._noted = False
             yield packet
             if not self._noted:
-                self._unknown[packet.interface, packet.number] = self._before + len(self._block) - 1
-                if len(self._unknown) > self._limits.fragment_datagrams * _FRAGMENTS_OF_ONE:
+                self._unknown[packet.interface, packet.number] = self._stored + len(self._block) - 1
+                if len(self._unknown) > self._limits.fragment_datagrams * _FRAGMENTS_PER_DATAGRAM:
                     self._unknown.popitem(last=False)
 
     def note(self, connection: int, parts: Iterable[tuple[Interface, int]] = ()) -> None:
-        """The packet that passes now belongs to this connection, as do earlier ``parts`` of its datagram."""
+        """Record the connection of the current packet and of the earlier ``parts`` of its datagram."""
         self._noted = True
         self._block[-1] = connection
         for part in parts:
@@ -94,64 +96,64 @@ class ConnectionIndex:
             if place is not None:
                 self._change(place, connection)
 
-    def want(self, connection: int) -> None:
-        """Pick its packets, unless it is barred."""
-        self._judge(connection, WANTED)
+    def select(self, connection: int) -> None:
+        """Select a connection, unless it is excluded."""
+        self._mark(connection, SELECTED)
 
-    def bar(self, connection: int) -> None:
-        """Never pick its packets, wanted or not."""
-        self._judge(connection, BARRED)
+    def exclude(self, connection: int) -> None:
+        """Exclude a connection, selected or not."""
+        self._mark(connection, EXCLUDED)
 
-    # The second reading
-
-    @property
-    def picked(self) -> int:
-        """How many connections are wanted and not barred."""
-        return self._verdicts.count(WANTED)
+    # Second pass
 
     @property
-    def left_out(self) -> int:
-        """How many connections are wanted, but barred."""
-        return self._verdicts.count(WANTED | BARRED)
+    def selected(self) -> int:
+        """Number of connections that are selected and not excluded."""
+        return self._marks.count(SELECTED)
 
-    def kept(self) -> Capture | None:
-        """The packets that were kept; None where they were not."""
+    @property
+    def excluded(self) -> int:
+        """Number of connections that are selected, but excluded."""
+        return self._marks.count(SELECTED | EXCLUDED)
+
+    def kept_packets(self) -> Capture | None:
+        """The copied packets; None if they were not copied."""
         if self._kept is None:
             return None
         self._kept.seek(0)
         return open_capture(self._kept, limits=self._limits)
 
-    def pick(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Of the same packets in the same order, those that belong to a wanted connection."""
-        verdicts, packets = self._verdicts, iter(packets)
+    def select_packets(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Yield packets of selected connections. ``packets`` are those of the first pass, in that order."""
+        marks, packets = self._marks, iter(packets)
         for numbers in self._blocks():
             for connection, packet in zip(numbers, packets, strict=False):
-                if connection < len(verdicts) and verdicts[connection] == WANTED:
+                if connection < len(marks) and marks[connection] == SELECTED:
                     yield packet
 
-    def _judge(self, connection: int, verdict: int) -> None:
-        missing = connection + 1 - len(self._verdicts)
+    def _mark(self, connection: int, mark: int) -> None:
+        missing = connection + 1 - len(self._marks)
         if missing > 0:
-            self._verdicts += bytes(missing)
-        self._verdicts[connection] |= verdict
+            self._marks += bytes(missing)
+        self._marks[connection] |= mark
 
     def _append(self) -> None:
         if len(self._block) == _BLOCK:
-            self._file.seek(self._before * _WIDTH)
+            self._file.seek(self._stored * _WIDTH)
             self._file.write(self._block.tobytes())
-            self._before += _BLOCK
+            self._stored += _BLOCK
             self._block = array("I")
         self._block.append(0)
 
     def _change(self, place: int, connection: int) -> None:
-        if place >= self._before:
-            self._block[place - self._before] = connection
+        if place >= self._stored:
+            self._block[place - self._stored] = connection
         else:
             self._file.seek(place * _WIDTH)
             self._file.write(array("I", (connection,)).tobytes())
 
     def _blocks(self) -> Iterator[array[int]]:
         self._file.seek(0)
-        for _ in range(self._before // _BLOCK):
+        for _ in range(self._stored // _BLOCK):
             yield array("I", self._file.read(_BLOCK * _WIDTH))
         yield self._block

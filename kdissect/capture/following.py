@@ -1,11 +1,11 @@
-"""A capture file that grows, or a folder in which one capture follows another -> those files, in order.
+"""A growing capture file, or a folder to which captures are added -> sources to read, in order.
 
-As tcpdump writes them: one file (``-w``), a new file every so often (``-G``), or a ring in which the oldest
-is written anew (``-C`` with ``-W``). A file is over when a later one is there, and is read to its end then.
-Files are in order of the time of their last change, then of their names. Two programs that write into one
-folder at once are not told apart.
+The files are written as by tcpdump: one file (``-w``), a new file at intervals (``-G``), or a ring that
+overwrites its oldest file (``-C`` with ``-W``). A file is complete when a later one exists, and is then read
+to its end. Files are ordered by modification time, then by name. Files of two programs that write to the same
+folder at the same time are not distinguished.
 
-Holds the name and the time of the last change of each file that was read and is still there.
+Memory: name and modification time of each file that was read and still exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.capture.ongoing import LULL_NS, WaitingSource
+from kdissect.capture.ongoing import IDLE_TICK_NS, WaitingSource
 from kdissect.capture.reader import is_capture
 from kdissect.capture.source import BLOCK_BYTES
 from kdissect.errors import CaptureError
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
 
-_POLL_S = LULL_NS / 1_000_000_000
-_LOOK_EVERY = 4  # polls; a folder may have many files
+_POLL_S = IDLE_TICK_NS / 1_000_000_000
+_RESCAN_EVERY = 4  # polls; a folder may have many files
 _FOR_EVER = 1 << 63
-_COMPRESSED = (".gz", ".zst", ".lz4")  # what tcpdump -z makes of a file that was read already
+_COMPRESSED = (".gz", ".zst", ".lz4")  # what tcpdump -z makes of a file that was already read
 
 _State = tuple[int, int]
-"""Which file a name stands for, and when that was changed last."""
+"""Inode and modification time of a file."""
 
 
 class Following:
-    """The files behind a name, one after another; to be iterated over once.
+    """The files of a path, one after another: iterate over it once.
 
     Args:
         path: a file or a folder.
-        limits: bounds.
+        limits: of reading each file.
 
     Attributes:
-        stopped: no other file is to be waited for.
+        stopped: whether to stop waiting for other files.
 
     Raises:
         CaptureError: there is no such file or folder.
@@ -52,67 +52,71 @@ class Following:
         self._path = Path(path)
         self._limits = limits
         self._read: dict[str, _State] = {}
-        self._refused: dict[str, _State] = {}  # no captures
+        self._not_captures: dict[str, _State] = {}
         self.stopped = False
         if not self._path.exists():
             raise CaptureError(f"{path}: no such file or directory")
 
     def __iter__(self) -> Iterator[Followed]:
         while True:
-            found = self._next()
-            if found is not None:
-                followed = Followed(found, self._limits, self)
+            path = self._next()
+            if path is not None:
+                followed = Followed(path, self._limits, self)
                 yield followed
                 if followed.state is not None:
-                    self._read[found.name] = followed.state
+                    self._read[path.name] = followed.state
             elif self.stopped:
                 return
             else:
                 time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Wait for no other file."""
+        """Stop waiting for other files."""
         self.stopped = True
 
-    def over(self, path: Path) -> bool:
-        """Whether another file is there, behind this one."""
-        return self._next(but=path) is not None
+    def is_superseded(self, path: Path) -> bool:
+        """Whether there is an unread file besides this one."""
+        return self._next(exclude=path) is not None
 
-    def _next(self, but: Path | None = None) -> Path | None:
-        """The first file that was not read yet."""
-        found: list[tuple[int, str, Path]] = []
-        there = set()
+    def _next(self, exclude: Path | None = None) -> Path | None:
+        """The first unread file."""
+        unread: list[tuple[int, str, Path]] = []
+        names = set()
         for path in self._candidates():
-            there.add(path.name)
+            names.add(path.name)
             try:
                 status = path.stat()
             except OSError:  # it is gone
                 continue
-            now = status.st_ino, status.st_mtime_ns
-            if path != but and not self._was_read(path.name, now) and self._is_capture(path, status, now):
-                found.append((status.st_mtime_ns, path.name, path))
-        for known in (self._read, self._refused):
-            for name in known.keys() - there:
-                if not any(name + suffix in there for suffix in _COMPRESSED):
+            state = status.st_ino, status.st_mtime_ns
+            if (
+                path != exclude
+                and not self._was_read(path.name, state)
+                and self._is_capture(path, status, state)
+            ):
+                unread.append((status.st_mtime_ns, path.name, path))
+        for known in (self._read, self._not_captures):
+            for name in known.keys() - names:
+                if not any(name + suffix in names for suffix in _COMPRESSED):
                     del known[name]
-        return min(found)[2] if found else None
+        return min(unread)[2] if unread else None
 
-    def _was_read(self, name: str, now: _State) -> bool:
-        before = self._read.get(name)
-        if before is not None:
-            return before == now or (before[0] == now[0] and now[1] <= before[1])
+    def _was_read(self, name: str, state: _State) -> bool:
+        earlier = self._read.get(name)
+        if earlier is not None:
+            return earlier == state or (earlier[0] == state[0] and state[1] <= earlier[1])
         return name.endswith(_COMPRESSED) and Path(name).stem in self._read
 
-    def _is_capture(self, path: Path, status: os.stat_result, now: _State) -> bool:
-        """Whether it begins like one. An empty one may yet."""
-        if self._refused.get(path.name) == now:
+    def _is_capture(self, path: Path, status: os.stat_result, state: _State) -> bool:
+        """Whether a file begins as a capture does, or may do so later because it is empty."""
+        if self._not_captures.get(path.name) == state:
             return False
         try:
             if path == self._path or not status.st_size or is_capture(path, self._limits):
                 return True
         except OSError:
             return False
-        self._refused[path.name] = now
+        self._not_captures[path.name] = state
         return False
 
     def _candidates(self) -> list[Path]:
@@ -122,10 +126,10 @@ class Following:
 
 
 class Followed(WaitingSource):
-    """A file that may grow, up to where another one follows.
+    """A file that may grow until another one follows it.
 
     Attributes:
-        state: of the file that was read, None where it is to be read again.
+        state: of the file when it was read; None if it must be read again.
     """
 
     def __init__(self, path: Path, limits: Limits, files: Following) -> None:
@@ -137,12 +141,12 @@ class Followed(WaitingSource):
     def blocks(self) -> Iterator[bytes]:
         """Blocks as they come; see ``WaitingSource``."""
         with self._file.open("rb", buffering=0) as file:
-            last_look, until = False, None
+            is_last_read, until = False, None
             polls = 0
-            self.state = os.fstat(file.fileno()).st_ino, _FOR_EVER  # what is damaged is not read again
+            self.state = os.fstat(file.fileno()).st_ino, _FOR_EVER  # a damaged file is not read again
             while True:
                 if self.stopped and until is None:
-                    until = os.fstat(file.fileno()).st_size  # whoever writes it need not stop when we do
+                    until = os.fstat(file.fileno()).st_size  # its writer may go on after this
                 if (until is None or self.bytes_read < until) and (block := file.read(BLOCK_BYTES)):
                     yield self.note_block(block)
                     continue
@@ -151,20 +155,22 @@ class Followed(WaitingSource):
                     self.state = None
                     self.warn("was rewritten before it was read to the end; packets are missing")
                     return
-                if last_look or self.stopped:
+                if is_last_read or self.stopped:
                     self.state = status.st_ino, status.st_mtime_ns
                     return
                 polls += 1
-                if polls % _LOOK_EVERY == 1 and (self._replaced(status) or self._files.over(self._file)):
-                    last_look = True  # it may have grown since
+                if polls % _RESCAN_EVERY == 1 and (
+                    self._replaced(status) or self._files.is_superseded(self._file)
+                ):
+                    is_last_read = True  # it may have grown since
                     continue
-                if self.lull():
+                if self.idle_tick_due():
                     yield b""
                 time.sleep(_POLL_S)
 
     def _replaced(self, status: os.stat_result) -> bool:
-        """Whether its name belongs to another file now."""
+        """Whether another file has its name now."""
         try:
             return self._file.stat().st_ino != status.st_ino
         except OSError:
-            return False  # it was removed: more may come all the same
+            return False  # it was removed, but may still be written to

@@ -1,9 +1,9 @@
-"""Names of files, folders and patterns -> the names of captures. Holds nothing.
+"""Names of files, folders and glob patterns -> names of captures.
 
-A folder stands for all captures in it and in the folders below, recognized by their first bytes, and for
-empty files, which whoever opens them reports. Hidden ones, and the folder that is written to, are skipped. A
-pattern that the shell did not expand (in quotes, or because arguments would be too many) is expanded here,
-``**`` included.
+A folder stands for all captures in it and in its subfolders, recognized by their first bytes, and for empty
+files, which are reported when they are opened. Hidden files and the output folder are skipped. Patterns that
+the shell did not expand (in quotes, or because there would be too many arguments) are expanded here,
+including ``**``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 STDIN = "-"
-_SIGNS = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<path>/.*)", re.DOTALL)
 
 
 def local(name: str) -> str:
-    """A path as it is; the path of a ``file:`` URL. To be called before the name becomes a ``Path``, which
-    takes ``s3a://bucket`` for a folder ``s3a:``.
+    """The path of a ``file:`` URL; a path is returned unchanged. Must be called before the name becomes a
+    ``Path``, which would turn ``s3a://bucket`` into a folder ``s3a:``.
 
     Raises:
-        UsageError: it is any other URL.
+        UsageError: it is another kind of URL.
     """
     url = _URL.fullmatch(name)
     if url is None:
@@ -40,72 +40,71 @@ def local(name: str) -> str:
     return re.sub("^/{2,}", "/", url["path"])
 
 
-def captures(names: Iterable[str], *, but: Path | None = None) -> tuple[str, ...]:
-    """The captures that are meant, each once, in the order of their names where they were not named one by
-    one.
+def captures(names: Iterable[str], *, exclude: Path | None = None) -> tuple[str, ...]:
+    """The captures that the names stand for, each once. Those of a folder or pattern are in order of name.
 
     Args:
-        names: as the user gave them.
-        but: a folder to pass over.
+        names: as the user wrote them.
+        exclude: a folder to skip.
 
     Raises:
-        UsageError: a pattern fits nothing, or a name is a URL.
-        CaptureError: there is no capture in a folder, or it cannot be looked into.
+        UsageError: a pattern matches nothing, or a name is a URL.
+        CaptureError: a folder has no captures, or cannot be read.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for name in names:
-        found.update(dict.fromkeys(_meant(local(name), but)))
-    return tuple(found)
+        paths.update(dict.fromkeys(_expand(local(name), exclude)))
+    return tuple(paths)
 
 
-def _meant(name: str, but: Path | None) -> Iterator[str]:
+def _expand(name: str, exclude: Path | None) -> Iterator[str]:
     path = Path(name)
     if name == STDIN or path.is_file():
         yield name
     elif path.is_dir():
-        yield from _in_folder(path, but)
-    elif _SIGNS.isdisjoint(name) or path.exists():
-        yield name  # a pipe, or nothing: opening it will tell
+        yield from _in_folder(path, exclude)
+    elif _WILDCARDS.isdisjoint(name) or path.exists():
+        yield name  # a pipe, or missing: opening it will show
     else:
         names = sorted(glob(name, recursive=True))  # noqa: PTH207  (Path.glob takes no absolute pattern)
         if not names:
             raise UsageError(f"no file matches {name}")
         for each in names:
-            yield from _in_folder(Path(each), but) if Path(each).is_dir() else (each,)
+            yield from _in_folder(Path(each), exclude) if Path(each).is_dir() else (each,)
 
 
-def _in_folder(folder: Path, but: Path | None) -> list[str]:
-    """The captures in a folder and below it.
+def _in_folder(folder: Path, exclude: Path | None) -> list[str]:
+    """The captures in a folder and its subfolders.
 
     Raises:
-        CaptureError: there is none.
+        CaptureError: there are none.
     """
-    found = []
-    passed_over = None if but is None else but.resolve()
+    paths = []
+    excluded = None if exclude is None else exclude.resolve()
 
     def refuse(error: OSError) -> None:
         raise CaptureError(f"{error.filename}: {error.strerror}") from None
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        here = Path(place)
+    for directory, folders, files in os.walk(folder, onerror=refuse):
+        here = Path(directory)
         folders[:] = sorted(
             each
             for each in folders
-            if not each.startswith((".", "_")) and (here / each).resolve() != passed_over
+            if not each.startswith((".", "_")) and (here / each).resolve() != excluded
         )
-        found += [
+        paths += [
             str(here / each)
             for each in sorted(files)
             if not each.startswith(".") and _is_capture(here / each)
         ]
-    if not found:
+    if not paths:
         raise CaptureError(f"{folder}: no capture files in this folder or its subfolders")
-    return found
+    return paths
 
 
 def _is_capture(path: Path) -> bool:
-    """Whether it begins like one, or has lost its beginning: an empty file, but for markers such as
-    ``_SUCCESS``. What cannot be read is for the one who opens it to report.
+    """Whether a file begins as a capture does, is empty (except markers such as ``_SUCCESS``), or cannot be
+    read. The last two are reported when it is opened.
     """
     try:
         is_empty = path.stat().st_size == 0 and not path.name.startswith("_")

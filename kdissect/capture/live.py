@@ -1,11 +1,10 @@
-"""A network interface -> its packets as they pass, as bytes: scapy opens the socket, and dissects nothing.
+"""A network interface -> its packets, live. Scapy opens the socket, but dissects nothing. Linux only.
 
-Packets that the filter does not want never leave the kernel, and it says how many it had no room for. Of an
-interface whose frames begin with Ethernet or IP the frames are taken as they are; of others, and of all
-interfaces together (``any``), packets come behind a cooked header (LINKTYPE_LINUX_SLL2). What a machine sends
-to itself passes a socket twice, and counts once. Linux only.
+The kernel filters packets and counts those it has no room for. Packets of an interface with Ethernet or IP
+frames are taken unchanged; packets of other interfaces, and of all together (``any``), get a cooked header
+(LINKTYPE_LINUX_SLL2). A packet that a machine sends to itself reaches the socket twice; one copy is ignored.
 
-Holds a buffer for one packet; the kernel's buffer holds those that were not taken yet.
+Memory: a buffer for one packet. The kernel's buffer has those that were not taken yet.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
 ANY = "any"
 DEFAULT_FILTER = "tcp"
 DEFAULT_BUFFER_BYTES = 16 * MIB
-DEFAULT_SNAPLEN = 256 * KIB  # more than any packet has, and tcpdump's
+DEFAULT_SNAPLEN = 256 * KIB  # longer than any packet, and tcpdump's default
 
 _ETHERNET, _IP, _COOKED = 1, 101, 276  # LINKTYPE_ values
 _WITH_ETHERNET = frozenset((1, 772))  # ARPHRD_ETHER, ARPHRD_LOOPBACK
 _WITHOUT_HEADER = frozenset((519, 768, 769, 776, 65534))  # ARPHRD_RAWIP, TUNNEL, TUNNEL6, SIT, NONE
 _DLT_ETHERNET, _DLT_IP = 1, 12
 
-# From linux/if_packet.h, asm/socket.h, linux/if.h: Python's socket module has no names for them.
+# From linux/if_packet.h, asm/socket.h, linux/if.h: not in Python's socket module.
 _SOL_PACKET, _STATISTICS, _AUXDATA = 263, 6, 8
 _SO_RCVBUFFORCE, _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 33, 26, 35
 _VLAN_VALID, _VLAN_TPID_VALID = 0x10, 0x40
 _EVERY_PROTOCOL = 3
-_MOST_BEFORE = 10_000  # packets that a buffer may have before its filter is there
+_MOST_UNFILTERED = 10_000  # packets that may be in the buffer before the filter is attached
 _SIOCGIFFLAGS = 0x8913
 _UP, _LOOPBACK = 0x1, 0x8
 _DOWN = frozenset((errno.ENETDOWN, errno.ENODEV, errno.ENXIO))
@@ -58,11 +57,11 @@ class CaptureSettings(NamedTuple):
     """What to capture.
 
     Attributes:
-        names: of interfaces, or ``any``.
-        filter: as tcpdump has it; empty: everything.
-        snaplen: bytes kept of each packet.
-        buffer_bytes: the kernel's buffer, for each interface.
-        promiscuous: also what is addressed to others.
+        names: interfaces, or ``any``.
+        filter: in tcpdump's syntax; empty: everything.
+        snaplen: most bytes kept of each packet.
+        buffer_bytes: size of the kernel's buffer for each interface.
+        promiscuous: whether to capture packets addressed to other machines.
     """
 
     names: tuple[str, ...]
@@ -81,64 +80,65 @@ class Listed(NamedTuple):
 
 
 class WentDown(Exception):
-    """Nothing more comes from an interface until it is up again, and opened again."""
+    """An interface is down: it must be opened again when it is up."""
 
 
 class Listener:
-    """An interface that is listened to.
+    """A socket that captures the packets of an interface.
 
     Args:
         name: of the interface, or ``any``.
-        number: place among those that are listened to, from 0.
-        wanted: what to capture of it.
+        number: index among the captured interfaces, from 0.
+        settings: what to capture.
 
     Attributes:
-        interface: as packets name it.
-        notes: what is not as it was asked for, as sentences.
+        interface: the ``Packet.interface`` of its packets.
+        notes: how the capture differs from the settings, as sentences.
 
     Raises:
-        WentDown: it is not up now.
-        CaptureError: it cannot be listened to.
+        WentDown: the interface is down.
+        CaptureError: the interface cannot be captured.
     """
 
-    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
+    def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
         if not is_up(name):
             raise WentDown
         self.notes: list[str] = []
-        self._owner: Any = None  # scapy's, which closes the socket when it is let go of
+        self._owner: Any = None  # scapy's object, which closes the socket when garbage-collected
         try:
-            link_type = self._open(name, wanted)
+            link_type = self._open(name, settings)
         except PermissionError:
             raise CaptureError(_not_permitted(name)) from None
         except OSError as error:
             if error.errno in _DOWN:
                 raise WentDown from None
             raise CaptureError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-        snaplen = wanted.snaplen if wanted.snaplen < DEFAULT_SNAPLEN else 0
+        snaplen = settings.snaplen if settings.snaplen < DEFAULT_SNAPLEN else 0
         self.interface = Interface(name, number, link_type, snaplen, name)
         self._header_bytes = 20 if link_type == _COOKED else 0
         self._may_be_tagged = link_type == _ETHERNET
-        self._buffer = bytearray(wanted.snaplen + 64)
+        self._buffer = bytearray(settings.snaplen + 64)
         self._view = memoryview(self._buffer)
         self._indexes: dict[str, int] = {}
         self._accepted = self._dropped = 0
-        self._forget()
+        self._discard_unfiltered()
 
     def fileno(self) -> int:
-        """To wait for packets with."""
+        """File descriptor to poll for packets."""
         return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
-    def take(self, most: int) -> Iterator[Packet]:
-        """Packets that are there, at most so many. Their number is 0: only who reads them all can count.
+    def take(self, limit: int) -> Iterator[Packet]:
+        """Packets that have arrived, at most ``limit``. Their number is 0: the reader of all interfaces
+        numbers them.
 
         Raises:
-            WentDown: the interface did.
+            WentDown: the interface went down.
         """
         receive, buffers = self._socket.recvmsg_into, [self._buffer]
-        for _ in range(most):
+        for _ in range(limit):
             try:
                 size, ancillary, _, address = receive(buffers, _ANCILLARY_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -148,13 +148,13 @@ class Listener:
                     raise WentDown from None
                 raise
             data, length, time_ns = bytes(self._view[:size]), size, 0
-            for _, kind, told in ancillary:
+            for _, kind, value in ancillary:
                 if kind == _SO_TIMESTAMPNS:
-                    seconds, rest_ns = _timespec(told)
+                    seconds, rest_ns = _timespec(value)
                     time_ns = seconds * 1_000_000_000 + rest_ns
                 elif kind == _AUXDATA:
-                    status, length, _, _, _, tag, protocol = _auxdata(told)
-                    if status & _VLAN_VALID and self._may_be_tagged:  # the kernel has taken it out
+                    status, length, _, _, _, tag, protocol = _auxdata(value)
+                    if status & _VLAN_VALID and self._may_be_tagged:  # the kernel removed the tag
                         protocol = protocol if status & _VLAN_TPID_VALID else 0x8100
                         data = data[:12] + struct.pack(">2H", protocol, tag) + data[12:]
                         length += 4
@@ -165,25 +165,25 @@ class Listener:
                 length += self._header_bytes
             yield Packet(0, time_ns, self.interface, data, length)
 
-    def counted(self) -> InterfaceStatistics:
-        """How many packets the kernel had for us, and for how many of them it had no room."""
+    def statistics(self) -> InterfaceStatistics:
+        """How many packets the filter accepted, and how many of them the kernel dropped."""
         accepted, dropped = struct.unpack("2I", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         self._accepted += accepted
         self._dropped += dropped
         return InterfaceStatistics(None, None, self._dropped, self._accepted)
 
-    def _forget(self) -> None:
-        """Let go of what came before there was a filter, and count anew."""
-        with suppress(OSError):  # nothing is left; what else there is take() will tell
-            for _ in range(_MOST_BEFORE):
+    def _discard_unfiltered(self) -> None:
+        """Discard packets that arrived before the filter was attached, and reset the counters."""
+        with suppress(OSError):  # none are left; take() reports any other error
+            for _ in range(_MOST_UNFILTERED):
                 self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8)
 
-    def _open(self, name: str, wanted: CaptureSettings) -> int:
-        """Make the socket; which link type its packets have."""
+    def _open(self, name: str, settings: CaptureSettings) -> int:
+        """Open the socket; return the link type of its packets."""
         link_type = _COOKED
         if name != ANY:
-            self._owner = _scapy_socket(name, promiscuous=wanted.promiscuous)
+            self._owner = _scapy_socket(name, promiscuous=settings.promiscuous)
             self._socket: socket.socket = self._owner.ins
             link_type = _link_type(self._socket.getsockname()[3])
         if link_type == _COOKED:
@@ -194,22 +194,22 @@ class Listener:
                 self._socket.bind((name, _EVERY_PROTOCOL))
             self._socket.setsockopt(_SOL_PACKET, _AUXDATA, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        _attach(self._socket, self._program(wanted, link_type))
-        self._enlarge(wanted.buffer_bytes)
+        _attach(self._socket, self._program(settings, link_type))
+        self._enlarge(settings.buffer_bytes)
         return link_type
 
-    def _program(self, wanted: CaptureSettings, link_type: int) -> list[_Instruction]:
-        # Before a cooked header is put there, a packet begins with IP.
+    def _program(self, settings: CaptureSettings, link_type: int) -> list[_Instruction]:
+        # The filter sees packets before they get a cooked header: they begin with IP.
         dlt = _DLT_ETHERNET if link_type == _ETHERNET else _DLT_IP
         try:
-            program = _compiled(wanted.filter, dlt, wanted.snaplen)
+            program = _compiled(settings.filter, dlt, settings.snaplen)
         except ImportError:
-            if wanted.filter != DEFAULT_FILTER:
+            if settings.filter != DEFAULT_FILTER:
                 raise CaptureError(
                     '-f needs libpcap (Debian: libpcap0.8); -f "" captures everything'
                 ) from None
             self.notes.append("without libpcap everything is captured, not only TCP")
-            program = _compiled("", dlt, wanted.snaplen)
+            program = _compiled("", dlt, settings.snaplen)
         return [*_without_echo(), *program]
 
     def _enlarge(self, buffer_bytes: int) -> None:
@@ -237,18 +237,18 @@ def listed() -> list[Listed]:
     _load_scapy()
     from scapy.config import conf
 
-    found = sorted(conf.ifaces.values(), key=lambda each: each.index)
+    interfaces = sorted(conf.ifaces.values(), key=lambda each: each.index)
     return [
         Listed(each.name, bool(int(each.flags) & _UP), tuple(chain.from_iterable(each.ips.values())))
-        for each in found
+        for each in interfaces
     ]
 
 
 def check_names(names: tuple[str, ...]) -> None:
-    """See whether there are such interfaces.
+    """Check that the interfaces exist.
 
     Raises:
-        CaptureError: there are not, or this is not Linux.
+        CaptureError: one does not, or this is not Linux.
     """
     if not sys.platform.startswith("linux"):
         raise CaptureError("-i requires Linux; elsewhere: tcpdump -i IFACE -U -w - | kdissect live -")
@@ -259,7 +259,7 @@ def check_names(names: tuple[str, ...]) -> None:
 
 
 def is_there(name: str) -> bool:
-    """Whether there is such an interface, up or down."""
+    """Whether an interface exists, up or down."""
     return name == ANY or any(name == known for _, known in socket.if_nameindex())
 
 
@@ -272,16 +272,16 @@ def _flags(name: str) -> int:
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            told = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
+            reply = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16s16x", name.encode()))
         except OSError:
             return 0
-    return int.from_bytes(told[16:18], sys.byteorder)
+    return int.from_bytes(reply[16:18], sys.byteorder)
 
 
 def _index_of(name: str) -> int:
     try:
         return socket.if_nametoindex(name)
-    except OSError:  # it is gone since
+    except OSError:  # it was removed meanwhile
         return 0
 
 
@@ -299,11 +299,11 @@ def _link_type(hardware: int) -> int:
     return _IP if hardware in _WITHOUT_HEADER else _COOKED
 
 
-# What scapy does
+# Scapy
 
 
 def _load_scapy() -> None:
-    """Load it in silence, and without asking this machine for its routes."""
+    """Load scapy, without its warnings and without reading the routing table."""
     import logging
     import warnings
 
@@ -321,27 +321,27 @@ def _scapy_socket(name: str, *, promiscuous: bool) -> Any:
     from scapy.arch.linux import L2ListenSocket
     from scapy.config import conf
 
-    conf.ifaces.reload()  # an interface that was made anew has another index
+    conf.ifaces.reload()  # an interface that was recreated has another index
     return L2ListenSocket(iface=name, promisc=promiscuous, nofilter=1)
 
 
-# Filters: programs of classic BPF, as the kernel runs them
+# Filters: programs of classic BPF, which the kernel runs
 
 _Instruction = tuple[int, int, int, int]
 """Code, jump if true, jump if false, constant."""
 
 _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_PACKET_TYPE, _INTERFACE_INDEX = 0xFFFFF004, 0xFFFFF008  # places that stand for what is known of a packet
+_PACKET_TYPE, _INTERFACE_INDEX = 0xFFFFF004, 0xFFFFF008  # addresses of packet metadata (SKF_AD_OFF)
 _OUTGOING = 4
 
 
 def _compiled(text: str, dlt: int, snaplen: int) -> list[_Instruction]:
-    """A filter as libpcap compiles it, through scapy's bindings; scapy's own function would cut packets at
-    65,535 bytes, which those of a loopback interface exceed by their Ethernet header.
+    """Compile a filter with libpcap, through scapy's bindings. Scapy's own function would truncate packets at
+    65,535 bytes, which packets on a loopback interface exceed by their Ethernet header.
 
     Raises:
-        ImportError: there is no libpcap.
-        CaptureError: it is no filter.
+        ImportError: libpcap is not installed.
+        CaptureError: invalid filter.
     """
     if not text.strip():
         return [(_RETURN, 0, 0, snaplen)]
@@ -359,8 +359,8 @@ def _compiled(text: str, dlt: int, snaplen: int) -> list[_Instruction]:
         if pcap.pcap_compile(handle, byref(program), text.encode(), 1, -1):
             fault = bytearray(pcap.pcap_geterr(handle)).rstrip(b"\0").decode("utf-8", "backslashreplace")
             raise CaptureError(f'-f "{text}": {fault}')
-        made = [program.bf_insns[place] for place in range(program.bf_len)]
-        instructions = [(each.code, each.jt, each.jf, each.k) for each in made]
+        code = [program.bf_insns[place] for place in range(program.bf_len)]
+        instructions = [(each.code, each.jt, each.jf, each.k) for each in code]
         pcap.pcap_freecode(byref(program))
     finally:
         pcap.pcap_close(handle)
@@ -368,8 +368,8 @@ def _compiled(text: str, dlt: int, snaplen: int) -> list[_Instruction]:
 
 
 def _without_echo() -> list[_Instruction]:
-    """What a machine sends to itself leaves and arrives: a copy that leaves by a loopback interface ends
-    here.
+    """Instructions that drop outgoing packets of a loopback interface: each of them is captured again when
+    it arrives.
     """
     own = [index for index, name in socket.if_nameindex() if _flags(name) & _LOOPBACK]
     if len(own) != 1:

@@ -1,11 +1,11 @@
-"""What is being captured now -> packets as they come, and lulls: interfaces, a pipe, files that grow.
+"""A live capture (interfaces, a pipe or growing files) -> packets as they arrive, and idle ticks.
 
-    interfaces   relay.py, a process of its own, writes pcapng into a pipe
-    a pipe       of tcpdump -U -w -, or of anything else that writes a capture
-    files        one that grows, or a folder in which one file follows another
+    interfaces   relay.py, a separate process, writes pcapng to a pipe
+    a pipe       from tcpdump -U -w -, or from any other program that writes a capture
+    files        one that grows, or a folder to which files are added
 
-So everything that comes live is a capture file that is not yet complete, and one reader reads them all. Holds
-what the reader of an open file holds; the pipe, the relay and the kernel hold what was not read yet.
+So every live source is a capture file that is not yet complete, and reader.py reads them all. Memory: that of
+the reader; packets not read yet are in the pipe, the relay and the kernel.
 """
 
 from __future__ import annotations
@@ -34,61 +34,61 @@ if TYPE_CHECKING:
     from kdissect.capture.source import InterfaceStatistics
     from kdissect.model import IdleTick, Interface, Packet
 
-LULL_NS = 50 * MILLISECOND_NS
-"""How often a source that waits says up to which time all packets have come, and deadlines may pass."""
+IDLE_TICK_NS = 50 * MILLISECOND_NS
+"""Interval of the idle ticks of a waiting source."""
 
 _DELIVERY_NS = 50 * MILLISECOND_NS
-"""A packet takes less from the kernel to here, unless somebody in between keeps it in a buffer."""
+"""Most time that a packet takes from the kernel to here, unless a program in between buffers it."""
 
-_LEFT_BYTES = 1 * MIB  # what may stand in a pipe
+_PIPE_BYTES = 1 * MIB  # largest capacity of a pipe
 
 
 class WaitingSource(Source):
-    """A source that gives an empty block when all that has come was read.
+    """A source that yields an empty block as an idle tick when everything that has arrived was read.
 
     Attributes:
-        stopped: what has come shall be read, but no more waited for.
+        stopped: whether to stop waiting; what has arrived is still read.
     """
 
     def __init__(self, name: str, limits: Limits) -> None:
         super().__init__(name, limits)
         self.size = None
         self.stopped = False
-        self._came_ns = self._told_ns = time.monotonic_ns()
+        self._received_ns = self._ticked_ns = time.monotonic_ns()
 
     @property
     def rereads(self) -> bool:
-        """What comes, comes once."""
+        """No: a live source can be read only once."""
         return False
 
     def stop(self) -> None:
-        """Wait for no more."""
+        """Stop waiting for more."""
         self.stopped = True
 
     def close(self) -> None:
-        """Let go of what is behind it."""
+        """Release its resources."""
 
     def warn(self, text: str) -> None:
-        """What ends because it was stopped is not odd."""
+        """Add a warning, except after ``stop``: then an incomplete file is expected."""
         if not self.stopped:
             super().warn(text)
 
     def note_block(self, block: bytes) -> bytes:
         self.bytes_read += len(block)
-        self._came_ns = time.monotonic_ns()
+        self._received_ns = time.monotonic_ns()
         return block
 
-    def lull(self) -> bool:
-        """Nothing is there: whether it is time to tell."""
+    def idle_tick_due(self) -> bool:
+        """Whether an idle tick is due, when nothing has arrived. Updates ``idle_ns``."""
         now_ns = time.monotonic_ns()
-        if now_ns - self._told_ns < LULL_NS:
+        if now_ns - self._ticked_ns < IDLE_TICK_NS:
             return False
-        self.silent_ns, self._told_ns = now_ns - self._came_ns - _DELIVERY_NS, now_ns
+        self.idle_ns, self._ticked_ns = now_ns - self._received_ns - _DELIVERY_NS, now_ns
         return True
 
 
 class Piped(WaitingSource):
-    """A pipe, or whatever else a file descriptor stands for."""
+    """A pipe or any other file descriptor."""
 
     def __init__(self, name: str, limits: Limits, pipe: int) -> None:
         super().__init__("-", limits)
@@ -96,15 +96,15 @@ class Piped(WaitingSource):
         self._pipe = pipe
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks as they come; see ``WaitingSource``."""
-        left = _LEFT_BYTES  # whoever writes into it need not stop when we do
-        while not self.stopped or (left > 0 and self._is_ready(0)):
+        """Blocks as they arrive; see ``WaitingSource``."""
+        remaining = _PIPE_BYTES  # to read after stop: the writer may go on
+        while not self.stopped or (remaining > 0 and self._is_ready(0)):
             if self.stopped:
-                left -= BLOCK_BYTES
+                remaining -= BLOCK_BYTES
             elif not self._is_ready(0):
-                if self.lull():
+                if self.idle_tick_due():
                     yield b""
-                if not self._is_ready(LULL_NS // MILLISECOND_NS):
+                if not self._is_ready(IDLE_TICK_NS // MILLISECOND_NS):
                     continue
             block = os.read(self._pipe, BLOCK_BYTES)
             if not block:
@@ -118,18 +118,18 @@ class Piped(WaitingSource):
 
 
 class Listening(Piped):
-    """Interfaces, through a relay.
+    """Network interfaces, captured by a relay process.
 
     Args:
-        wanted: which, and what of them.
-        limits: how much may wait.
-        tell: takes what a person should know, a line each time.
+        settings: which interfaces, and what to capture.
+        limits: on packets that were captured but not read yet.
+        report: is called with each message for the user, one line.
     """
 
-    def __init__(self, wanted: CaptureSettings, limits: Limits, tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: CaptureSettings, limits: Limits, report: Callable[[str], None]) -> None:
         bounds = {"bytes": limits.live_bytes, "packets": limits.live_packets}
-        arguments = json.dumps({**wanted._asdict(), "bounds": bounds})
-        # A group of its own: Ctrl-C is for us, who then end it.
+        arguments = json.dumps({**settings._asdict(), "bounds": bounds})
+        # In its own process group: Ctrl-C reaches only this process, which then ends the relay.
         try:
             self._relay = subprocess.Popen(
                 [sys.executable, "-m", "kdissect.capture.relay", arguments],
@@ -143,32 +143,32 @@ class Listening(Piped):
         except OSError as error:
             raise CaptureError(f"cannot start {sys.executable}: {error.strerror}") from None
         assert self._relay.stdout is not None
-        super().__init__(",".join(wanted.names), limits, self._relay.stdout.fileno())
+        super().__init__(",".join(settings.names), limits, self._relay.stdout.fileno())
         assert self._relay.stderr is not None
-        self._tell = tell
-        self._words = self._relay.stderr
+        self._report = report
+        self._stderr = self._relay.stderr
         self._half_line = b""
         self._refusal: CaptureError | None = None
 
-    def called(self, interface: str | None) -> str:
-        """Packets come from an interface, whichever others are listened to."""
+    def capture_name(self, interface: str | None) -> str:
+        """Packets are named after their interface."""
         return interface or self.name
 
-    def told(self, fault: str | Exception) -> str:
-        """What the relay says names the interface already."""
-        return str(fault) if fault is self._refusal else super().told(fault)
+    def format_error(self, fault: str | Exception) -> str:
+        """Format an error; messages of the relay already name the interface."""
+        return str(fault) if fault is self._refusal else super().format_error(fault)
 
     def stop(self) -> None:
-        """Let the relay end; what it has captured is read."""
+        """End the relay; packets it has captured are still read."""
         assert self._relay.stdin is not None
         self._relay.stdin.close()
 
     def blocks(self) -> Iterator[bytes]:
-        """Blocks as they come, to the last that the relay writes."""
+        """Blocks as they arrive, up to the last one that the relay writes."""
         try:
             yield from super().blocks()
-            while words := os.read(self._words.fileno(), BLOCK_BYTES):
-                self._hear(words)
+            while data := os.read(self._stderr.fileno(), BLOCK_BYTES):
+                self._read_messages(data)
             if self._relay.wait():
                 self._refusal = self._refusal or CaptureError(
                     f"capture process exited with status {self._relay.returncode}"
@@ -178,39 +178,39 @@ class Listening(Piped):
             self.close()
 
     def close(self) -> None:
-        with self._relay:  # which closes all pipes, and waits
+        with self._relay:  # closes all pipes, and waits for the process
             pass
 
     def _is_ready(self, wait_ms: int) -> bool:
-        pipe, words = self._pipe, self._words.fileno()
+        pipe, messages = self._pipe, self._stderr.fileno()
         poller = select.poll()
         poller.register(pipe, select.POLLIN)
-        poller.register(words, select.POLLIN)
+        poller.register(messages, select.POLLIN)
         ready = [number for number, event in poller.poll(wait_ms) if event & select.POLLIN or number == pipe]
-        if words in ready:
-            self._hear(os.read(words, BLOCK_BYTES))
+        if messages in ready:
+            self._read_messages(os.read(messages, BLOCK_BYTES))
         return pipe in ready
 
-    def _hear(self, words: bytes) -> None:
-        *lines, self._half_line = (self._half_line + words).split(b"\n")
+    def _read_messages(self, data: bytes) -> None:
+        *lines, self._half_line = (self._half_line + data).split(b"\n")
         for line in lines:
             text = line.decode("utf-8", "backslashreplace")
             if text.startswith(REFUSAL):
                 self._refusal = CaptureError(text.removeprefix(REFUSAL))
             else:
-                self._tell(text)
+                self._report(text)
 
 
 class Ongoing:
-    """What comes live, read once, from one source after another; to be used like ``reader.Capture``.
+    """A live capture from one source after another, with the interface of ``reader.Capture``.
 
     Args:
-        sources: each is asked for when the one before has ended.
-        stop: where one may follow another: lets them end. What cannot be read of one is a warning then.
+        sources: the next one is taken when one has ended.
+        stop: if several sources may follow each other: ends ``sources``. A damaged source is then a warning.
 
     Attributes:
-        stopped: whether it was told to end.
-        left: is told of each source that was read to its end, when another one follows.
+        stopped: whether ``stop`` was called.
+        on_source_end: is called with each source that was read to its end, when another one follows.
     """
 
     bytes_total = None
@@ -224,7 +224,7 @@ class Ongoing:
         self._failed_before = False
         self._packets = self._read()
         self.stopped = False
-        self.left: Callable[[Source], object] = lambda _: None
+        self.on_source_end: Callable[[Source], object] = lambda _: None
 
     def __iter__(self) -> Iterator[Packet | IdleTick]:
         return self._packets
@@ -243,7 +243,7 @@ class Ongoing:
             self._current.close()
 
     def stop(self) -> None:
-        """End it when what has come is read. May be called from a signal's handler."""
+        """End the capture after reading what has arrived. May be called from a signal handler."""
         self.stopped = True
         if self._stop is not None:
             self._stop()
@@ -251,9 +251,9 @@ class Ongoing:
             self._current.stop()
 
     def finish(self) -> None:
-        """End it, and read the last counters, which stand behind all packets."""
+        """End the capture, and read the final counters, which come after all packets."""
         self.stop()
-        with suppress(CaptureError):  # there are none, then
+        with suppress(CaptureError):  # then there are none
             for _ in self._packets:
                 pass
 
@@ -263,17 +263,17 @@ class Ongoing:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The source that is being read."""
+        """The current source."""
         return () if self._current is None else (self._current,)
 
     @property
     def warnings(self) -> list[str]:
-        """What was odd so far, a line each that begins with the source's name."""
+        """Warnings so far, a line each that begins with the source's name."""
         return self._warnings + (self._current.warnings if self._current is not None else [])
 
     @property
     def failed(self) -> bool:
-        """Whether a bug of ours kept us from reading all of them."""
+        """Whether a bug in kdissect prevented reading one of them completely."""
         return self._failed_before or (self._current is not None and self._current.failed)
 
     @property
@@ -283,7 +283,7 @@ class Ongoing:
 
     def _read(self) -> Generator[Packet | IdleTick, None, None]:
         for source in self._sources:
-            self._leave()
+            self._retire()
             self._current = source
             try:
                 with closing(packets_of(source)) as packets:
@@ -295,13 +295,13 @@ class Ongoing:
             if self.stopped:
                 return
 
-    def _leave(self) -> None:
+    def _retire(self) -> None:
         if self._current is not None:
             self._bytes_before += self._current.bytes_read
             self._failed_before |= self._current.failed
             for warning in self._current.warnings:
                 self._warn(warning)
-            self.left(self._current)
+            self.on_source_end(self._current)
 
     def _warn(self, text: str) -> None:
         if len(self._warnings) < DEFAULT.notices:

@@ -1,4 +1,4 @@
-"""A pcap file -> ``PacketBlock``: one pass over fixed headers. Holds nothing but the window it reads from.
+"""A pcap file -> packet blocks, in one pass.
 
 Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MICROSECONDS = 0xA1B2C3D4
 NANOSECONDS = 0xA1B23C4D
-# Kuznetzov's patch of libpcap, still written by some appliances: eight more bytes before each packet.
+# Kuznetzov's libpcap patch, still used by some appliances: eight more bytes in each packet header.
 MODIFIED = 0xA1B2CD34
 
 FILE_HEADER_BYTES = 24
@@ -43,11 +43,11 @@ def packets(window: Window, source: Source) -> Generator[Packet | IdleTick, None
 
 
 def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | IdleTick]:
-    """Packets in the order of the file, and lulls where the source waits for more.
+    """Packets in the order of the file, and idle ticks while a live source waits for more.
 
     Raises:
-        CaptureError: the file header is not that of a version 2 file, or a packet header announces more
-            bytes than ``limits.packet_bytes``; all packets before it have been yielded.
+        CaptureError: the file's version is not 2, or a packet header claims more bytes than
+            ``limits.packet_bytes``; all packets before it have been yielded.
     """
     if not window.wait_for(FILE_HEADER_BYTES):
         source.warn("ends in the middle of the file header")
@@ -56,7 +56,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
     major, minor, snaplen, link_type = struct.unpack_from(order + "4xHH8xII", window.data)
     if major != 2:
         raise CaptureError(f"unknown pcap version {major}.{minor}, at {window.place(4)}")
-    # The upper half tells whether and how much frame check sequence follows each packet.
+    # The upper half has the length of the frame check sequence that follows each packet, if any.
     interface = Interface(source.name, 0, link_type & 0xFFFF, snaplen)
     source.form = FileFormat("modified pcap" if magic == MODIFIED else "pcap", BYTE_ORDERS[order])
     source.describe(interface, 1_000_000_000 if magic == NANOSECONDS else 1_000_000)
@@ -72,7 +72,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
         while window.more(pos, need) or window.waits:
             if window.waits:
                 if number:
-                    yield IdleTick(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.idle_ns)
                 pos = 0
                 continue
             data, pos, need = window.data, 0, header
@@ -102,7 +102,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
             place = window.place(0)
             if len(window.data) >= header:
                 _, _, captured, length = unpack(window.data, 0)
-                if captured > length:  # a packet that was cut off by the end of the file has a true header
+                if captured > length:  # damaged: the last packet of a truncated file has a valid header
                     raise CaptureError(
                         f"packet {number + 1} claims {captured} captured bytes of {length}, at {place}"
                     )

@@ -1,12 +1,13 @@
-"""What stands between the packets of a pcapng file -> byte order, interfaces, clocks, statistics.
-
-Holds the interfaces of the current section, at most ``limits.interfaces``.
+"""A pcapng file -> packet blocks, and the byte order, interfaces, clocks and statistics between the packets.
 
     a block: type u32 | total length u32 | body, padded to four bytes | total length again
     an option: code u16 | length u16 | value, padded to four bytes; code 0 ends the list
 
-A section header block tells the byte order of all that follows it; interfaces are numbered from 0 within a
-section. What holds no packet is skipped: name resolution, decryption secrets, custom and unknown blocks.
+A section header block has the byte order of all blocks after it. Interfaces are numbered from 0 within a
+section. Other blocks without packets are skipped: name resolution, decryption secrets, custom and unknown
+blocks. Memory: the interfaces of the current section, at most ``limits.interfaces``.
+
+Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ STATISTICS = 5
 ENHANCED_PACKET = 6
 BYTE_ORDER_MAGIC = 0x1A2B3C4D
 
-# Bytes of a block whatever it holds: type and both lengths, then the fixed part of the body.
+# Smallest size of each block: type and both lengths, and the fixed part of the body.
 HEAD_BYTES = 12
 LEAST_BYTES = {
     SECTION: 28,
@@ -44,17 +45,17 @@ LEAST_BYTES = {
     STATISTICS: 24,
     ENHANCED_PACKET: 32,
 }
-# Beyond the packet: comments, hashes and verdicts are options in the same block.
+# Besides the packet: comments, hashes and verdicts are options in the same block.
 OPTIONS_BYTES = 1 * MIB
 
 INTERFACE_NAME, INTERFACE_RESOLUTION, INTERFACE_OFFSET = 2, 9, 14
 RECEIVED, DROPPED_BY_INTERFACE, ACCEPTED, DROPPED_BY_SYSTEM, DELIVERED = 4, 5, 6, 7, 8
-APPLICATION = 4  # of a section: what wrote it
+APPLICATION = 4  # of a section: the program that wrote it
 
-# What 64 bits of nanoseconds can tell (1677 to 2262): tables and files that times go to have such columns.
+# Range of 64 bits of nanoseconds (1677 to 2262), the type of time columns in tables and files.
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
 _ORDERS = {struct.pack(order + "I", BYTE_ORDER_MAGIC): order for order in "<>"}
-# systemd journal entries, custom blocks that may be copied or not.
+# Blocks that Wireshark numbers like packets: systemd journal entries, custom blocks of both kinds.
 _NUMBERED = (9, 0xBAD, 0x40000BAD)
 _PACKET_KINDS = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
 
@@ -63,13 +64,13 @@ class Clock(NamedTuple):
     """An interface and how its ticks become nanoseconds.
 
     Attributes:
-        number: of the interface in its section.
-        interface: the interface itself.
-        tick_ns: whole nanoseconds of a tick.
-        plain_below: upper halves of a tick count below this need no more than a multiplication. 0 where a
-            tick is not a whole number of nanoseconds, or the interface has an offset.
-        per_second: ticks of a second.
-        offset_ns: what is to be added to all times of this interface.
+        number: number of the interface in its section.
+        interface: the interface.
+        tick_ns: nanoseconds per tick, rounded down.
+        plain_below: if the upper half of a tick count is below this, multiplying by ``tick_ns`` is exact and
+            cannot overflow. 0 if a tick is not a whole number of nanoseconds, or there is an offset.
+        per_second: ticks per second.
+        offset_ns: to be added to all times of this interface.
     """
 
     number: int
@@ -81,18 +82,18 @@ class Clock(NamedTuple):
 
 
 class Section:
-    """Walks the blocks of a window; its interfaces and byte order are those that hold at the block reached.
+    """Parses blocks other than packets. Byte order and interfaces are those in effect at the current block.
 
     Args:
-        window: of the file.
+        window: over the file.
         source: the file.
-        on_description: gets each block that describes the section or an interface.
+        on_description: is called with each section header and interface description block.
 
     Attributes:
-        word: reads the 32-bit word at a position.
-        enhanced: reads the seven words before the bytes of an enhanced packet block.
-        cut: where the block begins that the stream ended in; None when it ended between two blocks.
-        cut_packet: whether that block held a packet.
+        word: unpacks the 32-bit word at a position.
+        enhanced: unpacks the seven words before the packet in an enhanced packet block.
+        cut: where the last block begins if the stream is truncated; None if it is not.
+        cut_packet: whether that block has a packet.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Section:
         self._on_description = on_description
         self._clocks: list[Clock] = []
         self._interfaces_before = 0
-        self._passed = 0
+        self._skipped = 0
         self._time_warned = False
         self.cut: str | None = None
         self.cut_packet = False
@@ -117,19 +118,19 @@ class Section:
         self._option = struct.Struct(order + "2H").unpack_from
 
     def next_packet(self, pos: int) -> tuple[int, int, int] | None:
-        """Take in all blocks from ``pos`` to the next one with a packet.
+        """Parse the blocks from ``pos`` up to the next one with a packet.
 
         Returns:
-            Its type, its place in the window, which holds all of it, and how many blocks were passed that
-            Wireshark numbers like packets; None at the end of the stream, and where it waits for more: to be
-            asked again from 0.
+            Its type; its position in the window, which has all of it; and the number of skipped blocks that
+            Wireshark numbers like packets. None at the end of the stream, and if it waits for more: then call
+            again with position 0.
         """
         window = self._window
-        passed, self._passed = self._passed, 0
+        skipped, self._skipped = self._skipped, 0
         while True:
             if len(window.data) - pos < HEAD_BYTES:
                 if not window.more(pos, HEAD_BYTES):
-                    self._passed = passed
+                    self._skipped = skipped
                     self.cut = window.place(0) if window.data else None
                     return None
                 pos = 0
@@ -141,22 +142,22 @@ class Section:
             if kind not in LEAST_BYTES:
                 if not self._skip(pos, total):
                     return None
-                passed += kind in _NUMBERED
+                skipped += kind in _NUMBERED
                 pos = 4
                 continue
             if total > self._source.limits.packet_bytes + OPTIONS_BYTES:
                 raise self._fault(f"a block claims an implausible length of {total} bytes", pos)
             if len(window.data) - pos < total:
                 if not window.more(pos, total):
-                    self._passed = passed
+                    self._skipped = skipped
                     self.cut, self.cut_packet = window.place(0), kind in _PACKET_KINDS
                     return None
                 pos = 0
             if kind == ENHANCED_PACKET:
-                return kind, pos, passed
+                return kind, pos, skipped
             self._check_end(pos + total - 4, total, window.place(pos))
             if kind in _PACKET_KINDS:
-                return kind, pos, passed
+                return kind, pos, skipped
             if kind == SECTION:
                 self._check_version(pos)
                 self._describe(pos, total)
@@ -169,7 +170,7 @@ class Section:
             pos += total
 
     def _begin(self, pos: int) -> None:
-        """A section header: what follows is in its byte order, and of its interfaces only."""
+        """A section header: the blocks after it have its byte order, and refer to its interfaces only."""
         order = _ORDERS.get(self._window.data[pos + 8 : pos + 12])
         if order is None:
             raise self._fault("a section header without a byte-order magic", pos)
@@ -183,13 +184,13 @@ class Section:
             raise self._fault(f"unknown pcapng version {major}.{minor}", pos)
 
     def _describe(self, pos: int, total: int) -> None:
-        """The first section stands for the file."""
+        """Take the file format from the first section."""
         if self._source.form is None:
             application = _text(self._options(pos + 24, pos + total - 4).get(APPLICATION, b""))
             self._source.form = FileFormat("pcapng", BYTE_ORDERS[self._order], application)
 
     def _skip(self, pos: int, total: int) -> bool:
-        """Pass a block without holding it, so that the window stands behind it at 4."""
+        """Skip a block without keeping it. The next block is then at position 4 of the window."""
         window = self._window
         begin = window.place(pos)
         window.more(pos, 0)
@@ -200,9 +201,11 @@ class Section:
         return True
 
     def _check_end(self, pos: int, total: int, begin: str) -> None:
-        (again,) = self.word(self._window.data, pos)
-        if again != total:
-            raise CaptureError(f"a block begins with length {total} and ends with length {again}, at {begin}")
+        (trailing,) = self.word(self._window.data, pos)
+        if trailing != total:
+            raise CaptureError(
+                f"a block begins with length {total} and ends with length {trailing}, at {begin}"
+            )
 
     def _fault(self, text: str, pos: int) -> CaptureError:
         return CaptureError(f"{text}, at {self._window.place(pos)}")
@@ -217,14 +220,14 @@ class Section:
         options = self._options(pos + 16, pos + total - 4)
         name = _text(options.get(INTERFACE_NAME, b""))
         interface = Interface(
-            self._source.called(name), self._interfaces_before + index, link_type, snaplen, name
+            self._source.capture_name(name), self._interfaces_before + index, link_type, snaplen, name
         )
         resolution = options.get(INTERFACE_RESOLUTION, b"\x06")[:1]
         offset = options.get(INTERFACE_OFFSET, b"")
         offset_seconds = struct.unpack(self._order + "q", offset)[0] if len(offset) == 8 else 0
-        made = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
-        self._clocks.append(made)
-        self._source.describe(interface, made.per_second)
+        new_clock = clock(index, interface, resolution[0] if resolution else 6, offset_seconds)
+        self._clocks.append(new_clock)
+        self._source.describe(interface, new_clock.per_second)
 
     def _add_statistics(self, pos: int, total: int) -> None:
         (index,) = self.word(self._window.data, pos + 8)
@@ -248,7 +251,7 @@ class Section:
             )
 
     def _options(self, pos: int, end: int) -> dict[int, bytes]:
-        """Options of a block by code, the first of each, as far as they fit the block."""
+        """Options of a block by code: the first of each code, and only those inside the block."""
         data = self._window.data
         options: dict[int, bytes] = {}
         while pos + 4 <= end:
@@ -266,7 +269,7 @@ class Section:
     # The packets
 
     def clock(self, index: int, pos: int) -> Clock:
-        """The interface that the block at ``pos`` names by its number in the section."""
+        """The clock of an interface, by its number in the section; ``pos``: the block that refers to it."""
         if index >= len(self._clocks):
             known = len(self._clocks)
             raise self._fault(
@@ -275,7 +278,7 @@ class Section:
         return self._clocks[index]
 
     def exact(self, clock: Clock, ticks: int) -> int:
-        """Time of any tick count, bounded to what 64 bits of nanoseconds hold."""
+        """Time of any tick count, clamped to the range of 64 bits of nanoseconds."""
         time_ns = ticks * 1_000_000_000 // clock.per_second + clock.offset_ns
         bounded = min(max(time_ns, _EARLIEST_NS), _LATEST_NS)
         if bounded != time_ns and not self._time_warned:
@@ -283,8 +286,8 @@ class Section:
             self._source.warn("has times outside the years 1677 to 2262, clamped to that range")
         return bounded
 
-    def refused(self, pos: int, captured: int) -> CaptureError:
-        """Why the enhanced packet block at ``pos`` contradicts itself."""
+    def packet_error(self, pos: int, captured: int) -> CaptureError:
+        """The error for an enhanced packet block at ``pos`` whose lengths contradict each other."""
         _, total = self._head(self._window.data, pos)
         if total < LEAST_BYTES[ENHANCED_PACKET]:
             return self._fault(
@@ -292,13 +295,13 @@ class Section:
             )
         if captured > min(total - LEAST_BYTES[ENHANCED_PACKET], self._source.limits.packet_bytes):
             return self._fault(f"a packet claims {captured} captured bytes in a block of {total}", pos)
-        (again,) = self.word(self._window.data, pos + total - 4)
-        return self._fault(f"a block begins with length {total} and ends with length {again}", pos)
+        (trailing,) = self.word(self._window.data, pos + total - 4)
+        return self._fault(f"a block begins with length {total} and ends with length {trailing}", pos)
 
     def simple(self, pos: int) -> tuple[Interface, bytes, int, int]:
-        """A simple packet block: interface, bytes, length on the wire, where the block ends.
+        """A simple packet block: interface, bytes, length on the wire, end of the block.
 
-        Only the interface's snaplen tells how many bytes were captured; padding follows them.
+        The number of captured bytes follows from the interface's snaplen; padding follows them.
         """
         data = self._window.data
         _, total, length = struct.unpack_from(self._order + "3I", data, pos)
@@ -307,7 +310,7 @@ class Section:
         return interface, self._bytes(pos, pos + 12, captured), length, pos + total
 
     def obsolete(self, pos: int) -> tuple[Clock, int, bytes, int, int]:
-        """An obsolete packet block: clock, tick count, bytes, length on the wire, where the block ends."""
+        """An obsolete packet block: clock, tick count, bytes, length on the wire, end of the block."""
         data = self._window.data
         total, index, high, low, captured, length = struct.unpack_from(self._order + "4xIH2x4I", data, pos)
         if captured > total - LEAST_BYTES[OBSOLETE_PACKET]:
@@ -327,7 +330,7 @@ class Section:
 
 
 def _text(option: bytes) -> str | None:
-    """An option's text; None where it is empty or absent."""
+    """An option's value as a string; None if it is empty or absent."""
     return option.rstrip(b"\0").decode("utf-8", "backslashreplace") or None
 
 
@@ -343,11 +346,7 @@ def clock(index: int, interface: Interface, resolution: int, offset_seconds: int
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A pcapng file -> ``PacketBlock``, in one pass. Holds the window and the interfaces of the current section.
-#
-# Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-03.html
-#
-# This file reads the packets; pcapng.py reads what stands between them.
+# The packets, in one pass; ``Section`` parses the blocks between them.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -364,28 +363,28 @@ def packets(
 def packet_blocks(
     window: Window, source: Source, section: Section | None = None
 ) -> Iterator[PacketBlock | IdleTick]:
-    """Packets in the order of the file, and lulls where the source waits for more. A packet without a time
-    (simple packet block) gets that of the one before. ``section`` walks the blocks, if not one of its own.
+    """Packets in the order of the file, and idle ticks while a live source waits for more. A packet without a
+    time (simple packet block) gets that of the one before. Without ``section``, a new one is created.
 
     Raises:
-        CaptureError: a block that contradicts itself, or an announced length beyond ``limits``; all packets
-            before it have been yielded.
+        CaptureError: a block contradicts itself, or claims a length beyond ``limits``; all packets before it
+            have been yielded.
     """
     section = section or Section(window, source)
     limit = source.limits.packet_bytes
     number = source.before
-    others = time_ns = pos = 0
+    not_packets = time_ns = pos = 0
     places: list[tuple[int, int, int, int]] = []
     try:
         while (block := section.next_packet(pos)) is not None or window.waits:
             if block is None:
                 if number:
-                    yield IdleTick(time_ns + source.silent_ns)
+                    yield IdleTick(time_ns + source.idle_ns)
                 pos = 0
                 continue
-            kind, pos, passed = block
-            number += passed
-            others += passed
+            kind, pos, skipped = block
+            number += skipped
+            not_packets += skipped
             data = window.data
             if kind != ENHANCED_PACKET:
                 if kind == SIMPLE_PACKET:
@@ -398,7 +397,7 @@ def packet_blocks(
                     number, interface, captured_bytes, [(time_ns, 0, len(captured_bytes), length)]
                 )
                 continue
-            # Nearly all blocks of nearly all files: as long as they follow each other in the window, stay.
+            # Nearly all blocks: stay in this loop as long as they follow each other in the window.
             unpack, word, clock = section.enhanced, section.word, NO_CLOCK
             size = len(data)
             last = size - LEAST_BYTES[ENHANCED_PACKET]
@@ -414,7 +413,7 @@ def packet_blocks(
                         yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                         places = []
                     if is_odd:
-                        raise section.refused(pos, captured)
+                        raise section.packet_error(pos, captured)
                     clock = section.clock(index, pos)
                 if high < clock.plain_below:
                     time_ns = (high << 32 | low) * clock.tick_ns
@@ -424,7 +423,7 @@ def packet_blocks(
                 places.append((time_ns, start, start + captured, length))
                 pos = end
             number += len(places)
-            source.packets = number - others
+            source.packets = number - not_packets
             if places:
                 yield PacketBlock(number - len(places) + 1, clock.interface, data, places)
                 places = []
@@ -432,4 +431,4 @@ def packet_blocks(
             unit = f"packet {number + 1}" if section.cut_packet else "a block"
             source.warn(f"ends in the middle of {unit}, which begins at {section.cut}")
     finally:
-        source.packets = number - others
+        source.packets = number - not_packets

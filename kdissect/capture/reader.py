@@ -1,6 +1,6 @@
-"""Files, pipes and streams in any capture format -> one capture: ``Packet`` by ``Packet`` in order of time.
+"""Files, pipes and streams in any capture format -> packets in order of time.
 
-Holds what the reader of an open file holds: a block of 64 KiB, a unit that crosses its end, a decompressor.
+Memory, for each open file: a block of up to 256 KiB, a packet that crosses its end, a decompressor.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Origin: TypeAlias = str | os.PathLike[str] | IO[bytes]
 _MAGIC_BYTES = 4
 # Enough to tell text from other things.
 _APPEARANCE_BYTES = 64
-# What is read of a file at a time to find its first packet.
-_GLANCE_BYTES = 4096
-# Files merged with more others than this are open only while a block of theirs is read: a process may usually
-# have 1024 files open, and others need some.
+# Block size for reading just the first packet of a file.
+_PROBE_BYTES = 4096
+# If more files than this are merged, each is open only while a block of it is read: the usual limit is 1024
+# open files per process.
 _OPEN_FILES = 128
 
 
 def open_capture(*paths: Origin, limits: Limits = DEFAULT) -> Capture:
-    """Open files to be read as one capture, by content whatever their names.
+    """Open files to be read as one capture. Formats are recognized by content, not by file name.
 
-    ``-`` is stdin; a binary stream stays the caller's to close. Files are looked into at once, pipes and
-    streams when their packets are asked for.
+    ``-`` is stdin. The caller closes binary streams it passes. Files are opened at once, pipes and streams
+    when the first packet is read.
 
     Raises:
-        CaptureError: the file cannot be read; of several, none can.
+        CaptureError: the file, or each of several files, cannot be read.
     """
     return Capture(paths, limits)
 
 
 class Capture:
-    """One or more files, read once from the first to the last packet, merged by time.
+    """One or more files, merged by time. They can be read only once.
 
-    Iterating raises ``CaptureError`` where the only file, or all of several, cannot be read any further,
-    after all packets before that place. One bad file among several is a warning.
+    Iterating raises ``CaptureError`` after the last readable packet if the only file is damaged, or if all of
+    several files are. Otherwise a damaged file is a warning.
     """
 
     def __init__(self, origins: tuple[Origin, ...], limits: Limits) -> None:
@@ -63,35 +63,35 @@ class Capture:
             raise CaptureError("no capture given")
         if origins.count("-") > 1:
             raise CaptureError("stdin (-) can be given only once")
-        self._named = len(origins)
+        self._origin_count = len(origins)
         self._faults: list[CaptureError] = []
-        self._opened: list[Source] = []
+        self._all_sources: list[Source] = []
         self._sources: list[Source] = []
         self._readers: list[Generator[PacketBlock, None, None]] = []
-        firsts_ns = []
+        first_times_ns = []
         for origin in origins:
             try:
                 source = Source(origin, limits)
-                self._opened.append(source)
-                firsts_ns.append(None if source.size is None else _first_ns(origin, limits))
+                self._all_sources.append(source)
+                first_times_ns.append(None if source.size is None else _first_ns(origin, limits))
             except CaptureError as error:
                 self._faults.append(error)
                 if isinstance(error, UnexpectedError):
-                    self._opened[-1].failed = True
+                    self._all_sources[-1].failed = True
                 continue
-            source.reopened = self._named > _OPEN_FILES
+            source.reopened = self._origin_count > _OPEN_FILES
             self._sources.append(source)
         if not self._sources:
-            raise self._nothing_read()
-        self._stretches = self._read(firsts_ns)
-        self._packets = one_by_one(self._stretches)
+            raise self._unreadable()
+        self._packet_blocks = self._read(first_times_ns)
+        self._packets = one_by_one(self._packet_blocks)
 
     def __iter__(self) -> Iterator[Packet]:
         return self._packets
 
     def packet_blocks(self) -> Iterator[PacketBlock | Packet]:
-        """The same packets, many at once where they stand together: of one file, not of several."""
-        return self._stretches
+        """The same packets: in blocks if there is one file, one by one if there are several."""
+        return self._packet_blocks
 
     def __enter__(self) -> Self:
         return self
@@ -102,106 +102,103 @@ class Capture:
         self.close()
 
     def close(self) -> None:
-        """Close all files; there are no more packets then."""
+        """Close all files. Iteration ends."""
         self._packets.close()
-        self._stretches.close()
+        self._packet_blocks.close()
         for reader in self._readers:
             reader.close()
 
     @property
     def bytes_read(self) -> int:
-        """Bytes taken from all files so far, as they are on disk."""
+        """Bytes read from all files so far, before decompression."""
         return sum(source.bytes_read for source in self._sources)
 
     @property
     def bytes_total(self) -> int | None:
-        """Bytes of all files; None when one of them is a pipe or a stream."""
+        """Size of all files on disk; None if one of them is a pipe or a stream."""
         sizes = [source.size for source in self._sources if source.size is not None]
         return sum(sizes) if len(sizes) == len(self._sources) else None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The files that could be opened, also where nothing can be read of one, and what reading them has
-        told so far.
-        """
-        return tuple(self._opened)
+        """The files that could be opened, even if nothing in them can be read, with their metadata so far."""
+        return tuple(self._all_sources)
 
     @property
     def packets(self) -> int:
-        """Packets read so far; those are counted too that stand in a block which is being looked at."""
+        """Packets read so far, including those in the current block."""
         return sum(source.packets for source in self._sources)
 
     @property
     def warnings(self) -> list[str]:
-        """What was odd so far, a line each that begins with the file's name."""
+        """Warnings so far, a line each that begins with the file's name."""
         faults = [str(error) for error in self._faults]
         return faults + [warning for source in self._sources for warning in source.warnings]
 
     @property
     def failed(self) -> bool:
-        """Whether a bug of ours kept us from reading all of them."""
-        return any(source.failed for source in self._opened)
+        """Whether a bug in kdissect prevented reading one of them completely."""
+        return any(source.failed for source in self._all_sources)
 
     @property
     def statistics(self) -> dict[Interface, InterfaceStatistics]:
-        """The last counters that the capturing program left for each interface."""
+        """The last counters of the capturing program for each interface."""
         return {
             interface: counters
             for source in self._sources
             for interface, counters in source.statistics.items()
         }
 
-    def _read(self, firsts_ns: list[int | None]) -> Generator[PacketBlock | Packet, None, None]:
-        self._readers = [self._stretches_of(source) for source in self._sources]
-        if self._named == 1:
+    def _read(self, first_times_ns: list[int | None]) -> Generator[PacketBlock | Packet, None, None]:
+        self._readers = [self._blocks_of(source) for source in self._sources]
+        if self._origin_count == 1:
             yield from self._readers[0]
             return
         parts = []
-        for source, reader, first_ns in zip(self._sources, self._readers, firsts_ns, strict=True):
+        for source, reader, first_ns in zip(self._sources, self._readers, first_times_ns, strict=True):
             packets: Iterator[Packet] = one_by_one(reader)
             if source.size is None:
-                # A stream's first packet can only be had by reading it, and is then to be put back.
+                # The time of a stream's first packet is known only after reading it: put it back.
                 first = next(packets, None)
                 if first is not None:
                     parts.append(MergeInput(first.time_ns, chain([first], packets)))
             else:
                 parts.append(MergeInput(first_ns or 0, packets))
         yield from merged(parts)
-        if len(self._faults) == self._named and not self.packets:
-            raise self._nothing_read()
+        if len(self._faults) == self._origin_count and not self.packets:
+            raise self._unreadable()
 
-    def _stretches_of(self, source: Source) -> Generator[PacketBlock, None, None]:
+    def _blocks_of(self, source: Source) -> Generator[PacketBlock, None, None]:
         try:
             yield from cast(
-                "Generator[PacketBlock, None, None]", stretches_of(source)
+                "Generator[PacketBlock, None, None]", packet_blocks_of(source)
             )  # it waits for nothing
         except CaptureError as error:
-            if self._named == 1:
+            if self._origin_count == 1:
                 raise
             self._faults.append(error)
 
-    def _nothing_read(self) -> CaptureError:
+    def _unreadable(self) -> CaptureError:
         first = self._faults[0]
-        if self._named == 1:
+        if self._origin_count == 1:
             return first
-        return CaptureError(f"none of {self._named} captures can be read; {first}")
+        return CaptureError(f"none of {self._origin_count} captures can be read; {first}")
 
 
 def packets_of(source: Source) -> Generator[Packet | IdleTick, None, None]:
-    """The packets of ``stretches_of``, one by one."""
-    return one_by_one(stretches_of(source))
+    """The packets of ``packet_blocks_of``, one by one."""
+    return one_by_one(packet_blocks_of(source))
 
 
-def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
-    """Packets of one source in its order, whatever compression and format its content turns out to have; of a
-    live source also lulls.
+def packet_blocks_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None]:
+    """Packets of one source in its order, in any format and compression; from a live source also idle ticks.
 
     Raises:
-        CaptureError: it is not a capture, or cannot be read any further; the text begins with its name. An
-            ``UnexpectedError`` if that is a bug of ours.
+        CaptureError: it is not a capture, or is damaged; the message begins with its name. An
+            ``UnexpectedError`` means a bug in kdissect.
     """
     try:
-        window, method = _unpacked(source)
+        window, method = _decompressed(source)
         if method is not None and not window.data and source.warnings:
             raise CaptureError(f"its {method.name} data ends before the first packet")
         for file_format in (pcap, pcapng):
@@ -214,32 +211,32 @@ def stretches_of(source: Source) -> Generator[PacketBlock | IdleTick, None, None
             f"neither pcap nor pcapng; it is{inside} {appearance(window.data[:_APPEARANCE_BYTES])}"
         )
     except (OSError, CaptureError) as error:
-        raise CaptureError(source.told(error)) from error
+        raise CaptureError(source.format_error(error)) from error
     except Exception as error:
         source.failed = True
         raise UnexpectedError.of(error, source.name) from error
 
 
 def is_capture(path: Origin, limits: Limits = DEFAULT) -> bool:
-    """Whether a file begins as a capture does, behind its compression if it has one.
+    """Whether a file begins as a capture does, after decompression if necessary.
 
     Raises:
         OSError: it cannot be read.
     """
-    source = Source(path, limits, block_bytes=_GLANCE_BYTES)
+    source = Source(path, limits, block_bytes=_PROBE_BYTES)
     try:
-        window, _ = _unpacked(source)
-    except CaptureError:  # what looks compressed, and is not
+        window, _ = _decompressed(source)
+    except CaptureError:  # it only looks compressed
         return False
     except OSError:
         raise
-    except Exception:  # noqa: BLE001  # a bug of ours, of which ``stretches_of`` will tell
+    except Exception:  # noqa: BLE001  # a bug in kdissect, which ``packet_blocks_of`` will report
         return True
     return any(file_format.recognized(window.data) for file_format in (pcap, pcapng))
 
 
-def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
-    """What a source begins with, and how it was compressed."""
+def _decompressed(source: Source) -> tuple[Window, compression.Method | None]:
+    """The decompressed beginning of a source, and its compression method if any."""
     window = Window(source.blocks(), again=source.rereads)
     window.wait_for(_MAGIC_BYTES)
     method = compression.recognized(window.data)
@@ -251,14 +248,14 @@ def _unpacked(source: Source) -> tuple[Window, compression.Method | None]:
 
 
 def _first_ns(origin: Origin, limits: Limits) -> int | None:
-    """Time of a file's first packet, None where it has none; the file is closed again."""
-    with closing(packets_of(Source(origin, limits, block_bytes=_GLANCE_BYTES))) as packets:
+    """Time of a file's first packet; None if it has no packets."""
+    with closing(packets_of(Source(origin, limits, block_bytes=_PROBE_BYTES))) as packets:
         first = next(packets, None)
     return None if first is None else first.time_ns
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The first bytes of what is not a capture -> a few words on what it is, for who named the wrong file.
+# The first bytes of a file that is not a capture -> what kind of file it is, for the error message.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +280,7 @@ _TEXT_CONTROLS = frozenset("\t\n\r\f\x1b")
 
 
 def appearance(head: bytes) -> str:
-    """What data that begins with ``head`` looks like; goes after "it is"."""
+    """What kind of data begins with ``head``, in words that follow "it is"."""
     if not head:
         return "empty"
     for magic, name in _MAGICS:
@@ -300,17 +297,17 @@ def appearance(head: bytes) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A capture's packets -> the same packets, up to where the capture is damaged. Holds what was wrong there.
+# A capture's packets -> the same packets, ending without an error where the capture is damaged.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class Readable:
-    """The packets up to where a capture is damaged, so that what came before is dissected to its end.
+    """The packets before the damaged place of a capture, so that they are dissected completely.
 
-    One that is damaged before its first packet raises its ``CaptureError``.
+    A capture that is damaged before its first packet raises its ``CaptureError``.
 
     Attributes:
-        fault: what was wrong there, None where nothing was.
+        fault: message of the error that ended the packets; None if there was none.
     """
 
     def __init__(self, packets: Iterable[PacketBlock | Packet | IdleTick]) -> None:
@@ -346,49 +343,49 @@ class Readable:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Captures of the same time or of times after each other -> one sequence of packets in order of time.
+# Captures, simultaneous or consecutive -> one sequence of packets in order of time.
 #
-# Holds one packet of each capture that has begun and not ended: one that begins later has not been started,
-# so a ring buffer of a thousand files has one file open at a time.
+# Memory: one packet of each capture that has begun and not ended. A capture is opened only when its first
+# packet is due, so a ring of a thousand files has one file open at a time.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class MergeInput(NamedTuple):
-    """One capture to be merged: the time of its first packet, and all its packets, not yet asked for."""
+    """One capture to be merged: the time of its first packet, and an iterator over all its packets."""
 
     first_ns: int
     packets: Iterator[Packet]
 
 
 def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
-    """Packets of all parts by time.
+    """Packets of all parts in order of time.
 
-    Those of one part stay in its order, also where its time goes backwards. Of packets with the same time,
-    those of the part that began earlier come first; of parts that began together, those of the first given.
+    Packets of one part stay in its order even if their times go back. Among packets with the same time, those
+    of the part that began first come first; if they began at the same time, of the part passed first.
     """
     waiting = deque(sorted(parts, key=lambda part: part.first_ns))
-    begun: list[tuple[int, int, Packet, Iterator[Packet]]] = []
+    active: list[tuple[int, int, Packet, Iterator[Packet]]] = []
     rank = 0
-    while waiting or begun:
-        while waiting and (not begun or waiting[0].first_ns <= begun[0][0]):
+    while waiting or active:
+        while waiting and (not active or waiting[0].first_ns <= active[0][0]):
             packets = waiting.popleft().packets
             rank += 1
             for packet in packets:
-                heappush(begun, (packet.time_ns, rank, packet, packets))
+                heappush(active, (packet.time_ns, rank, packet, packets))
                 break
-        if not begun:
+        if not active:
             return
-        if len(begun) > 1:
-            _, ranked, packet, packets = begun[0]
+        if len(active) > 1:
+            _, ranked, packet, packets = active[0]
             yield packet
             following = next(packets, None)
             if following is None:
-                heappop(begun)
+                heappop(active)
             else:
-                heapreplace(begun, (following.time_ns, ranked, following, packets))
+                heapreplace(active, (following.time_ns, ranked, following, packets))
             continue
-        # Alone until the next part begins: the usual case, without a heap.
-        _, ranked, packet, packets = begun.pop()
+        # The common case: a single part until the next one begins. It needs no heap.
+        _, ranked, packet, packets = active.pop()
         yield packet
         if not waiting:
             yield from packets
@@ -396,6 +393,6 @@ def merged(parts: Iterable[MergeInput]) -> Iterator[Packet]:
         until_ns = waiting[0].first_ns
         for packet in packets:
             if packet.time_ns >= until_ns:
-                begun.append((packet.time_ns, ranked, packet, packets))
+                active.append((packet.time_ns, ranked, packet, packets))
                 break
             yield packet

@@ -1,8 +1,8 @@
-"""Packets that pass -> a pcapng file, or a ring of them; and whether there are enough.
+"""Packets -> a pcapng file or a ring of files, up to a stop condition.
 
-A ring's files are named as dumpcap names them, ``name_00001_20261121090500.pcapng``: a number that goes on,
-and the time of the first packet in UTC. Packets are written as they were captured, whatever they carry
-(docs/decisions/credentials-are-not-written-back.md). Holds one open file, and the names of a ring's files.
+A ring's files are named as by dumpcap, ``name_00001_20261121090500.pcapng``: a running number, and the time
+of the first packet in UTC. Packets are written as captured, even if they contain credentials
+(docs/decisions/credentials-are-not-written-back.md). Memory: one open file, and the names of a ring's files.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from kdissect.model import Interface, Packet
 
 
-class Enough(NamedTuple):
-    """When to begin the next file, or to stop; None: never for that reason.
+class Thresholds(NamedTuple):
+    """When to begin the next file of a ring, or to stop; None: no threshold.
 
     Attributes:
-        bytes: of the file.
+        bytes: size of the file.
         duration_ns: packet time since the file's first packet.
-        files: how many a ring keeps; how many are written before it ends.
-        packets: captured.
+        files: files to keep in a ring, or files to write before stopping.
+        packets: captured packets.
     """
 
     bytes: int | None = None
@@ -40,39 +40,39 @@ class Enough(NamedTuple):
     packets: int | None = None
 
 
-NEVER = Enough()
+NEVER = Thresholds()
 
 
 class Recording:
-    """What is written of the packets that pass.
+    """Passes packets through, writes them, and stops after enough of them.
 
     Args:
-        path: of the file, or what the names of a ring's files are made of; None: nothing is written.
-        ring: when to begin the next file; ``NEVER``: it is one file.
-        stop: when there is enough.
-        application: what is said to have written it.
+        path: of the file, or the pattern for the names of a ring's files; None: nothing is written.
+        ring: when to begin the next file; ``NEVER``: a single file.
+        stop: when to stop.
+        application: name of the writing program, for the file.
         mode: permissions of the files, see ``files.create``.
 
     Attributes:
-        packets: that have passed.
-        files: begun so far.
+        packets: number passed through.
+        files: number begun.
     """
 
     def __init__(
-        self, path: Path | None, ring: Enough, stop: Enough, application: str, mode: int = PRIVATE
+        self, path: Path | None, ring: Thresholds, stop: Thresholds, application: str, mode: int = PRIVATE
     ) -> None:
         self.packets = 0
         self.files = 0
         self._path, self._ring, self._stop = path, ring, stop
         self._application, self._mode = application, mode
-        self._measured: _Measured | None = None
+        self._file: _CountingFile | None = None
         self._writer: PcapngWriter | None = None
         self._begun_ns = 0
-        self._kept: deque[Path] = deque()
+        self._paths: deque[Path] = deque()
         self._is_full = False
 
     def watch(self, packets: Iterable[Packet | IdleTick]) -> Iterator[Packet | IdleTick]:
-        """Let packets pass, until there are enough.
+        """Pass packets through until a stop condition is met.
 
         Raises:
             OutputError: a file cannot be written.
@@ -88,78 +88,78 @@ class Recording:
             if self._is_full:
                 return
             yield packet
-            if self._has_enough():
+            if self._is_stop_reached():
                 return
 
     def close(self, statistics: Mapping[Interface, InterfaceStatistics], time_ns: int) -> None:
-        """Write what was counted, and finish the file."""
+        """Write the interfaces' counters, and close the file."""
         if self._writer is not None:
-            for interface, counted in statistics.items():
-                self._writer.count(interface, counted, time_ns)
+            for interface, counters in statistics.items():
+                self._writer.count(interface, counters, time_ns)
         self._finish()
 
-    def _has_enough(self) -> bool:
+    def _is_stop_reached(self) -> bool:
         stop = self._stop
         if stop.packets is not None and self.packets >= stop.packets:
             return True
-        return stop.bytes is not None and self._measured is not None and self._measured.bytes >= stop.bytes
+        return stop.bytes is not None and self._file is not None and self._file.bytes >= stop.bytes
 
     def _write(self, path: Path, packet: Packet) -> None:
-        if self._writer is None or self._is_time(packet):
+        if self._writer is None or self._is_rotation_due(packet):
             if self._stop.files is not None and self.files >= self._stop.files:
-                self._is_full = True  # this packet would begin another one
+                self._is_full = True  # this packet would begin another file
                 return
-            self._begin(path, packet)
+            self._begin_file(path, packet)
         assert self._writer is not None
         try:
             self._writer.write(packet)
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _is_time(self, packet: Packet) -> bool:
-        ring, measured = self._ring, self._measured
-        if measured is not None and ring.bytes is not None and measured.bytes >= ring.bytes:
+    def _is_rotation_due(self, packet: Packet) -> bool:
+        ring, file = self._ring, self._file
+        if file is not None and ring.bytes is not None and file.bytes >= ring.bytes:
             return True
         return ring.duration_ns is not None and packet.time_ns - self._begun_ns >= ring.duration_ns
 
-    def _begin(self, path: Path, packet: Packet) -> None:
+    def _begin_file(self, path: Path, packet: Packet) -> None:
         self._finish()
         self.files += 1
         self._begun_ns = packet.time_ns
         if self._ring != NEVER:
-            when = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
-            path = path.with_name(f"{path.stem}_{self.files:05}_{when:%Y%m%d%H%M%S}{path.suffix}")
-        self._kept.append(path)
+            first_packet_at = datetime.fromtimestamp(packet.time_ns // 1_000_000_000, UTC)
+            path = path.with_name(f"{path.stem}_{self.files:05}_{first_packet_at:%Y%m%d%H%M%S}{path.suffix}")
+        self._paths.append(path)
         try:
-            self._measured = _Measured(create(path, self._mode))
-            if self._ring.files is not None and len(self._kept) > self._ring.files:
-                self._kept.popleft().unlink(missing_ok=True)
+            self._file = _CountingFile(create(path, self._mode))
+            if self._ring.files is not None and len(self._paths) > self._ring.files:
+                self._paths.popleft().unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._writer = PcapngWriter(self._measured, self._application)  # type: ignore[arg-type]  # it only writes
+        self._writer = PcapngWriter(self._file, self._application)  # type: ignore[arg-type]  # it only writes
         if self._ring.files is None:
-            self._kept = deque(self._kept, maxlen=1)
+            self._paths = deque(self._paths, maxlen=1)
 
     def _flush(self) -> None:
-        if self._measured is not None:
+        if self._file is not None:
             try:
-                self._measured.file.flush()
+                self._file.file.flush()
             except OSError as error:
                 raise self._unwritable(error) from error
 
     def _finish(self) -> None:
-        if self._measured is not None:
+        if self._file is not None:
             try:
-                self._measured.file.close()
+                self._file.file.close()
             except OSError as error:
                 raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> OutputError:
-        return OutputError(f"cannot write {self._kept[-1]}: {error.strerror or error}")
+        return OutputError(f"cannot write {self._paths[-1]}: {error.strerror or error}")
 
 
-class _Measured:
-    """A file, and how many bytes were written to it."""
+class _CountingFile:
+    """A file that counts the bytes written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

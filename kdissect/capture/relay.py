@@ -1,15 +1,14 @@
-"""Interfaces -> a pcapng stream on stdout. A program of its own, which capture/ongoing.py starts:
+"""Interfaces -> a pcapng stream on stdout. A separate program, started by capture/ongoing.py:
 
     python -m kdissect.capture.relay '{"names": ["eth0"], ...}'
 
-A process and not a thread, because a thread that dissects keeps Python's lock for milliseconds, again and
-again, and no kernel's buffer is large enough for that. It ends when its stdin is closed. Stderr gets what a
-person should know, a line each.
+It is a process rather than a thread because the dissecting thread repeatedly holds Python's global lock for
+milliseconds, and the kernel's buffer would overflow meanwhile. It ends when its stdin is closed. Messages for
+the user go to stderr, a line each.
 
-Holds packets that could not be written yet: at most ``live_bytes`` and ``live_packets`` of limits.py. What
-comes then is dropped. How many that were, and how many the kernel dropped, is told by statistics blocks in
-the stream: of the packets accepted, some were dropped by the system, and the rest that was not delivered was
-dropped here.
+Memory: packets that could not be written yet, at most ``live_bytes`` and ``live_packets`` of limits.py.
+Further packets are dropped. Statistics blocks in the stream count drops: of the accepted packets, the kernel
+dropped some (``dropped_by_system``), and the relay dropped the rest of those not delivered.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
 
     from kdissect.model import Interface, Packet
 
-REFUSAL = "refused: "  # before why nothing can be captured
+REFUSAL = "refused: "  # prefix of the message that says why nothing can be captured
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_AT_ONCE = 256  # packets of one interface, before others have their turn
-_PIECES = 1024  # of one write: IOV_MAX
-_PIPE_BYTES = 1 * MIB  # what /proc/sys/fs/pipe-max-size allows
+_TAKEN_AT_ONCE = 256  # packets of one interface before the next interface's turn
+_PIECES_PER_WRITE = 1024  # IOV_MAX
+_PIPE_BYTES = 1 * MIB  # default of /proc/sys/fs/pipe-max-size
 _COUNT_EVERY_S = 0.5
-_LOOK_AGAIN_S = 0.2  # whether an interface is up
-_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 has no name for on all systems
+_REOPEN_EVERY_S = 0.2  # whether an interface is up
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 does not define on all systems
 
 
 class Bounds(NamedTuple):
@@ -54,10 +53,10 @@ class Bounds(NamedTuple):
 
 
 class Queue:
-    """What waits to be written; a file for ``PcapngWriter``.
+    """Data waiting to be written; a file object for ``PcapngWriter``.
 
     Attributes:
-        bytes: held.
+        bytes: amount of data.
     """
 
     def __init__(self) -> None:
@@ -68,20 +67,20 @@ class Queue:
         return len(self._pieces)
 
     def write(self, piece: bytes) -> int:
-        """Put it behind all others."""
+        """Append data."""
         self._pieces.append(piece)
         self.bytes += len(piece)
         return len(piece)
 
-    def pass_on(self, to: int) -> None:
-        """Write as much as a pipe takes now.
+    def write_to(self, to: int) -> None:
+        """Write as much to a pipe as it accepts now.
 
         Raises:
-            BrokenPipeError: nobody reads it any more.
+            BrokenPipeError: its reader has closed it.
         """
         pieces = self._pieces
         try:
-            written = os.writev(to, list(islice(pieces, _PIECES)))
+            written = os.writev(to, list(islice(pieces, _PIECES_PER_WRITE)))
         except BlockingIOError:
             return
         self.bytes -= written
@@ -94,112 +93,114 @@ class Queue:
 
 
 class InterfaceReader:
-    """One of the interfaces that are wanted, whether it is up or not, and what was counted of it."""
+    """One of the interfaces to capture, whether it is up or not, and its counters."""
 
-    def __init__(self, name: str, number: int, wanted: CaptureSettings) -> None:
+    def __init__(self, name: str, number: int, settings: CaptureSettings) -> None:
         self.listener: Listener | None = None
         self.dropped = 0  # by us
         self._taken = 0
-        self._name, self._number, self._wanted = name, number, wanted
+        self._name, self._number, self._settings = name, number, settings
         self._accepted = self._dropped_by_system = 0  # before the interface went down for the last time
-        self._said_down = self._said_gone = False
+        self._reported_down = self._reported_gone = False
         self._interface: Interface | None = None
         self.open()
 
     def open(self) -> None:
-        """Listen, if it is up.
+        """Start capturing if the interface is up.
 
         Raises:
-            CaptureError: it cannot be listened to.
+            CaptureError: it cannot be captured.
         """
         try:
-            listener = self.listener = Listener(self._name, self._number, self._wanted)
+            listener = self.listener = Listener(self._name, self._number, self._settings)
         except WentDown:
-            if not self._said_down:
-                self._said_down = True
-                _say(f"{self._name} is down; waiting until it is up")
+            if not self._reported_down:
+                self._reported_down = True
+                _report(f"{self._name} is down; waiting until it is up")
             return
         self._interface = listener.interface
-        text = f'listening on {self._name}, filter "{self._wanted.filter}"'
-        _say(f"{self._name} is up again" if self._said_down else text)
-        self._said_down = self._said_gone = False
+        text = f'listening on {self._name}, filter "{self._settings.filter}"'
+        _report(f"{self._name} is up again" if self._reported_down else text)
+        self._reported_down = self._reported_gone = False
         for note in listener.notes:
-            _say(f"{self._name}: {note}")
+            _report(f"{self._name}: {note}")
 
-    def look(self) -> None:
-        """An interface that was down may be up by now, or there no more."""
+    def reopen_if_up(self) -> None:
+        """Open an interface that was down and is up now; report one that disappeared."""
         if self.listener is not None:
             return
         if is_up(self._name):
             try:
                 self.open()
             except CaptureError as error:
-                _say(str(error))
-        elif not self._said_gone and not is_there(self._name):
-            self._said_gone = True
-            _say(f"{self._name} disappeared; waiting for it to come back")
+                _report(str(error))
+        elif not self._reported_gone and not is_there(self._name):
+            self._reported_gone = True
+            _report(f"{self._name} disappeared; waiting for it to come back")
 
     def take(self) -> list[Packet]:
-        """Some of the packets that are there."""
+        """Some of the packets that have arrived."""
         listener, packets = self.listener, []
         if listener is not None:
             try:
-                for packet in listener.take(_AT_ONCE):
+                for packet in listener.take(_TAKEN_AT_ONCE):
                     packets.append(packet)  # noqa: PERF402  (those before the interface goes down are kept)
             except WentDown:
-                packets += self._lose(listener)
+                packets += self._on_down(listener)
         self._taken += len(packets)
         return packets
 
-    def left(self) -> int:
-        """Packets that the kernel has, and that were not taken yet."""
-        if self.listener is None or (counted := self.counted()) is None:
+    def backlog(self) -> int:
+        """Number of packets that the kernel has and that were not taken yet."""
+        if self.listener is None or (statistics := self.statistics()) is None:
             return 0
-        now = counted[1]
+        now = statistics[1]
         return (now.accepted or 0) - (now.dropped_by_system or 0) - self._taken
 
-    def counted(self) -> tuple[Interface, InterfaceStatistics] | None:
-        """What was counted of it so far; None if it was never up."""
+    def statistics(self) -> tuple[Interface, InterfaceStatistics] | None:
+        """Its counters so far; None if it was never up."""
         if self._interface is None:
             return None
         accepted, by_system = self._accepted, self._dropped_by_system
         if self.listener is not None:
-            now = self.listener.counted()
+            now = self.listener.statistics()
             accepted += now.accepted or 0
             by_system += now.dropped_by_system or 0
         delivered = accepted - by_system - self.dropped
         return self._interface, InterfaceStatistics(None, None, by_system, accepted, delivered)
 
-    def _lose(self, listener: Listener) -> list[Packet]:
-        """It went down: what came before."""
+    def _on_down(self, listener: Listener) -> list[Packet]:
+        """The interface went down: close it, and return the packets that arrived before."""
         packets: list[Packet] = []
         with suppress(WentDown):
-            while more := list(listener.take(_AT_ONCE)):
+            while more := list(listener.take(_TAKEN_AT_ONCE)):
                 packets += more
-        now = listener.counted()
+        now = listener.statistics()
         self._accepted += now.accepted or 0
         self._dropped_by_system += now.dropped_by_system or 0
         listener.close()
         self.listener = None
-        self._said_down = True
-        _say(f"{self._name} went down; waiting until it is up again")
+        self._reported_down = True
+        _report(f"{self._name} went down; waiting until it is up again")
         return packets
 
 
 class Relay:
-    """All interfaces, and the pipe to who reads their packets."""
+    """All interfaces, and the pipe to which their packets are written."""
 
-    def __init__(self, wanted: CaptureSettings, bounds: Bounds, to: int) -> None:
-        self._readers = [InterfaceReader(name, number, wanted) for number, name in enumerate(wanted.names)]
+    def __init__(self, settings: CaptureSettings, bounds: Bounds, to: int) -> None:
+        self._readers = [
+            InterfaceReader(name, number, settings) for number, name in enumerate(settings.names)
+        ]
         self._bounds = bounds
         self._to = to
         self._queue = Queue()
         self._writer = PcapngWriter(self._queue, "kdissect")  # type: ignore[arg-type]  # it only writes
-        self._told: dict[Interface, InterfaceStatistics] = {}
+        self._reported: dict[Interface, InterfaceStatistics] = {}
 
     def run(self, until: int) -> None:
-        """Pass packets on, until a file descriptor says that it is over."""
-        next_count = next_look = 0.0
+        """Write packets until file descriptor ``until`` becomes readable or is closed."""
+        next_count = next_reopen = 0.0
         while True:
             poller = select.poll()
             poller.register(until, select.POLLIN)
@@ -210,26 +211,26 @@ class Relay:
                 poller.register(number, select.POLLIN)
             if self._queue:
                 poller.register(self._to, select.POLLOUT)
-            ready = [number for number, _ in poller.poll(_LOOK_AGAIN_S * 1000)]
+            ready = [number for number, _ in poller.poll(_REOPEN_EVERY_S * 1000)]
             if until in ready:
                 break
             self._take(
                 packet for number in ready if number in listening for packet in listening[number].take()
             )
             if self._queue:
-                self._queue.pass_on(self._to)
+                self._queue.write_to(self._to)
             now = time.monotonic()
             if now >= next_count:
                 next_count = now + _COUNT_EVERY_S
-                self._count(only_losses=True)
-            if now >= next_look:
-                next_look = now + _LOOK_AGAIN_S
+                self._count(only_drops=True)
+            if now >= next_reopen:
+                next_reopen = now + _REOPEN_EVERY_S
                 for reader in self._readers:
-                    reader.look()
+                    reader.reopen_if_up()
         self._finish()
 
-    def _take(self, came: Iterable[Packet]) -> None:
-        packets = list(came)
+    def _take(self, arrived: Iterable[Packet]) -> None:
+        packets = list(arrived)
         if len(self._readers) > 1:
             packets.sort(key=lambda packet: packet.time_ns)
         queue, bounds = self._queue, self._bounds
@@ -239,38 +240,38 @@ class Relay:
             else:
                 self._writer.write(packet)
 
-    def _count(self, *, only_losses: bool) -> None:
+    def _count(self, *, only_drops: bool) -> None:
         for reader in self._readers:
-            if (counted := reader.counted()) is None:
+            if (statistics := reader.statistics()) is None:
                 continue
-            interface, now = counted
-            before = self._told.get(interface)
-            losses = now.dropped_by_system, reader.dropped
-            if only_losses and losses == (
+            interface, now = statistics
+            before = self._reported.get(interface)
+            drops = now.dropped_by_system, reader.dropped
+            if only_drops and drops == (
                 (before.dropped_by_system, before.dropped_by_interface) if before else (0, 0)
             ):
                 continue
-            self._told[interface] = now._replace(dropped_by_interface=reader.dropped)
+            self._reported[interface] = now._replace(dropped_by_interface=reader.dropped)
             self._writer.count(interface, now, time.time_ns())
 
     def _finish(self) -> None:
-        """Write what was captured before it was over, that which the kernel still has included."""
+        """Write all packets captured so far, including those that the kernel still has."""
         os.set_blocking(self._to, True)
         for reader in self._readers:
-            left = reader.left()
-            while left > 0 and (packets := reader.take()):
-                left -= len(packets)
+            backlog = reader.backlog()
+            while backlog > 0 and (packets := reader.take()):
+                backlog -= len(packets)
                 self._take(packets)
                 self._write_all()
-        self._count(only_losses=False)
+        self._count(only_drops=False)
         self._write_all()
 
     def _write_all(self) -> None:
         while self._queue:
-            self._queue.pass_on(self._to)
+            self._queue.write_to(self._to)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     os.write(_STDERR, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -279,27 +280,27 @@ def _enlarge(pipe: int) -> None:
 
     try:
         fcntl.fcntl(pipe, _SET_PIPE_SIZE, _PIPE_BYTES)
-    except OSError:  # it is no pipe, or all pipes of this user together have what they may have
+    except OSError:  # not a pipe, or the user's limit for all pipes is reached
         return
 
 
 def main(arguments: list[str]) -> int:
-    """Capture as the one argument says, JSON of a ``CaptureSettings`` and the bounds."""
-    told = json.loads(arguments[0])
-    bounds = Bounds(**told.pop("bounds"))
-    wanted = CaptureSettings(**{**told, "names": tuple(told["names"])})
+    """Capture as specified by the one argument: ``CaptureSettings`` with ``bounds``, as JSON."""
+    request = json.loads(arguments[0])
+    bounds = Bounds(**request.pop("bounds"))
+    settings = CaptureSettings(**{**request, "names": tuple(request["names"])})
     try:
-        check_names(wanted.names)
+        check_names(settings.names)
         _enlarge(_STDOUT)
         os.set_blocking(_STDOUT, False)
-        Relay(wanted, bounds, _STDOUT).run(until=_STDIN)
+        Relay(settings, bounds, _STDOUT).run(until=_STDIN)
     except CaptureError as error:
-        _say(f"{REFUSAL}{error}")
+        _report(f"{REFUSAL}{error}")
         return 2
     except BrokenPipeError:
-        return 0  # who started us has gone
-    except Exception as error:  # noqa: BLE001  # a person gets one line of this too
-        _say(f"{REFUSAL}{UnexpectedError.of(error)}")
+        return 0  # the parent process has ended
+    except Exception as error:  # noqa: BLE001  # reported in one line like other errors
+        _report(f"{REFUSAL}{UnexpectedError.of(error)}")
         return 2
     return 0
 

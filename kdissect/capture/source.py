@@ -1,8 +1,8 @@
-"""A file, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is there.
+"""A file, a pipe, stdin or an open binary stream -> blocks of bytes, each as soon as it is available.
 
-Holds one block: of a file 256 KiB, of what comes bit by bit 64 KiB. Reading in such blocks costs the same per
-packet as a memory map (benchmarks/reading.py), does not make resident memory grow with the file, and serves
-pipes as well; larger ones would not stay in the processor's caches.
+Memory: one block, 256 KiB of a file or 64 KiB of a pipe. Reading in blocks takes as long per packet as a
+memory map (benchmarks/reading.py), keeps resident memory independent of the file's size, and works for pipes.
+Larger blocks would not fit the processor's caches.
 """
 
 from __future__ import annotations
@@ -30,27 +30,26 @@ FILE_BLOCK_BYTES = (
     256 * 1024
 )  # several packets of 64 KiB: the last one in a block is read again with the next
 
-# glibc gives memory back to the system when more than 128 KiB are free, and takes it again with the next
-# block: with packets of 64 KiB a page fault for each page that is read, a third of the time. Freeing
-# something larger once teaches it to keep twice as much (mallopt(3), M_MMAP_THRESHOLD). Nothing is touched.
+# glibc returns memory to the system when more than 128 KiB are free, and requests it again for the next
+# block: with packets of 64 KiB, page faults would take a third of the time. Freeing a larger allocation once
+# makes it keep twice as much (mallopt(3), M_MMAP_THRESHOLD). No page of this allocation is touched.
 bytes(8 * 1024 * 1024)
 
 Again = tuple[int, int]
-"""How many of the last bytes are to be read again, and how many are needed at least, those included."""
+"""How many of the last bytes to read again, and how many bytes are needed at least, including those."""
 
 BYTE_ORDERS = {"<": "little", ">": "big"}
 
 
 class InterfaceStatistics(NamedTuple):
-    """Counters that the capturing program left behind for an interface, at most ``MOST_COUNT``; None where it
-    did not tell.
+    """Counters of the capturing program for an interface, at most ``MOST_COUNT``; None if not recorded.
 
     Attributes:
         received: packets that the interface received (isb_ifrecv).
         dropped_by_interface: packets lost for want of resources in the interface (isb_ifdrop).
         dropped_by_system: packets lost between interface and capturing program (isb_osdrop).
         accepted: packets that passed its filter (isb_filteraccept).
-        delivered: packets that then reached who captured them (isb_usrdeliv).
+        delivered: packets that the capturing program received (isb_usrdeliv).
     """
 
     received: int | None
@@ -66,7 +65,7 @@ class FileFormat(NamedTuple):
     Attributes:
         name: pcap, pcapng, or modified pcap.
         byte_order: little or big, of a pcapng file that of its first section.
-        application: what wrote it, where it tells.
+        application: what wrote it; None if not recorded.
     """
 
     name: str
@@ -87,7 +86,7 @@ def one_by_one(
 def one_by_one(
     packet_blocks: Iterable[PacketBlock | Packet | IdleTick],
 ) -> Generator[Packet | IdleTick, None, None]:
-    """Each packet of its own."""
+    """The packets of all blocks, one by one."""
     for each in packet_blocks:
         if isinstance(each, PacketBlock):
             yield from each.packets
@@ -96,24 +95,24 @@ def one_by_one(
 
 
 class Source:
-    """One input as the user named it, and what reading it has told so far.
+    """One input as the user named it, and its metadata as far as it was read.
 
     Attributes:
-        name: the path as given, ``-`` for stdin, a stream's own name.
-        size: bytes of a regular file, None for what has no size before it ends.
-        bytes_read: bytes taken from it, before decompression.
-        packets: packets read, brought up to date with each block, exact when reading is over.
-        before: the number of the last packet that stands before what is read: 0, but for a part of a file.
-        warnings: what was odd, a line each that begins with the name.
+        name: the path as the user wrote it, ``-`` for stdin, or a stream's own name.
+        size: bytes of a regular file; None for pipes and streams.
+        bytes_read: bytes read from it, before decompression.
+        packets: packets read, updated with each block and exact after the last one.
+        before: number of the last packet before those that are read: 0, except for a part of a file.
+        warnings: a line each that begins with the name.
         statistics: the last counters of each interface.
-        form: what kind of file it is; None before its first bytes were read, and where it is none.
-        compression: gzip, zstd or lz4; None where there is none.
-        interfaces: those described so far, each with the ticks of a second by its clock, ``MOST_COUNT`` for
-            a clock that is finer; at most ``limits.interfaces``.
-        reopened: whether the file is to be closed between blocks.
-        failed: whether a bug of ours kept us from reading all of it.
-        silent_ns: for how long all packets had been delivered when the last empty block was given, below 0
-            when some of the latest may not have been: live sources only.
+        form: the file format; None until it is known.
+        compression: gzip, zstd or lz4; None if not compressed.
+        interfaces: those described so far, each with its clock ticks per second (``MOST_COUNT`` for a finer
+            clock); at most ``limits.interfaces``.
+        reopened: whether the file is closed between blocks.
+        failed: whether a bug in kdissect prevented reading all of it.
+        idle_ns: live sources only: how long all packets had been delivered when the last empty block was
+            yielded; negative if the latest ones may not have been.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Source:
         self.interfaces: dict[Interface, int] = {}
         self.reopened = False
         self.failed = False
-        self.silent_ns = 0
+        self.idle_ns = 0
         self.size: int | None = None
         self._block_bytes = BLOCK_BYTES if block_bytes is None else block_bytes
         self._path: Path | None = None
@@ -145,50 +144,50 @@ class Source:
             try:
                 status = self._path.stat()
             except OSError as error:
-                raise CaptureError(self.told(error)) from error
+                raise CaptureError(self.format_error(error)) from error
             if stat.S_ISREG(status.st_mode):
                 self.size = status.st_size
                 self._block_bytes = FILE_BLOCK_BYTES if block_bytes is None else block_bytes
 
-    def told(self, fault: str | Exception) -> str:
-        """A fault as a line that begins with this source's name."""
-        if isinstance(fault, OSError) and fault.strerror:
-            fault = fault.strerror.lower()
-        return f"{self.name}: {fault}"
+    def format_error(self, error: str | Exception) -> str:
+        """Format an error as a line that begins with this source's name."""
+        if isinstance(error, OSError) and error.strerror:
+            error = error.strerror.lower()
+        return f"{self.name}: {error}"
 
-    def called(self, interface: str | None) -> str:  # noqa: ARG002  (others name each interface)
-        """What packets of an interface with this name are said to come from."""
+    def capture_name(self, interface: str | None) -> str:  # noqa: ARG002  (used by subclasses)
+        """``Interface.capture`` for an interface with this name."""
         return self.name
 
     def warn(self, text: str) -> None:
-        """Note that something was odd; ``text`` goes on after the name and a colon."""
-        self.warnings.append(self.told(text))
+        """Add a warning; ``text`` follows the name and a colon."""
+        self.warnings.append(self.format_error(text))
 
     def describe(self, interface: Interface, ticks_per_second: int) -> None:
-        """Note what an interface's times are counted in."""
+        """Note an interface and the resolution of its clock."""
         if len(self.interfaces) < self.limits.interfaces:
             self.interfaces[interface] = min(ticks_per_second, MOST_COUNT)
 
     @property
     def rereads(self) -> bool:
-        """Whether ``blocks`` can go back: those of a file that stays open."""
+        """Whether ``blocks`` can read bytes again: only in a file that stays open."""
         return self.size is not None and not self.reopened
 
     def blocks(self) -> Iterator[bytes]:
-        """Read from the beginning to the end, once. The file is closed when the iterator is. What is sent to
-        one that ``rereads`` goes back so many bytes, and asks for a block of at least so many.
+        """Blocks from beginning to end, once. Closing the iterator closes the file. If ``rereads``, an
+        ``Again`` may be sent to the generator: the next block then starts that many bytes earlier.
         """
         if self._path is not None:
             yield from self._file_blocks(self._path)
         elif self._stream is not None:
             yield from self._stream_blocks(self._stream)
         else:
-            # The raw file below the buffer tells "nothing yet" from "the end".
+            # The raw file below the buffer distinguishes "nothing yet" from "end of file".
             yield from self._stream_blocks(getattr(sys.stdin.buffer, "raw", sys.stdin.buffer))
 
     def _file_blocks(self, path: Path) -> Iterator[bytes]:
-        """Blocks of a file. A ``reopened`` one is open only while a block is read, so that any number of
-        captures of the same time can be merged with the few file descriptors that a process has.
+        """Blocks of a file. A ``reopened`` file is open only while a block is read, so that any number of
+        simultaneous captures can be merged within the limit on file descriptors.
         """
         if not self.reopened:
             with path.open("rb", buffering=0) as file:
@@ -222,7 +221,7 @@ class Source:
         while True:
             block = read(self._block_bytes)
             if block is None:
-                # A pipe that somebody made non-blocking (ssh and shells do that to stdin) has nothing yet.
+                # Nothing yet in a pipe that is non-blocking, as ssh and shells sometimes make stdin.
                 select.select([stream], [], [])
                 continue
             if not block:

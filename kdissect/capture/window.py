@@ -1,11 +1,10 @@
-"""Blocks of bytes of any size -> a window that slides over them, so that a parser sees units in one piece.
+"""Blocks of bytes of any size -> a sliding window, in which a parser sees each unit in one piece.
 
-Holds the block that is being read plus, when a unit crosses blocks, the beginning of that unit: one unit and
-one block at most. A unit that is announced but never arrives costs no more than what did arrive. To join the
-two, all of the block would have to be copied: of a file on disk, what is left of a block is read again
-together with the next, which takes half the time.
+Memory: the current block, and the beginning of a unit that crosses blocks: one unit and one block at most. A
+length field alone allocates nothing. Joining the two copies the block. In a file on disk, the rest of a block
+is instead read again together with the next block, which takes half the time.
 
-An empty block says that nothing more has come yet: only live captures have such (source.py).
+An empty block means that nothing more has arrived yet; only live sources yield them (ongoing.py).
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Window:
-    """The bytes of a stream that were read and not yet used.
+    """The bytes of a stream that were read and not yet consumed.
 
     Args:
         blocks: of the stream.
-        unit: what places are counted in.
-        again: whether ``blocks`` gives again what it is asked for, see ``Source.blocks``.
+        unit: name of the unit of positions in error messages.
+        again: whether ``blocks`` can read bytes again, see ``Source.blocks``.
 
     Attributes:
-        data: those bytes; replaced by ``more`` and ``skip``, never changed in place.
-        start: place in the stream of the first of them.
-        waits: whether the last call of ``more`` failed only because nothing more has come yet.
+        data: the bytes; replaced by ``more`` and ``skip``, never changed in place.
+        start: position of the first of them in the stream.
+        waits: whether the last call of ``more`` failed only because nothing more has arrived yet.
     """
 
     __slots__ = ("_again", "_blocks", "_unit", "data", "start", "waits")
@@ -44,10 +43,10 @@ class Window:
         self.waits = False
 
     def more(self, pos: int, need: int) -> bool:
-        """Forget what is before ``pos``, then read until ``need`` bytes are there.
+        """Drop the bytes before ``pos``, then read until there are ``need`` bytes.
 
         Returns:
-            Whether they are. When not, ``data`` is what is left: the stream has ended, or it ``waits``.
+            Whether there are. If not, ``data`` is the rest: the stream has ended, or it ``waits``.
         """
         self.start += pos
         self.waits = False
@@ -71,14 +70,14 @@ class Window:
         return size >= need
 
     def wait_for(self, need: int) -> bool:
-        """Read until ``need`` bytes are there, however long that takes; False when the stream ends before."""
+        """Read until there are ``need`` bytes, however long that takes; False if the stream ends before."""
         while not self.more(0, need):
             if not self.waits:
                 return False
         return True
 
     def skip(self, count: int) -> bool:
-        """Forget the next ``count`` bytes without holding them; False when the stream ends before."""
+        """Skip the next ``count`` bytes without keeping them; False if the stream ends before."""
         while count > len(self.data):
             count -= len(self.data)
             self.start += len(self.data)
@@ -91,9 +90,9 @@ class Window:
         return True
 
     def rest(self) -> Iterator[bytes]:
-        """All that is left, in blocks; the window is of no use afterwards."""
+        """The rest of the stream in blocks. The window must not be used afterwards."""
         return filter(None, chain([self.data], self._blocks))
 
     def place(self, pos: int) -> str:
-        """Where in the stream the byte at ``pos`` stands, in words."""
+        """Position in the stream of the byte at ``pos``, for messages."""
         return f"{self._unit} {self.start + pos}"

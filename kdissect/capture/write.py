@@ -1,4 +1,4 @@
-"""``Packet`` -> a pcapng file, with nanoseconds. Holds the interfaces of the current section."""
+"""Packets -> a pcapng file with nanosecond timestamps. Memory: the interfaces of the current section."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LATEST_TICKS = (1 << 64) - 1
 
 
 class PcapngWriter:
-    """Writes packets with the interfaces they came from. The file stays the caller's to close.
+    """Writes packets and the interfaces they were captured on. The caller closes the file.
 
     Args:
-        file: where to.
-        application: what is said to have written it.
-        interfaces: how many a section may have before another begins: readers have bounds too.
+        file: to write to.
+        application: name of the writing program, for the section header; empty: none.
+        interfaces: most interfaces in a section; then another one begins, since readers have limits too.
     """
 
     def __init__(
@@ -44,42 +44,42 @@ class PcapngWriter:
     ) -> None:
         self._file = file
         self._application = application
-        self._most = interfaces
+        self._max_interfaces = interfaces
         self._indexes: dict[Interface, int] = {}
         self._begin_section()
 
     def write(self, packet: Packet) -> None:
-        """Append a packet, and its interface before it where it is the first of that interface."""
+        """Append a packet, preceded by its interface if this is its first packet."""
         index = self._indexes.get(packet.interface)
         if index is None:
-            index = self._introduce(packet.interface)
+            index = self._add_interface(packet.interface)
         high, low = _ticks(packet.time_ns)
         head = struct.pack("<5I", index, high, low, len(packet.data), packet.length)
         self._file.write(block(ENHANCED_PACKET, head + packet.data))
 
     def count(self, interface: Interface, statistics: InterfaceStatistics, time_ns: int) -> None:
-        """Append what was counted on an interface until this time."""
+        """Append the counters of an interface as of this time."""
         index = self._indexes.get(interface)
         if index is None:
-            index = self._introduce(interface)
+            index = self._add_interface(interface)
         codes = (RECEIVED, DROPPED_BY_INTERFACE, DROPPED_BY_SYSTEM, ACCEPTED, DELIVERED)
-        told = [
+        options = [
             _option(code, struct.pack("<Q", counter))
             for code, counter in zip(codes, statistics, strict=True)
             if counter is not None
         ]
         head = struct.pack("<3I", index, *_ticks(time_ns))
-        self._file.write(block(STATISTICS, head + b"".join(told) + bytes(4)))
+        self._file.write(block(STATISTICS, head + b"".join(options) + bytes(4)))
 
-    def _introduce(self, interface: Interface) -> int:
-        if len(self._indexes) >= self._most:
+    def _add_interface(self, interface: Interface) -> int:
+        if len(self._indexes) >= self._max_interfaces:
             self._begin_section()
         index = self._indexes[interface] = len(self._indexes)
         self._file.write(_interface(interface))
         return index
 
     def _begin_section(self) -> None:
-        """Begin a section, which has no interfaces yet."""
+        """Begin a section without interfaces."""
         self._indexes.clear()
         body = struct.pack("<IHHq", BYTE_ORDER_MAGIC, 1, 0, -1)
         if self._application:
@@ -95,8 +95,8 @@ def block(kind: int, body: bytes) -> bytes:
 
 
 def _ticks(time_ns: int) -> tuple[int, int]:
-    """Nanoseconds in two halves. Times before 1970 come from broken clocks only, and the format cannot tell
-    them without an offset.
+    """Nanoseconds in two halves. Times before 1970, which only a wrong clock has, become 0: the format could
+    represent them only with an offset.
     """
     ticks = min(max(time_ns, 0), _LATEST_TICKS)
     return ticks >> 32, ticks & 0xFFFFFFFF

@@ -68,7 +68,7 @@ def export(jobs: int | None, **options: Any) -> None:
     tables = take_export(options)
     overwrite = options.pop("overwrite")
     query = Query.take(options)
-    query = replace(query, paths=captures(query.paths, but=tables.folder))
+    query = replace(query, paths=captures(query.paths, exclude=tables.folder))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
     jobs = processes(query, jobs, allowed=tables.rotate_ns is None)

@@ -229,7 +229,7 @@ class LiveExport:
             self._job, self._files, self._description, self.log, self._records, self._earlier.runs
         )
         run.drop_reporter.time_observers.append(self.defer(writer.tick))
-        run.ongoing.left = self.defer(writer.leave)
+        run.ongoing.on_source_end = self.defer(writer.leave)
         with finish_or_abandon(writer, run, self.log):
             yield writer
             run.close()  # counts the last dropped packets

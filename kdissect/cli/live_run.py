@@ -29,7 +29,7 @@ from kdissect.capture.live import (
     listed,
 )
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
-from kdissect.capture.recording import NEVER, Enough, Recording
+from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import combine, to_local
 from kdissect.cli.run import Run, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
@@ -69,8 +69,8 @@ def to_buffer_bytes(text: str) -> int:
 
 
 def to_condition(text: str) -> tuple[str, int]:
-    """``filesize:1000``, ``duration:60``, ``files:5`` or ``packets:1000`` -> a field of ``Enough``, and its
-    value. Bare numbers are kB and seconds, as in dumpcap.
+    """``filesize:1000``, ``duration:60``, ``files:5`` or ``packets:1000`` -> a field of ``Thresholds``
+    and its value. Bare numbers are kB and seconds, as in dumpcap.
 
     Raises:
         click.BadParameter: the string has another form.
@@ -172,8 +172,8 @@ class LiveOptions:
     follow: str | None = None
     target: Path | None = None
     mode: int = PRIVATE
-    ring: Enough = NEVER
-    stop: Enough = NEVER
+    ring: Thresholds = NEVER
+    stop: Thresholds = NEVER
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> LiveOptions:
@@ -199,7 +199,7 @@ class LiveOptions:
             check_stdin()
         settings = take_capture_settings(options)
         target, mode = options.pop("target", None), options.pop("mode", None)
-        ring, stop = Enough(**dict(options.pop("ring", ()))), Enough(**dict(options.pop("stop", ())))
+        ring, stop = Thresholds(**dict(options.pop("ring", ()))), Thresholds(**dict(options.pop("stop", ())))
         if target is None and (ring != NEVER or stop.bytes is not None or stop.files is not None):
             raise click.UsageError("-b, -a filesize: and -a files: need -w FILE")
         if ring != NEVER and ring.bytes is None and ring.duration_ns is None:

@@ -56,7 +56,7 @@ class CredentialObserver(Survey):
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:  # noqa: ARG002
         """Check a connection that has ended."""
         if not self._with_secrets and may_hide_credentials(kafka.unattached):
-            self._index.bar(connection.ordinal)
+            self._index.exclude(connection.ordinal)
 
 
 def write(query: Query, target: str, mode: int, max_exchanges: int | None) -> None:
@@ -99,10 +99,10 @@ def _report(index: ConnectionIndex, written: int | None, target: str) -> None:
         )
         return
     destination = "stdout" if target == STDOUT else target
-    warn(f"{many(written, 'packet')} of {many(index.picked, 'connection')} written to {destination}")
-    if index.left_out:
+    warn(f"{many(written, 'packet')} of {many(index.selected, 'connection')} written to {destination}")
+    if index.excluded:
         warn(
-            f"{many(index.left_out, 'connection')} omitted because they carry, or may carry, credentials; "
+            f"{many(index.excluded, 'connection')} omitted because they carry, or may carry, credentials; "
             "use --show-secrets to include them"
         )
 
@@ -152,12 +152,12 @@ def _matching_exchanges(
 
     def exclude_credentials(exchange: Exchange) -> None:
         if not with_secrets and may_carry_credentials(exchange):
-            index.bar(exchange.connection.ordinal)
+            index.exclude(exchange.connection.ordinal)
 
     for number, exchange in enumerate(run.selected(exclude_credentials)):
         exclude_credentials(exchange)
         if max_exchanges is None or number < max_exchanges:
-            index.want(exchange.connection.ordinal)
+            index.select(exchange.connection.ordinal)
             yield exchange
 
 
@@ -173,9 +173,9 @@ def _copy(query: Query, index: ConnectionIndex, file: BinaryIO, target: str) -> 
 def _copy_packets(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: bool) -> int:
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
-    capture = index.kept() or open_capture(*query.paths, limits=query.limits)
+    capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
     with capture, progress(capture, enabled=bar and not query.no_progress) as packets:
-        for packet in index.pick(one_by_one(packets)):
+        for packet in index.select_packets(one_by_one(packets)):
             writer.write(packet)
             written += 1
     file.flush()

@@ -1,3 +1,3 @@
-"""``Packet`` -> ``Segment`` -> ``Data`` and ``Gap`` of a connection's two streams. Knows nothing of Kafka."""
+"""Packets -> TCP segments -> the bytes of each connection in order. Independent of Kafka."""
 
 from __future__ import annotations

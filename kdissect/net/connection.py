@@ -1,26 +1,27 @@
 """Segments of all connections -> ``Data``, ``Gap`` and ``Closed``, each with its connection and side.
 
-A connection comes into being by a SYN or by payload, never by a bare acknowledgment, FIN or RST, and is
-told as over when
+A SYN or payload opens a connection; a bare acknowledgment, FIN or RST does not. It is closed when
 
-* both sides have sent their FIN and all before it was passed on (``fin``);
-* a RST came, and the deadline for what the capture recorded late has passed (``reset``);
-* a SYN with another sequence number begins the next connection of the same ends (``reused``);
-* it is too many: the least recently used goes (``evicted``), or it was silent for too long (``idle``);
-* the capture is over (``end``).
+* both sides have sent a FIN, and everything before it was passed on (``fin``);
+* a RST was captured, and the deadline for segments that are late in the capture has passed (``reset``);
+* a SYN with another sequence number opens the next connection of the same ends (``reused``);
+* there are too many connections, and it is the least recently used (``evicted``);
+* it has been idle for too long (``idle``);
+* the capture ends (``end``).
 
-Connections are islands: what becomes of one depends on its own segments and their times alone, never on
-those of others (docs/decisions/connections-are-islands.md). Each has a clock of its own, and a deadline
-passes when that clock reaches it, or when ``tick`` says that every segment up to then has been delivered:
-this changes when the outcome is noticed, not what it is. So a process that takes a ``Shard`` of the
-connections, or one alone, finds what one finds that takes all, unless a bound on all of them was reached.
+Connections are independent: the events of one depend on its own segments and their times alone
+(docs/decisions/connections-are-islands.md). Each has its own clock. A deadline passes when that clock reaches
+it, or when ``tick`` says that every segment up to then has been delivered; this changes when the outcome is
+noticed, not what it is. So a process that dissects a ``Shard`` of the connections gets the same events for
+them as a process that dissects all, unless a limit on all connections together was reached.
 
-What is over stays known until its deadline, and its numbers for longer (below): segments that come again,
-because a capture has them from several interfaces, from inside and outside a tunnel, or from both ends, are
-no other connection. The first one captured counts. Addresses make a connection: behind NAT it is another one.
+A closed connection is remembered until its deadline, and its sequence numbers for longer (see ``Ended``), so
+that repeated segments do not open another one: a capture may have a segment from several interfaces, from
+inside and outside a tunnel, or from both ends. The first copy captured counts. NAT changes the addresses, so
+the same connection on both sides of it is two.
 
-Holds, for each connection, what duplex.py holds; at most ``Limits.connections`` of them,
-``stream_bytes_in_all`` together.
+Memory: what duplex.py keeps, for at most ``Limits.connections`` connections, of which all together hold at
+most ``stream_bytes_in_all``.
 """
 
 from __future__ import annotations
@@ -48,25 +49,26 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Connections", "Event"]
 
 _GATHERING_STREAMS = 64
-"""Streams that gather at a time, 64 KiB each."""
+"""Streams that may gather payload at the same time, up to 64 KiB each."""
 
-_TURNED_AWAY = 256
-"""Streams that found no room to gather, until those that gather must pass on what they have."""
+_MOST_REFUSED = 256
+"""After this many refusals to gather for lack of room, all gathered payload is passed on to make room."""
 
-_MOST_FOREIGN = 65_536
-"""Ends that are known not to be ours: those of so many directions are skipped without a second look."""
+_FOREIGN_ENDS = 65_536
+"""Cached ends (of one direction each) of connections in other shards."""
 
 _STALE = 64
+"""Outdated heap entries, besides four for each current one, at which a ``_TimeQueue`` is rebuilt."""
 
 _GATHERED_SEGMENTS = 64
-"""Segments that are passed on at once, at most: so that tiny ones are bounded too."""
+"""Segments that are gathered at most: many tiny ones may not reach a limit in bytes."""
 
-# The usual packet, TCP over IPv4 over Ethernet. Its fields are taken out by the word: fewer cost less.
+# The common packet: TCP over IPv4 over Ethernet. It is unpacked in words, since fewer fields cost less time.
 #
 #     kind      ethertype, IP version and header length, type of service
 #     total     bytes from the IP header on
 #     carries   flags and fragment offset, time to live, protocol
-#     ends      addresses and ports, which are neighbours
+#     ends      addresses and ports, which are adjacent
 #     sequence, acknowledgment
 #     control   length of the TCP header in words, flags
 USUAL = Struct(">12xIHxxIxx12sIIH")
@@ -79,11 +81,11 @@ _SHIFTS = {ETHERNET: 0, COOKED: 2}
 """Link layers whose header ends with an ethertype, and by how much it is longer than Ethernet's."""
 
 _unpack = USUAL.unpack_from
-_new = tuple.__new__  # half the price of calling a named tuple's class
+_new = tuple.__new__  # takes half the time of calling a named tuple's class
 
 
-class _Way(NamedTuple):
-    """One direction of one connection, found by the ends of a segment."""
+class _Flow(NamedTuple):
+    """One direction of a connection: an entry of the table that maps the ends of a segment to it."""
 
     duplex: Duplex
     side: int
@@ -91,19 +93,19 @@ class _Way(NamedTuple):
     other: Stream
 
 
-class _Times:
-    """Connections, each with a time, and the earliest first.
+class _TimeQueue:
+    """A priority queue of connections by time, in which each has at most one time.
 
     Attributes:
-        times: theirs.
+        times: connection -> its time.
     """
 
     def __init__(self) -> None:
         self.times: dict[Duplex, int] = {}
-        self._heap: list[tuple[int, int, Duplex]] = []  # with those of before, until they are too many
+        self._heap: list[tuple[int, int, Duplex]] = []  # includes outdated times, up to a limit
 
     def set(self, duplex: Duplex, time_ns: int) -> None:
-        """Give one a time; ``NEVER_NS``: none."""
+        """Set the time of a connection; ``NEVER_NS`` removes it."""
         if time_ns == NEVER_NS:
             self.times.pop(duplex, None)
         elif self.times.get(duplex) != time_ns:
@@ -114,42 +116,42 @@ class _Times:
                 heapify(self._heap)
 
     def earliest_ns(self) -> int | None:
-        """The earliest time, None where there is none."""
+        """The earliest time; None if the queue is empty."""
         heap = self._heap
         while heap and self.times.get(heap[0][2]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def until(self, time_ns: int) -> Iterator[Duplex]:
-        """Take out those whose time has come, one by one: meanwhile others may be given one."""
+        """Remove and yield connections with a time up to ``time_ns``. Times may be set meanwhile."""
         while (earliest_ns := self.earliest_ns()) is not None and earliest_ns <= time_ns:
             duplex = self._heap[0][2]
             del self.times[duplex]
             yield duplex
 
 
-_NOBODY = Stream()
-_NO_WAY = _Way(Duplex(b"", 0, DEFAULT, Counter()), 0, _NOBODY, _NOBODY)
-"""That of ends which are not known: never plain."""
+_NO_STREAM = Stream()
+_NO_FLOW = _Flow(Duplex(b"", 0, DEFAULT, Counter()), 0, _NO_STREAM, _NO_STREAM)
+"""Stands for the flow of unknown ends; its connection is never ``plain``."""
 
 
 class Connections:
     """The table of connections.
 
     Args:
-        limits: bounds.
-        share: which connections are ours; None: all.
+        limits: of streams and connections.
+        shard: the connections to track; None: all.
 
     Attributes:
-        place: where in the stretch the packet stands that brought the latest events, from 1.
-        counts: what was seen and what it cost: ``connections``, ``retransmitted_bytes``,
-            ``overlapping_bytes`` and ``conflicting_bytes`` (of those, what differs from what was captured
-            first), ``out_of_order`` segments, ``gaps``, ``lost_bytes``, ``cut_bytes``, ``stray_segments``
-            (from too far ahead), ``bytes_after_fin``, ``repeated_segments`` (a SYN, FIN or RST again, or
-            payload of which every byte had come), ``keep_alive_probes``, ``segments_without_connection``,
-            ``segments_after_close``, ``closed_`` with each reason; and where bounds were reached, so that a
-            connection was no island: ``streams_flushed`` and ``ended_forgotten`` for those on all of them
-            together, ``late_segments`` for packets that came after a tick of a later time.
+        place: number within its block, from 1, of the packet that caused the latest events.
+        counts: ``connections``, ``retransmitted_bytes``, ``overlapping_bytes``, ``conflicting_bytes``
+            (overlapping ones that differ from those captured first), ``out_of_order`` segments, ``gaps``,
+            ``lost_bytes``, ``cut_bytes``, ``stray_segments`` (from too far ahead), ``bytes_after_fin``,
+            ``repeated_segments`` (a SYN, FIN or RST again, or payload without any new byte),
+            ``keep_alive_probes``, ``segments_without_connection``, ``segments_after_close``, ``closed_`` with
+            each reason. Three count cases in which connections affected one another: ``streams_flushed`` and
+            ``ended_forgotten`` (limits on all connections together), ``late_segments`` (segments older than
+            the latest tick).
     """
 
     def __init__(self, limits: Limits = DEFAULT, shard: Shard | None = None) -> None:
@@ -157,53 +159,53 @@ class Connections:
         self.place = 0
         self._limits = limits
         self._shard = shard
-        self._foreign: set[bytes] = set()  # ends of connections that are not ours
-        self._ways: dict[bytes, _Way] = {}
+        self._foreign: set[bytes] = set()  # ends of connections in other shards
+        self._flows: dict[bytes, _Flow] = {}
         self._order: OrderedDict[Duplex, None] = OrderedDict()  # least recently used first
-        self._held: dict[Duplex, int] = {}  # those that hold something, longest first
+        self._held: dict[Duplex, int] = {}  # bytes held, by connections that hold any, longest-holding first
         self._held_in_all = 0
         self._ended = Ended(limits)
-        self._waits = _Times()  # since when
-        self._deadlines = _Times()
-        self._idle = _Times()  # at the earliest
+        self._waits = _TimeQueue()  # since when each waits
+        self._deadlines = _TimeQueue()
+        self._idle = _TimeQueue()  # when each becomes idle, at the earliest
         self._ticked_ns = -NEVER_NS
-        self._gathering: dict[Stream, _Way] = {}
-        self._turned_away = 0
+        self._gathering: dict[Stream, _Flow] = {}
+        self._refused = 0
 
     @property
     def remembered(self) -> int:
-        """How many connections are known now, those included whose end was told a moment ago."""
+        """Number of connections in the table, including closed ones whose deadline has not passed."""
         return len(self._order)
 
     @property
     def waiting_since_ns(self) -> int | None:
-        """The earliest time that what is still to come of a connection which waits may have; None while none
-        waits.
+        """The earliest time that an event still to come on a waiting connection may have; None if no
+        connection waits.
         """
         waits = self._waits
         return waits.earliest_ns() if waits.times else None
 
     def ordinal(self, ends: bytes) -> int:
-        """Which connection (``Connection.ordinal``) segments with these ends belong to now; 0: none."""
-        way = self._ways.get(ends)
-        return 0 if way is None else way.duplex.ordinal
+        """``Connection.ordinal`` of the connection that these ends belong to now; 0: none."""
+        flow = self._flows.get(ends)
+        return 0 if flow is None else flow.duplex.ordinal
 
     def feed_block(
         self, block: PacketBlock, segment_of: Callable[[Packet], Segment | None]
     ) -> Iterator[list[Event]]:
-        """Take the packets of a stretch one by one; get what those bring that bring something.
+        """Process the packets of a block one by one; yield the events of each packet that causes any.
 
-        This is where the usual packet is parsed, TCP over IPv4 without options, fragments and cut ends, and
-        where the usual segment is passed on, the next of its direction on a connection where nothing waits:
-        nothing is made of it but what is passed on. ``segment_of`` parses all others.
+        The fast path is here. It parses the common packet (TCP over IPv4, without options, not fragmented,
+        not truncated) and passes on the common segment (the next one of its direction, on a connection that
+        waits for nothing) without creating any object but ``Data``. ``segment_of`` parses all other packets.
         """
         number, interface, data, places = block
-        shift = _SHIFTS.get(interface.link_type, len(data))  # no packet is longer than all of them
+        shift = _SHIFTS.get(interface.link_type, len(data))  # other link types: too long for any packet
         least, internet, transport = shift + _USUAL_BYTES, shift + _INTERNET, shift + _TRANSPORT
-        ways, foreign, idle_ns = self._ways, self._foreign, self._limits.connection_idle_ns
-        latest: Duplex | None = None
-        known = b""  # as a rule many packets of one direction come one behind another
-        duplex, side, stream, other = _NO_WAY
+        flows, foreign, idle_ns = self._flows, self._foreign, self._limits.connection_idle_ns
+        last_used: Duplex | None = None
+        last_ends = b""  # packets of one direction usually follow each other
+        duplex, side, stream, other = _NO_FLOW
         packets = enumerate(places, number)
         for packet, (time_ns, begin, stop, on_wire) in packets:
             is_usual = False
@@ -223,9 +225,9 @@ class Connections:
                 if segment is None:
                     continue
                 _, _, _, ends, sequence, acknowledgment, control, payload, size = segment
-            if ends != known:
-                known = ends
-                duplex, side, stream, other = ways.get(ends, _NO_WAY)
+            if ends != last_ends:
+                last_ends = ends
+                duplex, side, stream, other = flows.get(ends, _NO_FLOW)
             if (
                 sequence == stream.next
                 and duplex.plain
@@ -235,8 +237,8 @@ class Connections:
                 and (is_usual or size == len(payload))
             ):
                 duplex.now_ns = time_ns
-                if duplex is not latest:
-                    latest = duplex
+                if duplex is not last_used:
+                    last_used = duplex
                     self._order.move_to_end(duplex)
                 if not size:
                     continue
@@ -246,9 +248,9 @@ class Connections:
                     if stream.expected > 2 * size:
                         first = packet + 1 - number
                         last = first + min((stream.expected - 1) // size, _GATHERED_SEGMENTS) - 1
-                        like = kind, total, carries, ends, stream.next, acknowledgment, control
-                        spot = shift, start - begin, end - begin
-                        more = payloads(data, places[first:last], spot, like, time_ns, time_ns + idle_ns)
+                        pattern = kind, total, carries, ends, stream.next, acknowledgment, control
+                        layout = shift, start - begin, end - begin
+                        more = payloads(data, places[first:last], layout, pattern, time_ns, time_ns + idle_ns)
                         if more:
                             packet, (time_ns, *_) = next(islice(packets, len(more) - 1, None))
                             duplex.now_ns = time_ns
@@ -260,7 +262,7 @@ class Connections:
                 self.place = packet + 1 - number
                 if not stream.expected:
                     yield [(connection, side, item)]
-                elif events := self._gather(ways[ends], connection, item, size):
+                elif events := self._gather(flows[ends], connection, item, size):
                     yield events
                 continue
             if ends in foreign or not self._is_ours(ends):
@@ -271,17 +273,15 @@ class Connections:
             assert segment is not None
             self.place = packet + 1 - number
             yield self._feed(segment)
-            latest = None
-            known = b""
+            last_used = None
+            last_ends = b""
 
     def feed(self, segment: Segment) -> list[Event]:
         packet = PacketBlock(segment.packet, segment.interface, b"", [(segment.time_ns, 0, 0, 0)])
         return next(self.feed_block(packet, lambda _: segment), [])
 
     def tick(self, time_ns: int) -> list[Event]:
-        """Every segment up to this time has been delivered: deadlines and idle connections need not wait for
-        segments of their own.
-        """
+        """Every segment up to this time has been delivered: expire deadlines and idle connections."""
         out: list[Event] = []
         for duplex in self._deadlines.until(time_ns):
             self._expire(duplex, out)
@@ -295,7 +295,7 @@ class Connections:
         return out
 
     def close(self, time_ns: int) -> list[Event]:
-        """The capture is over, and with it every connection; ``time_ns`` is the latest time of a packet."""
+        """The capture has ended: close every connection. ``time_ns`` is the latest time of a packet."""
         out = self.tick(time_ns)
         for duplex in list(self._order):
             if self._is_idle(duplex, time_ns):
@@ -305,41 +305,41 @@ class Connections:
         return out
 
     def _is_ours(self, ends: bytes) -> bool:
-        if self._shard is None or ends in self._ways or self._shard.owns(ends):
+        if self._shard is None or ends in self._flows or self._shard.owns(ends):
             return True
-        if len(self._foreign) >= _MOST_FOREIGN:
+        if len(self._foreign) >= _FOREIGN_ENDS:
             self._foreign.clear()
         self._foreign.add(ends)
         return False
 
-    def _gather(self, way: _Way, connection: Connection, item: Data, size: int) -> list[Event]:
-        """The next bytes in the middle of what is expected as a whole, from packets that carry ``size`` each:
-        keep them until enough has come.
+    def _gather(self, flow: _Flow, connection: Connection, item: Data, size: int) -> list[Event]:
+        """Gather the next bytes of a stream whose reader expects many, until there are enough. ``size`` is
+        the payload size of one packet.
         """
-        _, side, stream, _ = way
+        _, side, stream, _ = flow
         if not stream.gathered:
-            too_large = stream.expected < 2 * size  # joining them would cost more than it saves
+            too_large = stream.expected < 2 * size  # joining so few would cost more than it saves
             if too_large or len(self._gathering) >= _GATHERING_STREAMS:
                 stream.expected = 0
                 out: list[Event] = [(connection, side, item)]
-                self._turned_away += not too_large
-                if self._turned_away >= _TURNED_AWAY:
-                    self._turned_away = 0
-                    for each in list(self._gathering.values()):  # some may wait for nothing: others' turn
-                        self._pass_on(each, out)
+                self._refused += not too_large
+                if self._refused >= _MOST_REFUSED:
+                    self._refused = 0
+                    for each in list(self._gathering.values()):  # some may have stalled: make room for others
+                        self._flush_gathered(each, out)
                 return out
-            self._gathering[stream] = way
+            self._gathering[stream] = flow
         stream.gathered.append(item)
         stream.expected -= len(item.payload)
         if stream.expected > 0 and len(stream.gathered) < _GATHERED_SEGMENTS:
             return []
         out = []
-        self._pass_on(way, out)
+        self._flush_gathered(flow, out)
         return out
 
-    def _pass_on(self, way: _Way, out: list[Event]) -> None:
-        """Pass on what one direction has gathered, as if the last packet had carried all of it."""
-        duplex, side, stream, _ = way
+    def _flush_gathered(self, flow: _Flow, out: list[Event]) -> None:
+        """Pass on what one direction has gathered, as if its last packet had carried all of it."""
+        duplex, side, stream, _ = flow
         assert duplex.connection is not None
         payload = b"".join([item.payload for item in stream.gathered])
         out.append((duplex.connection, side, stream.gathered[-1]._replace(payload=payload)))
@@ -347,54 +347,54 @@ class Connections:
         stream.gathered = []
         del self._gathering[stream]
 
-    def _pass_on_both(self, duplex: Duplex, out: list[Event]) -> None:
-        """The same for both directions of a connection to which something unusual happens."""
+    def _flush_both(self, duplex: Duplex, out: list[Event]) -> None:
+        """Pass on what both directions have gathered, before an unusual event of their connection."""
         for stream in duplex.streams:
             if stream.gathered:
-                self._pass_on(self._gathering[stream], out)
+                self._flush_gathered(self._gathering[stream], out)
 
     def _feed(self, segment: Segment) -> list[Event]:
         out: list[Event] = []
-        way = self._ways.get(segment.ends)
+        flow = self._flows.get(segment.ends)
         if segment.time_ns < self._ticked_ns:
             self.counts["late_segments"] += 1
-        if way is not None:
-            self._advance(way, segment, out)
-            way = self._ways.get(segment.ends)
+        if flow is not None:
+            self._advance(flow, segment, out)
+            flow = self._flows.get(segment.ends)
         begins = segment.flags & (SYN | RST) == SYN
-        if self._came_again(segment, way):
+        if self._is_repeated(segment, flow):
             self.counts["segments_after_close"] += 1
             return out
-        if begins and way is not None and way.duplex.is_new(way.side, segment):
-            self._close(way.duplex, "reused", segment.time_ns, out)
-            way = None
-        if way is None:
+        if begins and flow is not None and flow.duplex.is_new(flow.side, segment):
+            self._close(flow.duplex, "reused", segment.time_ns, out)
+            flow = None
+        if flow is None:
             if not begins and (segment.flags & RST or not segment.length):
                 self.counts["segments_without_connection"] += 1
                 return out
-            way = self._open(segment, out)
-        duplex = way.duplex
+            flow = self._open(segment, out)
+        duplex = flow.duplex
         self._order.move_to_end(duplex)
-        if duplex.over:
+        if duplex.is_finished:
             self.counts["segments_after_close"] += 1
             return out
-        self._pass_on_both(duplex, out)
-        duplex.feed(way.side, segment, out)
+        self._flush_both(duplex, out)
+        duplex.feed(flow.side, segment, out)
         self._settle(duplex, out)
-        duplex.cause = None if duplex.plain or duplex.over else segment._replace(payload=b"")
-        self._keep_bound(out)
+        duplex.cause = None if duplex.plain or duplex.is_finished else segment._replace(payload=b"")
+        self._enforce_limit(out)
         return out
 
-    def _advance(self, way: _Way, segment: Segment, out: list[Event]) -> None:
-        """Bring a connection's own clock forward, past the deadlines that end before its next segment."""
-        duplex, time_ns = way.duplex, segment.time_ns
+    def _advance(self, flow: _Flow, segment: Segment, out: list[Event]) -> None:
+        """Advance a connection's clock to its next segment, expiring the deadlines in between."""
+        duplex, time_ns = flow.duplex, segment.time_ns
         while duplex.due_ns <= time_ns:
             if self._expire(duplex, out):
                 return
         if self._is_idle(duplex, time_ns):
             self._close_idle(duplex, out)
-        elif duplex.now_ns - time_ns > self._limits.patience_ns and way.stream.is_ahead(segment):
-            # The clock was set back: it no longer tells how long something was waited for.
+        elif duplex.now_ns - time_ns > self._limits.patience_ns and flow.stream.is_ahead(segment):
+            # The capturing machine's clock was set back: waiting times can no longer be measured.
             while duplex.due_ns != NEVER_NS:
                 if self._expire(duplex, out):
                     return
@@ -402,25 +402,27 @@ class Connections:
         else:
             duplex.now_ns = max(duplex.now_ns, time_ns)
 
-    def _came_again(self, segment: Segment, way: _Way | None) -> bool:
-        """Whether a segment is of a connection that is over. Where another one has their ends by now, that
-        is asked only of those that would begin or end it, and are not what it waits for.
+    def _is_repeated(self, segment: Segment, flow: _Flow | None) -> bool:
+        """Whether a segment belongs to a closed connection. If the ends are in use again, this is checked
+        only for segments that would open or close the current connection and are not next in its stream.
         """
-        if way is not None and (not segment.flags & (SYN | FIN | RST) or segment.sequence == way.stream.next):
+        if flow is not None and (
+            not segment.flags & (SYN | FIN | RST) or segment.sequence == flow.stream.next
+        ):
             return False
-        return self._ended.knows(segment)
+        return self._ended.covers(segment)
 
-    def _open(self, segment: Segment, out: list[Event]) -> _Way:
+    def _open(self, segment: Segment, out: list[Event]) -> _Flow:
         while len(self._order) >= max(1, self._limits.connections):
             self._close(next(iter(self._order)), "evicted", segment.time_ns, out)
         self.counts["connections"] += 1
         duplex = Duplex(segment.ends, segment.time_ns, self._limits, self.counts)
         one, two = duplex.streams
-        self._ways[reversed_ends(segment.ends)] = _Way(duplex, 1, two, one)
-        way = self._ways[segment.ends] = _Way(duplex, 0, one, two)
+        self._flows[reversed_ends(segment.ends)] = _Flow(duplex, 1, two, one)
+        flow = self._flows[segment.ends] = _Flow(duplex, 0, one, two)
         self._order[duplex] = None
         self._idle.set(duplex, duplex.now_ns + self._limits.connection_idle_ns)
-        return way
+        return flow
 
     def _is_idle(self, duplex: Duplex, now_ns: int) -> bool:
         return now_ns - duplex.now_ns > self._limits.connection_idle_ns
@@ -429,18 +431,18 @@ class Connections:
         self._close(duplex, "idle", duplex.now_ns + self._limits.connection_idle_ns, out)
 
     def _close(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
-        """Pass on what is held, tell that the connection is over unless that was told, and forget it."""
-        self._pass_on_both(duplex, out)
+        """Pass on what is held, report the end unless it was reported, and remove the connection."""
+        self._flush_both(duplex, out)
         duplex.flush(out)
-        if duplex.over:
+        if duplex.is_finished:
             reason = "fin"
         elif duplex.reset_ns is not None:
             reason = "reset"
         if reason in ("fin", "reset", "reused") and self._ended.add(duplex, time_ns):
             self.counts["ended_forgotten"] += 1
-        self._tell_closed(duplex, reason, time_ns, out)
-        self._ways.pop(duplex.ends, None)
-        self._ways.pop(reversed_ends(duplex.ends), None)
+        self._report_closed(duplex, reason, time_ns, out)
+        self._flows.pop(duplex.ends, None)
+        self._flows.pop(reversed_ends(duplex.ends), None)
         del self._order[duplex]
         duplex.due_ns = NEVER_NS
         self._deadlines.set(duplex, NEVER_NS)
@@ -448,24 +450,24 @@ class Connections:
         self._account(duplex)
 
     def _settle(self, duplex: Duplex, out: list[Event]) -> None:
-        """See what became of a connection, and what it waits for now."""
-        if duplex.over:
-            self._tell_closed(duplex, "fin", duplex.now_ns, out)
+        """Update what is known of a connection after its segments or deadline: its end, its next deadline."""
+        if duplex.is_finished:
+            self._report_closed(duplex, "fin", duplex.now_ns, out)
         duplex.set_deadline()
         self._deadlines.set(duplex, duplex.due_ns)
         self._account(duplex)
 
-    def _tell_closed(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
-        if duplex.told:
+    def _report_closed(self, duplex: Duplex, reason: str, time_ns: int, out: list[Event]) -> None:
+        if duplex.is_close_reported:
             return
         assert duplex.connection is not None
-        duplex.told = True
+        duplex.is_close_reported = True
         self.counts[f"closed_{reason}"] += 1
         out.append((duplex.connection, 0, Closed(reason, time_ns)))
 
     def _expire(self, duplex: Duplex, out: list[Event]) -> bool:
-        """A connection's deadline has passed; whether it is closed now."""
-        self._pass_on_both(duplex, out)
+        """Expire a connection's deadline; return whether that closed the connection."""
+        self._flush_both(duplex, out)
         if duplex.expire(out):
             self._close(duplex, "reset", duplex.now_ns, out)
             return True
@@ -473,7 +475,7 @@ class Connections:
         return False
 
     def _account(self, duplex: Duplex) -> None:
-        """Note what a connection holds, and since when it waits."""
+        """Update how many bytes a connection holds, and since when it waits."""
         is_known = duplex in self._order
         held = duplex.held if is_known else 0
         self._held_in_all += held - self._held.get(duplex, 0)
@@ -481,9 +483,9 @@ class Connections:
             self._held[duplex] = held
         else:
             self._held.pop(duplex, None)
-        self._waits.set(duplex, duplex.waits_since_ns if is_known else NEVER_NS)
+        self._waits.set(duplex, duplex.waiting_since_ns if is_known else NEVER_NS)
 
-    def _keep_bound(self, out: list[Event]) -> None:
+    def _enforce_limit(self, out: list[Event]) -> None:
         while self._held_in_all > self._limits.stream_bytes_in_all:
             longest = next(iter(self._held))
             self.counts["streams_flushed"] += 1
@@ -492,54 +494,54 @@ class Connections:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Packets that go on with one another and differ in nothing else -> their payloads. Holds nothing.
+# Consecutive packets of one message -> their payloads.
 #
-# A large message fills packet after packet: of one connection, of one size, with one acknowledgment. Once
-# the first has been looked at, a single comparison tells of each of the others whether it is as good.
+# A large message fills many packets that differ only in sequence number: same connection, size and
+# acknowledgment. After the first was parsed, one comparison checks each of the others.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def payloads(
     data: bytes,
     places: Iterable[tuple[int, int, int, int]],
-    spot: tuple[int, int, int],
-    like: tuple[int, int, int, bytes, int, int, int],
+    layout: tuple[int, int, int],
+    pattern: tuple[int, int, int, bytes, int, int, int],
     now_ns: int,
     until_ns: int,
 ) -> list[bytes]:
-    """Of the packets behind the first of a run, the payloads of those that belong to it.
+    """Payloads of the packets after the first one of a run.
 
     Args:
-        data: what the packets stand in.
-        places: theirs, as in ``PacketBlock``; the first that is not of the run ends it.
-        spot: where in each packet the fields of ``USUAL`` begin, and where its payload begins and ends.
-        like: these fields, as the next packet of the run must have them.
-        now_ns: time of the packet before; it must not go back.
-        until_ns: time that none may reach.
+        data: the buffer that holds the packets.
+        places: of the packets in it, as in ``PacketBlock``. The first packet that does not fit ends the run.
+        layout: positions in each packet: of the fields of ``USUAL``, of the payload's start and end.
+        pattern: the fields that the next packet of the run must have.
+        now_ns: time of the packet before; times must not go back.
+        until_ns: time that no packet may reach.
     """
-    at, start, end = spot
-    kind, total, carries, ends, sequence, acknowledgment, control = like
-    found: list[bytes] = []
+    at, start, end = layout
+    kind, total, carries, ends, sequence, acknowledgment, control = pattern
+    result: list[bytes] = []
     for time_ns, begin, stop, _ in places:
         expected = kind, total, carries, ends, sequence, acknowledgment, control
         if begin + end > stop or not now_ns <= time_ns < until_ns or _unpack(data, begin + at) != expected:
             break
-        found.append(data[begin + start : begin + end])
+        result.append(data[begin + start : begin + end])
         sequence = (sequence + end - start) & SEQUENCE_MASK
         now_ns = time_ns
-    return found
+    return result
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Connections that are over -> whether a segment belongs to one of them, and so came again.
+# Closed connections -> whether a segment belongs to one of them, and so is a repeated one.
 #
-# Captures of both ends, merged, tell of a connection twice, and when their clocks differ by seconds the
-# second time begins or ends long after the first is over. A SYN with the number of an earlier one, and
-# payload out of its numbers, begin no connection then. Without this, each would be counted twice, or its
-# last seconds would make a connection of their own.
+# Merged captures of both ends contain each connection twice. If their clocks differ by seconds, the second
+# copy begins or ends long after the first was closed. So a SYN with the sequence number of a closed
+# connection, or payload within its sequence numbers, does not open a connection. Otherwise connections would
+# be counted twice, or the last seconds of one would become another.
 #
-# Holds the numbers where streams began and ended, for each pair of ends those of its last connections: of
-# ``Limits.ended_connections`` pairs, until ``ended_age_ns`` has passed.
+# Memory: the first and last sequence numbers of the streams of up to ``_MOST`` connections, for each of
+# ``Limits.ended_connections`` pairs of ends, until ``ended_age_ns`` has passed.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -549,8 +551,8 @@ _MOST = 4
 
 
 class _Ended(NamedTuple):
-    """A connection, from side 0 on: its ends, when it was over, and the first and the next number of each
-    stream; None for a stream of which nothing came.
+    """A closed connection: the ends of side 0, when it was closed, and by side the first and the next
+    sequence number of the stream (None: nothing of it was captured).
     """
 
     ends: bytes
@@ -559,14 +561,14 @@ class _Ended(NamedTuple):
 
 
 class Ended:
-    """Remembers connections that are over."""
+    """Remembers closed connections."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._ended: OrderedDict[bytes, tuple[_Ended, ...]] = OrderedDict()
 
     def add(self, duplex: Duplex, time_ns: int) -> bool:
-        """Remember a connection; whether another one had to be forgotten for it too soon."""
+        """Remember a connection; return whether the limit forced another one to be forgotten early."""
         one, two = duplex.streams
         ended = _Ended(duplex.ends, time_ns, (_numbers(one), _numbers(two)))
         key = connection_key(duplex.ends)
@@ -577,13 +579,13 @@ class Ended:
         return is_full
 
     def tick(self, time_ns: int) -> None:
-        """Every segment up to this time has been delivered: forget what none that follows can be part of."""
+        """Every segment up to this time has been delivered: forget connections that are too old to recur."""
         since_ns = time_ns - self._limits.ended_age_ns
         while self._ended and next(iter(self._ended.values()))[-1].time_ns < since_ns:
             self._ended.popitem(last=False)
 
-    def knows(self, segment: Segment) -> bool:
-        """Whether a segment lies within a connection that is over."""
+    def covers(self, segment: Segment) -> bool:
+        """Whether a segment lies within a closed connection."""
         for ended in self._ended.get(connection_key(segment.ends), ()):
             numbers = ended.numbers[segment.ends != ended.ends]
             recent = abs(segment.time_ns - ended.time_ns) <= self._limits.ended_age_ns
@@ -595,7 +597,7 @@ class Ended:
 def _numbers(stream: Stream) -> tuple[int, int] | None:
     if stream.first is None:
         return None
-    # What is more than 2 GiB behind looks as if it were ahead: of so long a stream, the end is remembered.
+    # Sequence numbers more than 2 GiB back look as if they were ahead: of a longer stream, keep the end.
     near = distance(stream.first, stream.next) >= 0
     return stream.first if near else advance(stream.next, -_LONG), stream.next
 

@@ -1,28 +1,27 @@
-"""The segments of one connection -> its two streams, in the order in which the two ends wrote and read.
+"""The segments of one connection -> its two streams, interleaved in an order that respects causality.
 
-A segment's acknowledgment says what its sender had received when it wrote the segment. So bytes are passed
-on only after everything that they acknowledge was passed on in the other direction: a response never
-overtakes its request, however late the capture recorded the request, and any order of the same segments
-gives the same streams, woven in a possible way.
+An acknowledgment says what the sender of a segment had received when it sent it. So bytes are passed on only
+after everything they acknowledge was passed on in the other direction: a response never overtakes its
+request, however late the request is in the capture. Whatever the order of the segments, the two streams are
+the same.
 
-Three things may never come. Each is waited for until a deadline in packet time, ``Limits.patience_ns`` after
-the connection's own clock, which is the latest time of its own segments, and never that of others:
+Three things may never arrive. Each has a deadline in packet time, ``Limits.patience_ns`` after the
+connection's own clock, which is the latest time of its own segments:
 
-* the beginning. Until both SYNs tell where the streams begin, segments are kept as they are. Without SYNs,
-  streams begin at the lowest sequence number that came meanwhile, or where the other side's acknowledgment
-  stood.
-* bytes that the other side has acknowledged: it has them, so the capture missed them or has them late.
-  Then: a gap. A hole that nobody acknowledged, as when one direction only was captured, has until
-  ``hole_age_ns`` after the first bytes behind it.
-* what stands behind a reset: the connection is over at the deadline.
+* The beginning. Segments are kept until both SYNs are there. If the deadline passes without them, a stream
+  begins at the lowest sequence number captured, or at the other side's acknowledgment.
+* Bytes that the other side has acknowledged. They were received, so the capture has them late or never: after
+  the deadline they are a gap. A hole that was not acknowledged, as when only one direction was captured,
+  becomes a gap ``hole_age_ns`` after the time of the first bytes after it.
+* Segments after a RST. At the deadline the connection is closed.
 
-A direction of which nothing was captured is not waited for. Holds the segments of a beginning and two
-streams; ``held`` says how much that is, and past the bounds of a stream the oldest hole is given up.
+A direction of which nothing was captured is not waited for. Memory: the segments of a beginning, and two
+streams; see ``held``. If a stream reaches a limit, its oldest hole becomes a gap at once.
 """
 
 from __future__ import annotations
 
-from _blake2 import blake2b  # as hashlib has it, but hashlib loads OpenSSL, for which a short run waits
+from _blake2 import blake2b  # the same as in hashlib, which would load OpenSSL and delay short runs
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,24 +38,23 @@ if TYPE_CHECKING:
 NEVER_NS = 1 << 70
 
 _GATHERED_BYTES = 64 * 1024
-"""Bytes in the middle of a large frame that are passed on at once rather than packet by packet: more would
-save little, and leave the processor's caches meanwhile.
+"""Most bytes in the middle of a large frame that are passed on together rather than packet by packet: more
+would save little, and no longer fit the processor's caches.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """What is known of a connection when its first bytes are passed on; one object for each connection,
-    compared by identity.
+    """What is known of a connection when its first bytes are passed on. Compared by identity.
 
     Attributes:
-        id: 12 hex digits, from both ends and the first packet's time.
-        ends: of side 0 and side 1; side 0 sent the segment that came first.
-        initiator: the side that sent a SYN, or got a SYN with ACK; None where no SYN was captured.
-        from_start: by side, whether a SYN or its acknowledgment tells where the stream begins.
+        id: 12 hex digits, a hash of both ends and the first packet's time.
+        ends: of side 0 and side 1. Side 0 sent the first segment in the capture.
+        initiator: the side that sent a SYN, or received a SYN-ACK; None if neither was captured.
+        from_start: by side, whether the beginning of the stream is known from a SYN or its acknowledgment.
         first_packet, first_time_ns, interface: of the earliest packet.
-        ordinal: place among the connections of the run, from 1, in the order in which they were met.
-        streams: by side; they count what was odd about them.
+        ordinal: number of the connection in this run, from 1, in order of first packets.
+        streams: by side, with counts of repeated and out-of-order segments.
     """
 
     id: str
@@ -70,14 +68,14 @@ class Connection:
     streams: tuple[Stream, ...] = field(default=(), repr=False)
 
     def expect(self, side: int, size: int) -> None:
-        """The next ``size`` bytes of a side are of no use one by one: many may come at once. 0: as they
-        come.
+        """Allow the next ``size`` bytes of a side to be passed on together, because its reader cannot use a
+        part of them. 0: pass on bytes packet by packet.
         """
         self.streams[side].expected = size and min(size, _GATHERED_BYTES)
 
 
 Event = tuple[Connection, int, "Data | Gap | Closed"]
-"""Connection, side (0 for ``Closed``), and what happened."""
+"""Connection, side (0 for ``Closed``), item."""
 
 
 class Duplex:
@@ -88,20 +86,19 @@ class Duplex:
         ordinal: as in ``Connection.ordinal``.
         connection: None until the beginning is known.
         streams: by side.
-        plain: begun, alive, nothing held or waited for: the next segment in order can be passed on as it is.
-        over: both sides have sent all that they had to.
+        plain: open, with nothing held or waited for: the next segment in order can be passed on directly.
+        is_finished: everything up to the FIN of both sides was passed on.
+        is_close_reported: whether ``Closed`` was passed on.
         reset_ns: time of the first RST.
         now_ns: the connection's own clock: the latest time of its segments, or of a deadline that has passed.
-        due_ns: the deadline of what is waited for; ``NEVER_NS`` when nothing is.
-        cause: the latest segment, while something is waited for.
-        told: whether its end was told.
+        due_ns: the deadline; ``NEVER_NS`` if nothing is waited for.
+        cause: the latest segment, without payload, while something is waited for.
     """
 
     __slots__ = (
         "_counts", "_due_begin", "_due_end", "_early", "_early_held", "_early_ns", "_initiator", "_limits",
-        "_reach",
-        "cause", "connection", "due_ns", "ends", "now_ns", "ordinal", "over", "plain", "reset_ns",
-        "streams", "told",
+        "_reach", "cause", "connection", "due_ns", "ends", "is_close_reported", "is_finished", "now_ns",
+        "ordinal", "plain", "reset_ns", "streams",
     )  # fmt: skip
 
     def __init__(self, ends: bytes, now_ns: int, limits: Limits, counts: Counter[str]) -> None:
@@ -109,14 +106,14 @@ class Duplex:
         self.ordinal = counts["connections"]
         self.connection: Connection | None = None
         self.streams = (Stream(), Stream())
-        self.plain = self.over = self.told = False
+        self.plain = self.is_finished = self.is_close_reported = False
         self.reset_ns: int | None = None
         self.now_ns = now_ns
         self.due_ns = NEVER_NS
         self.cause: Segment | None = None
         self._counts = counts
         self._limits = limits
-        # A segment from farther ahead than can be held belongs to an earlier connection of these ends.
+        # A segment from farther ahead than can be held belongs to an earlier connection between these ends.
         self._reach = 2 * limits.stream_bytes
         self._early: list[tuple[int, Segment]] | None = []
         self._early_held = 0
@@ -126,15 +123,15 @@ class Duplex:
 
     @property
     def held(self) -> int:
-        """Bytes that all that is held costs."""
+        """Memory for everything that is held, in bytes."""
         return self._early_held + self.streams[0].held + self.streams[1].held
 
     @property
-    def waits_since_ns(self) -> int:
-        """The earliest time that what is still to come of the connection may have: that of the earliest
-        segment that is held, or the deadline; ``NEVER_NS`` when nothing is waited for.
+    def waiting_since_ns(self) -> int:
+        """The earliest time that an event still to come may have: that of the earliest segment held, or the
+        deadline. ``NEVER_NS`` if nothing is waited for.
         """
-        if self.told:
+        if self.is_close_reported:
             return NEVER_NS
         if self._early:
             return self._early_ns
@@ -143,18 +140,18 @@ class Duplex:
 
     @property
     def established(self) -> bool:
-        """Whether both sides agreed to the connection, or one of them said something."""
+        """Whether both sides sent a SYN, or payload was passed on."""
         return all(stream.syn for stream in self.streams) or any(
             stream.first is not None and stream.next != stream.first for stream in self.streams
         )
 
     def is_new(self, side: int, segment: Segment) -> bool:
-        """Whether a SYN begins another connection with the same ends; else it came again, or late."""
+        """Whether a SYN opens another connection between the same ends. Otherwise it is repeated, or late."""
         first = advance(segment.sequence, 1)
         stream = self.streams[side]
         if self.reset_ns is not None and segment.time_ns > self.reset_ns:
             if segment.flags & ACK and not self.established:
-                return True  # refused before; some clients then try again with the same number
+                return True  # it was refused; some clients retry with the same sequence number
             if not segment.flags & ACK:
                 return not stream.exact or first != stream.first
         if stream.first is not None:
@@ -175,17 +172,17 @@ class Duplex:
             self._early_held += PIECE_COST + len(segment.payload)
             self._early_ns = min(self._early_ns or segment.time_ns, segment.time_ns)
             if segment.flags & SYN:
-                self._learn_beginning(side, segment)
+                self._learn_start(side, segment)
             self.streams[side].seen = True
             if all(stream.syn for stream in self.streams) or self._early_held > self._limits.stream_bytes:
                 self.begin(out)
             return
         self._take(side, segment)
-        self._flow(out)
-        self._keep_bounds(side, out)
+        self._release(out)
+        self._enforce_limits(side, out)
 
     def begin(self, out: list[Event]) -> None:
-        """Fix where the streams begin, and go on from there."""
+        """Determine where the streams begin, and process the segments kept so far."""
         early = self._early
         if early is None:
             return
@@ -207,74 +204,74 @@ class Duplex:
         self._early_held = 0
         for side, segment in early:
             self._take(side, segment)
-            self._flow(out)
-            self._keep_bounds(side, out)
+            self._release(out)
+            self._enforce_limits(side, out)
 
     def set_deadline(self) -> None:
-        """Set a deadline for all that is waited for now, unless one is set that is still needed. To be called
-        when something has changed.
+        """Set the deadline for everything that is waited for now, unless the current one is still needed.
+        Must be called after every change.
         """
         one, two = self.streams
         if self.due_ns != NEVER_NS and (
-            self._due_end or (self._due_begin and self._early is not None) or one.late or two.late
+            self._due_end or (self._due_begin and self._early is not None) or one.is_overdue or two.is_overdue
         ):
             self.plain = False
             return
         self._due_begin = self._early is not None
-        self._due_end = self.over or self.reset_ns is not None
+        self._due_end = self.is_finished or self.reset_ns is not None
         waits = self._due_begin or self._due_end
         for stream in self.streams:
-            stream.overdue = stream.acked if stream.missing else None
-            waits = waits or stream.missing
+            stream.overdue = stream.acked if stream.misses_bytes else None
+            waits = waits or stream.misses_bytes
         if waits:
             self.due_ns = self.now_ns + self._limits.patience_ns
         else:
             self.due_ns = min(
-                (self._too_old_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
+                (self._hole_deadline_ns(stream) for stream in self.streams if stream.pieces), default=NEVER_NS
             )
-        self.plain = self.due_ns == NEVER_NS and one.calm and two.calm
+        self.plain = self.due_ns == NEVER_NS and one.is_drained and two.is_drained
 
-    def _too_old_ns(self, stream: Stream) -> int:
-        """When the hole before a stream's head is given up, whoever has acknowledged it."""
+    def _hole_deadline_ns(self, stream: Stream) -> int:
+        """When the hole before the first piece becomes a gap, acknowledged or not."""
         return stream.pieces[0].time_ns + self._limits.hole_age_ns
 
     def expire(self, out: list[Event]) -> bool:
-        """The deadline has passed: give up what was waited for. Whether the connection is to be closed."""
+        """The deadline has passed: stop waiting. Returns whether the connection is to be closed."""
         self.now_ns, self.due_ns = max(self.now_ns, self.due_ns), NEVER_NS
         if self._due_begin:
             self.begin(out)
-        while not self.over and (late := [side for side in (0, 1) if self.streams[side].late]):
-            stuck = [side for side in late if self.streams[side].stuck]
-            if stuck:
-                side = min(stuck, key=self._head_time)
+        while not self.is_finished and (late := [side for side in (0, 1) if self.streams[side].is_overdue]):
+            blocked = [side for side in late if self.streams[side].is_blocked]
+            if blocked:
+                side = min(blocked, key=self._head_time)
                 overdue = self.streams[side].overdue
                 assert overdue is not None
                 self._skip(side, overdue, self._last_cause(), out)
             elif len(late) == 2:
-                self._untie(out)
+                self._break_tie(out)
             else:
-                break  # it waits for the other side, whose time has not come
+                break  # it waits for the other side, whose deadline has not passed
         for side, stream in enumerate(self.streams):
-            while stream.pieces and self._too_old_ns(stream) <= self.now_ns:
-                self._overcome(side, out)
+            while stream.pieces and self._hole_deadline_ns(stream) <= self.now_ns:
+                self._unblock(side, out)
         return self._due_end
 
     def flush(self, out: list[Event]) -> None:
-        """Pass on everything that is held, the earliest first, with gaps for what is missing."""
+        """Pass on everything that is held, earliest first, with gaps for what is missing."""
         self.begin(out)
-        while not self.over and any(stream.pieces for stream in self.streams):
-            self._overcome(min((0, 1), key=self._head_time), out)
+        while not self.is_finished and any(stream.pieces for stream in self.streams):
+            self._unblock(min((0, 1), key=self._head_time), out)
         for side, stream in enumerate(self.streams):
-            if stream.missing and stream.acked is not None and not self.over:
+            if stream.misses_bytes and stream.acked is not None and not self.is_finished:
                 self._skip(side, stream.acked, self._last_cause(), out)
 
     def _last_cause(self) -> Segment:
-        """What a gap at the end of all that was captured is placed at: the latest segment, at this time."""
-        assert self.cause is not None  # while anything is missing
+        """Packet and time of a gap after the last captured byte: the latest segment, as of now."""
+        assert self.cause is not None  # set while anything is missing
         return self.cause._replace(time_ns=self.now_ns)
 
     def _reset(self, side: int, segment: Segment) -> None:
-        """Believe a RST that is of this connection: its numbers are near what was sent or acknowledged."""
+        """Accept a RST if its sequence number is plausible for this connection, or its acknowledgment is."""
         near = self._early is not None or self._near(self.streams[side], segment.sequence)
         if not near and segment.flags & ACK:
             near = self._near(self.streams[1 - side], segment.acknowledgment)
@@ -288,15 +285,15 @@ class Duplex:
     def _near(self, stream: Stream, sequence: int) -> bool:
         return stream.first is None or abs(distance(stream.next, sequence)) <= self._reach
 
-    def _learn_beginning(self, side: int, segment: Segment) -> None:
-        answers = bool(segment.flags & ACK)
+    def _learn_start(self, side: int, segment: Segment) -> None:
+        has_ack = bool(segment.flags & ACK)
         if self._initiator is None:
-            self._initiator = 1 - side if answers else side
+            self._initiator = 1 - side if has_ack else side
         stream, other = self.streams[side], self.streams[1 - side]
         stream.syn = True
         if not stream.exact:
             stream.begin(advance(segment.sequence, 1), exact=True)
-        if answers and not other.exact:
+        if has_ack and not other.exact:
             other.begin(segment.acknowledgment, exact=True)
 
     def _identify(self, early: list[tuple[int, Segment]]) -> Connection:
@@ -333,9 +330,9 @@ class Duplex:
             stream.stray = end
             self._counts["stray_segments"] += 1
             return
-        needs = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
+        acknowledges = self._acknowledge(other, segment.acknowledgment) if flags & ACK else None
         if segment.length and stream.fin is not None and distance(stream.fin, start) >= 0:
-            self._counts["bytes_after_fin"] += segment.length  # which a receiver ignores: RFC 9293, 3.10.7.4
+            self._counts["bytes_after_fin"] += segment.length  # a receiver ignores them: RFC 9293, 3.10.7.4
             return
         if flags & FIN:
             if stream.fin is None and distance(stream.next, end) >= 0:
@@ -343,14 +340,18 @@ class Duplex:
             elif not segment.length:
                 self._counts["repeated_segments"] += 1
         elif segment.length <= 1 and advance(start, 1) == stream.top and not (flags & SYN or stream.ended):
-            self._counts["keep_alive_probes"] += 1  # RFC 9293, 3.8.4; those of a closed window look alike
+            self._counts["keep_alive_probes"] += 1  # RFC 9293, 3.8.4; zero-window probes look the same
             return
         if segment.length:
             payload, packet, time_ns = segment.payload, segment.packet, segment.time_ns
-            stream.put(Piece(start, end, payload, needs, packet, time_ns, segment.interface), self._counts)
+            stream.put(
+                Piece(start, end, payload, acknowledges, packet, time_ns, segment.interface), self._counts
+            )
 
     def _acknowledge(self, stream: Stream, sequence: int) -> int | None:
-        """The other side has received ``stream`` up to ``sequence``: return that if it must be waited for."""
+        """Note that the receiver has ``stream`` up to ``sequence``. Returns ``sequence`` if bytes before it
+        must be waited for.
+        """
         if stream.fin is not None and distance(stream.fin, sequence) > 1:
             sequence = advance(stream.fin, 1)
         if distance(stream.next, sequence) <= 0:
@@ -364,7 +365,7 @@ class Duplex:
             stream.acked = sequence
         return sequence
 
-    def _flow(self, out: list[Event]) -> None:
+    def _release(self, out: list[Event]) -> None:
         one, two = self.streams
         moved = True
         while moved:
@@ -372,38 +373,40 @@ class Duplex:
             self._emit(0, one.release(two), out)
             self._emit(1, two.release(one), out)
             moved = before != (one.next, two.next)
-        self.over = (one.ended or two.ended) and all(
+        self.is_finished = (one.ended or two.ended) and all(
             stream.ended or not stream.seen for stream in self.streams
         )
-        if self.over:
+        if self.is_finished:
             one.forget()
             two.forget()
 
-    def _keep_bounds(self, side: int, out: list[Event]) -> None:
+    def _enforce_limits(self, side: int, out: list[Event]) -> None:
         stream, limits = self.streams[side], self._limits
         while stream.pieces and (stream.holes > limits.stream_holes or stream.held > limits.stream_bytes):
-            self._overcome(side, out)
+            self._unblock(side, out)
 
-    def _overcome(self, side: int, out: list[Event]) -> None:
-        """Give up what the head of a stream waits for."""
+    def _unblock(self, side: int, out: list[Event]) -> None:
+        """Stop waiting for what keeps the first piece of a stream from being passed on."""
         stream, other = self.streams[side], self.streams[1 - side]
         head = stream.pieces[0]
-        if stream.stuck:
+        if stream.is_blocked:
             self._skip(side, head.start, head, out)
-        elif head.needs is not None and other.stuck:
-            self._skip(1 - side, head.needs, head, out)
+        elif head.acknowledges is not None and other.is_blocked:
+            self._skip(1 - side, head.acknowledges, head, out)
         else:
-            self._untie(out)
+            self._break_tie(out)
 
-    def _untie(self, out: list[Event]) -> None:
-        """Both heads acknowledge one another: the later one was sent before, in a segment that is missing."""
+    def _break_tie(self, out: list[Event]) -> None:
+        """The first pieces of both streams acknowledge each other. So the bytes of the later one were also in
+        an earlier segment, which is missing: drop its acknowledgment.
+        """
         later = max(self.streams, key=lambda stream: (stream.pieces[0].time_ns, stream.pieces[0].packet))
-        later.pieces[0] = later.pieces[0]._replace(needs=None)
-        self._flow(out)
+        later.pieces[0] = later.pieces[0]._replace(acknowledges=None)
+        self._release(out)
 
     def _skip(self, side: int, end: int, cause: Segment | Piece, out: list[Event]) -> None:
         self._emit(side, self.streams[side].skip(end, cause), out)
-        self._flow(out)
+        self._release(out)
 
     def _emit(self, side: int, items: list[Data | Gap], out: list[Event]) -> None:
         assert self.connection is not None
@@ -414,6 +417,6 @@ class Duplex:
             out.append((self.connection, side, item))
 
     def _head_time(self, side: int) -> tuple[int, int, int]:
-        """Sorts the two sides: the one whose oldest piece is older first."""
+        """Sort key of a side: the one with the older first piece comes first."""
         pieces = self.streams[side].pieces
         return (0, pieces[0].time_ns, pieces[0].packet) if pieces else (1, 0, side)

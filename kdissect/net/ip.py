@@ -1,13 +1,13 @@
-"""IPv4 and IPv6 headers -> what they carry; fragments -> the datagram that they make.
+"""IP packets -> datagrams; IP fragments -> the datagrams they are part of. IPv4 and IPv6.
 
-A datagram as long as its packet has length 0 in its header when the network card was to cut it up
-(segmentation offload, and the jumbograms that Linux calls BIG TCP): then the packet's own length counts.
-Everything behind the datagram is Ethernet padding and left out.
+A length of 0 in the IP header means that the network card was to split the packet (segmentation offload, and
+the jumbograms that Linux calls BIG TCP): then the packet's own length is used. Bytes after the datagram are
+Ethernet padding and ignored.
 
-Holds the datagrams of which fragments are missing, at most ``Limits.fragment_datagrams`` and
-``fragment_bytes``, none older than ``fragment_age_ns`` of packet time. Of bytes that come twice the first
-captured win, and the overlap is counted. As many datagrams that were completed are remembered: a fragment
-that comes again at once, as captures by ``-i any`` have it, begins none.
+Memory: incomplete datagrams, at most ``Limits.fragment_datagrams`` and ``fragment_bytes``, for at most
+``fragment_age_ns`` of packet time. Of overlapping bytes, the first captured are used, and the overlap is
+counted. As many completed datagrams are remembered, so that a repeated fragment, as in captures of ``-i
+any``, does not start another datagram.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _FRAGMENT_HEADER = Struct(">BxHI")
 
 
 class Datagram(NamedTuple):
-    """What an IP packet carries.
+    """The payload of an IP packet.
 
     Attributes:
         addresses: source and destination, 8 or 32 bytes.
         protocol: number of the protocol in ``payload``.
-        payload: what was captured of it.
-        length: bytes of it on the wire; more than ``len(payload)`` when the packet was cut.
+        payload: the captured bytes.
+        length: bytes on the wire; more than ``len(payload)`` if the packet was truncated.
     """
 
     addresses: bytes
@@ -71,7 +71,7 @@ class Datagram(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """A part of a datagram: ``part.protocol`` is that of the whole, ``key`` is the same for all parts."""
+    """A part of a datagram: ``part.protocol`` is the datagram's, ``key`` is the same for all its parts."""
 
     key: tuple[bytes, int, int]
     offset: int
@@ -80,13 +80,13 @@ class Fragment(NamedTuple):
 
 
 def internet_layer(ethertype: int, packet: Packet, pos: int) -> Datagram | Fragment | str:
-    """Read the IP header at ``pos``; a text says why there is nothing to go on with."""
+    """Parse the IP header at ``pos``. A string is the reason why that is not possible."""
     wire = max(packet.length, len(packet.data)) - pos
     return _ipv4(packet.data, pos, wire) if ethertype == IPV4 else _ipv6(packet.data, pos, wire)
 
 
 def not_tcp(protocol: int) -> str:
-    """What a datagram carries that is not TCP, in words."""
+    """Name of a protocol other than TCP."""
     return _NOT_TCP.get(protocol, f"IP protocol {protocol}")
 
 
@@ -99,11 +99,11 @@ def _ipv4(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
     if first >> 4 != 4 or header < _IPV4.size or total < header:
         return "malformed IPv4 header"
     values = addresses, protocol, data[pos + header : pos + total], total - header
-    part = _new(Datagram, values)  # half the price of calling the class
+    part = _new(Datagram, values)  # takes half the time of calling the class
     more, offset = bool(place & 0x2000), (place & 0x1FFF) * 8
     if more or offset:
         return Fragment((addresses, identification, protocol), offset, more, part)
-    return _inner(part)
+    return _skip_extensions(part)
 
 
 def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
@@ -114,16 +114,16 @@ def _ipv6(data: bytes, pos: int, wire: int) -> Datagram | Fragment | str:
         return "malformed IPv6 header"
     length = length or max(0, wire - _IPV6.size)
     start = pos + _IPV6.size
-    return _inner(Datagram(addresses, protocol, data[start : start + length], length))
+    return _skip_extensions(Datagram(addresses, protocol, data[start : start + length], length))
 
 
-def _inner(datagram: Datagram) -> Datagram | Fragment | str:
-    """Step over the extension headers of IPv6, and the authentication header of both."""
+def _skip_extensions(datagram: Datagram) -> Datagram | Fragment | str:
+    """Skip the extension headers of IPv6, and the authentication header of IPv4 and IPv6."""
     addresses, protocol, payload, length = datagram
     pos = 0
     while protocol in _EXTENSIONS:
         if len(addresses) == 8 and protocol != _AUTHENTICATION:
-            break  # in IPv4 these numbers announce no header of this form
+            break  # in IPv4 these protocol numbers have headers of another form
         if len(payload) < pos + 8:
             return "IP header not captured" if len(payload) < length else "malformed IP extension header"
         if protocol == _FRAGMENT:
@@ -144,7 +144,7 @@ def _inner(datagram: Datagram) -> Datagram | Fragment | str:
 
 
 class _Partial:
-    """A datagram of which fragments are missing."""
+    """An incomplete datagram."""
 
     __slots__ = ("count", "end", "first_ns", "protocol", "stream")
 
@@ -158,15 +158,16 @@ class _Partial:
     @property
     def complete(self) -> bool:
         pieces = self.stream.pieces
-        whole = self.end is not None and self.stream.runs == 1 and pieces[0].start == 0
-        return whole and pieces[-1].end == self.end
+        if self.end is None or self.stream.runs != 1:
+            return False
+        return pieces[0].start == 0 and pieces[-1].end == self.end
 
 
 class Fragments:
-    """Puts datagrams together again; counts in ``skipped`` what came of no use.
+    """Reassembles datagrams; counts fragments that are not used in ``skipped``.
 
     Attributes:
-        joined: the packets that carried the datagram completed last: where captured, and number.
+        joined: interface and number of each packet that carried a part of the last datagram completed.
     """
 
     def __init__(self, limits: Limits, skipped: Counter[str]) -> None:
@@ -178,9 +179,9 @@ class Fragments:
         self.joined: list[tuple[Interface, int]] = []
 
     def feed(self, fragment: Fragment, packet: Packet) -> Datagram | str | None:
-        """Take a fragment; the datagram once it is complete, until then None."""
+        """Add a fragment; return the datagram if it is complete now, otherwise None."""
         key, offset, more, part = fragment
-        self._forget_old(packet.time_ns)
+        self._drop_expired(packet.time_ns)
         if not part.length:
             return "malformed IP fragment"
         partial = self._partials.get(key)
@@ -197,22 +198,22 @@ class Fragments:
         if offset == 0 and partial.protocol is None:
             partial.protocol = part.protocol
         if not partial.complete:
-            self._keep_bounds()
+            self._enforce_limits()
             return None
-        self._forget(key)
+        self._remove(key)
         self._completed_ns[key] = packet.time_ns
         self._completed_ns.move_to_end(key)
         if len(self._completed_ns) > self._limits.fragment_datagrams:
             self._completed_ns.popitem(last=False)
         self.joined = [(held.interface, held.packet) for held in partial.stream.pieces]
-        whole = _join(part.addresses, partial)
-        inner = _inner(whole)
+        datagram = _join(part.addresses, partial)
+        inner = _skip_extensions(datagram)
         return "IP fragments inside fragments" if isinstance(inner, Fragment) else inner
 
     def close(self) -> None:
-        """Count what never became whole."""
+        """Count the fragments of datagrams that remained incomplete."""
         while self._partials:
-            self._give_up()
+            self._drop_oldest()
 
     def _put(self, partial: _Partial, piece: Piece) -> None:
         counts: Counter[str] = Counter()
@@ -224,30 +225,30 @@ class Fragments:
             new = partial.stream.held > before
             self._skipped["overlapping IP fragment" if new else "repeated IP fragment"] += 1
 
-    def _keep_bounds(self) -> None:
+    def _enforce_limits(self) -> None:
         limits = self._limits
         while len(self._partials) > limits.fragment_datagrams or self._held > limits.fragment_bytes:
-            self._give_up()
+            self._drop_oldest()
 
-    def _forget_old(self, now_ns: int) -> None:
+    def _drop_expired(self, now_ns: int) -> None:
         while self._partials:
             oldest = next(iter(self._partials.values()))
             if now_ns - oldest.first_ns <= self._limits.fragment_age_ns:
                 break
-            self._give_up()
+            self._drop_oldest()
 
-    def _give_up(self) -> None:
+    def _drop_oldest(self) -> None:
         key = next(iter(self._partials))
-        self._skipped[INCOMPLETE] += self._forget(key).count
+        self._skipped[INCOMPLETE] += self._remove(key).count
 
-    def _forget(self, key: tuple[bytes, int, int]) -> _Partial:
+    def _remove(self, key: tuple[bytes, int, int]) -> _Partial:
         partial = self._partials.pop(key)
         self._held -= partial.stream.held
         return partial
 
 
 def _join(addresses: bytes, partial: _Partial) -> Datagram:
-    """The whole datagram: its bytes as far as they were captured."""
+    """The complete datagram, with its bytes up to the first one that was not captured."""
     captured = []
     for piece in partial.stream.pieces:
         captured.append(piece.payload)

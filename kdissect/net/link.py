@@ -1,14 +1,15 @@
-"""Link-layer header of a packet -> which protocol follows it, and where. Holds nothing.
+"""Link-layer header of a packet -> ethertype and position of the next header.
 
     Ethernet   | destination 6 | source 6 | [tag 4]* | ethertype 2 | ...
     cooked v1  | packet type 2 | ARPHRD 2 | length 2 | address 8 | protocol 2 | ...
     cooked v2  | protocol 2 | 0 0 | interface 4 | ARPHRD 2 | packet type 1 | length 1 | address 8 | ...
-    BSD null   | address family 4, in the byte order of the machine that captured | ...
+    BSD null   | address family 4, in the byte order of the capturing machine | ...
     raw        | IP header
 
-Numbers and headers of link types: https://www.tcpdump.org/linktypes.html. A tag is a VLAN tag: 802.1Q, or
-802.1ad and its forerunner, which put a second tag in front of the first. Where a length stands instead of an
-ethertype, one may follow in a SNAP header (IEEE 802), and one ethertype announces another Ethernet header.
+Link types: https://www.tcpdump.org/linktypes.html. A tag is a VLAN tag: 802.1Q, or 802.1ad and its
+predecessor, which add a second tag before it. A length in place of the ethertype may be followed by a SNAP
+header (IEEE 802) with an ethertype. The ethertype "transparent Ethernet bridging" is followed by another
+Ethernet header.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ NULL, ETHERNET, RAW_BSD, RAW_OPENBSD, RAW, LOOP = 0, 1, 12, 14, 101, 108
 COOKED, IPV4_ONLY, IPV6_ONLY, COOKED_V2 = 113, 228, 229, 276
 
 IPV4, IPV6 = 0x0800, 0x86DD
-BRIDGED = 0x6558  # Ethernet follows, which tunnels call "transparent Ethernet bridging"
+BRIDGED = 0x6558  # transparent Ethernet bridging
 _VLAN_TAGS = frozenset((0x8100, 0x88A8, 0x9100))
-_SMALLEST_ETHERTYPE = 0x0600  # what is less is a length: an 802.3 frame
+_SMALLEST_ETHERTYPE = 0x0600  # a smaller number is the length of an 802.3 frame
 _SNAP = b"\xaa\xaa\x03\0\0\0"
 
 _NOT_IP = {
@@ -36,35 +37,35 @@ _NOT_IP = {
     0x88CC: "LLDP",
     0x88E5: "MACsec",
 }
-# The BSDs and macOS do not agree on the number of AF_INET6.
+# AF_INET6 has a different number on each BSD and on macOS.
 _FAMILIES = {2: IPV4, 24: IPV6, 28: IPV6, 30: IPV6}
 _NOT_CAPTURED = "link header not captured"
 
 Place = tuple[int, int]
-"""Ethertype and position of the header that it announces."""
+"""Ethertype, and position of the header it refers to."""
 
 
 def network_layer(link_type: int, data: bytes) -> Place | str:
-    """Find what a packet carries; a text says why nothing was found."""
-    find = _FINDERS.get(link_type)
-    return find(data) if find else f"link type {link_type}"
+    """Parse the link layer of a packet. A string is the reason why that is not possible."""
+    parse = _PARSERS.get(link_type)
+    return parse(data) if parse else f"link type {link_type}"
 
 
 def not_ip(ethertype: int) -> str:
-    """What an ethertype announces that is not IP, in words."""
+    """Name of an ethertype other than IP."""
     if ethertype < _SMALLEST_ETHERTYPE:
         return "802.3 frame"
     return _NOT_IP.get(ethertype, f"ethertype 0x{ethertype:04x}")
 
 
 def ethernet(data: bytes, pos: int = 0) -> Place | str:
-    """Step over the Ethernet header at ``pos``."""
+    """Parse the Ethernet header at ``pos``."""
     return follow(data, pos + 12)
 
 
 def follow(data: bytes, pos: int, *, header: int = 0) -> Place | str:
-    """Read the ethertype at ``pos``, and step over all that is Ethernet behind it; ``header`` more bytes
-    stand between it and what it announces.
+    """Parse the ethertype at ``pos``, and all VLAN tags, SNAP and Ethernet headers after it. Between the
+    first ethertype and the header it refers to there are ``header`` more bytes.
     """
     while True:
         if len(data) < pos + 2 + header:
@@ -73,7 +74,7 @@ def follow(data: bytes, pos: int, *, header: int = 0) -> Place | str:
         pos += 2 + header
         header = 0
         if ethertype in _VLAN_TAGS:
-            pos += 2  # behind the tag's priority and number stands the next ethertype
+            pos += 2  # the next ethertype follows the tag's priority and VLAN ID
         elif ethertype == BRIDGED:
             pos += 12
         elif ethertype < _SMALLEST_ETHERTYPE and data.startswith(_SNAP, pos):
@@ -108,7 +109,7 @@ def _raw(data: bytes) -> Place | str:
     return "neither IPv4 nor IPv6"
 
 
-_FINDERS: dict[int, Callable[[bytes], Place | str]] = {
+_PARSERS: dict[int, Callable[[bytes], Place | str]] = {
     NULL: _null,
     LOOP: _null,
     ETHERNET: ethernet,

@@ -1,4 +1,4 @@
-"""Pieces of one direction, in any order -> its bytes in order, each once, and the gaps between them.
+"""Pieces of one direction, in any order -> its bytes in order, each byte once, with gaps for missing bytes.
 
     next         head
      |            |
@@ -6,12 +6,12 @@
      .............[piece][piece].......[piece]
           hole        a run       hole   a run
 
-Pieces are sorted by place and never overlap, and none begins before ``next``. A hole is a segment that is
-late, or that is not in the capture at all.
+Pieces are sorted by sequence number and never overlap; none begins before ``next``. A hole is a segment that
+is late, or missing from the capture.
 
-Of bytes that come twice the first captured win: a receiver may have used either, and this choice needs no
-second thoughts. ``Stream`` does not decide how long to wait: whoever feeds it says when a hole is given up
-(duplex.py). Holds the pieces; ``held`` says how much that is, a fixed cost for each piece included.
+Of overlapping bytes, the first captured are used: a receiver may have used either copy, and this choice never
+has to be revised. ``Stream`` does not decide how long to wait; duplex.py calls ``skip`` to make a hole a gap.
+Memory: the pieces; see ``held``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.model import Interface, Segment
 
 PIECE_COST = 256
-"""What holding a piece costs besides its payload, about: so that tiny segments are bounded too."""
+"""Approximate memory of a piece besides its payload: counted, so that limits apply to tiny segments too."""
 
 LOST, CUT = "lost", "cut"
 
@@ -36,12 +36,12 @@ _HALF = 0x8000_0000
 
 
 def distance(start: int, end: int) -> int:
-    """How far ``end`` lies behind ``start``, negative when before: the numbers wrap (RFC 9293, 3.4)."""
+    """How far ``end`` is after ``start``, negative if before: sequence numbers wrap (RFC 9293, 3.4)."""
     return ((end - start + _HALF) & SEQUENCE_MASK) - _HALF
 
 
 def advance(sequence: int, length: int) -> int:
-    """The sequence number ``length`` bytes behind ``sequence``."""
+    """The sequence number ``length`` bytes after ``sequence``."""
     return (sequence + length) & SEQUENCE_MASK
 
 
@@ -49,15 +49,15 @@ class Piece(NamedTuple):
     """Bytes ``start`` to ``end`` of a stream, by sequence number.
 
     Attributes:
-        payload: those that were captured; fewer than ``end - start`` when the packet was cut.
-        needs: what the segment acknowledged, None when nothing has to be waited for.
+        payload: the captured bytes; fewer than ``end - start`` if the packet was truncated.
+        acknowledges: what the segment acknowledged; None if nothing has to be waited for.
         packet, time_ns, interface: of the packet that carried it.
     """
 
     start: int
     end: int
     payload: bytes
-    needs: int | None
+    acknowledges: int | None
     packet: int
     time_ns: int
     interface: Interface
@@ -69,24 +69,24 @@ class Stream:
     Attributes:
         next: sequence number of the next byte to pass on.
         first: sequence number of the first byte; None until it is known.
-        exact: whether ``first`` comes from a SYN or its acknowledgment, rather than from what was captured
-            first.
+        exact: whether ``first`` comes from a SYN or its acknowledgment, rather than from the first data
+            captured.
         seen: whether any segment of this direction was captured.
-        expected: bytes that are of no use one by one, see ``Connection.expect``.
-        fin: sequence number of the FIN; None while none was seen.
+        expected: bytes that may be passed on together, see ``Connection.expect``.
+        fin: sequence number of the FIN; None until one was captured.
         ended: everything up to the FIN was passed on.
         acked: highest acknowledgment by the other side.
-        overdue: what was acknowledged when the deadline for the holes before it was set; None when nothing is
-            waited for.
-        pieces: what is held.
-        runs: how many runs without a hole the pieces make.
-        held: bytes that the pieces cost.
-        stray: sequence number behind a segment from so far ahead that it was not believed; a second that
-            follows it is.
+        overdue: ``acked`` as of when the deadline for the holes before it was set; None if nothing is waited
+            for.
+        pieces: bytes that are held.
+        runs: number of runs of adjacent pieces.
+        held: memory of the pieces, in bytes.
+        stray: sequence number after a segment that was rejected for being too far ahead. Another segment that
+            continues it is accepted.
         syn: whether a SYN of this direction was captured.
-        gathered: what is in order and waits to be passed on at once, see connection.py.
-        repeated_bytes: that came again.
-        out_of_order: pieces that came too early.
+        gathered: bytes in order that wait to be passed on together, see connection.py.
+        repeated_bytes: bytes that were captured again.
+        out_of_order: pieces that were captured too early.
     """
 
     __slots__ = (
@@ -114,37 +114,37 @@ class Stream:
 
     @property
     def top(self) -> int:
-        """Sequence number behind the last byte that has come."""
+        """Sequence number after the last byte that was captured."""
         return self.pieces[-1].end if self.pieces else self.next
 
     def is_ahead(self, segment: Segment) -> bool:
-        """Whether a segment has bytes behind all that have come: it is no copy, and fills no hole."""
+        """Whether a segment has bytes after all captured ones: it is not a copy, and fills no hole."""
         end = advance(segment.sequence, segment.length)
         return self.first is not None and segment.length > 0 and distance(self.top, end) > 0
 
     @property
     def holes(self) -> int:
-        """How many holes stand before pieces."""
+        """Number of holes before pieces."""
         return self.runs - bool(self.pieces and self.pieces[0].start == self.next)
 
     @property
-    def calm(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether nothing is held, and no FIN waits for the bytes before it."""
         return self.seen and not self.pieces and (self.fin is None or self.ended)
 
     @property
-    def stuck(self) -> bool:
-        """Whether the byte at ``next`` has not come."""
+    def is_blocked(self) -> bool:
+        """Whether the byte at ``next`` was not captured yet."""
         return not self.pieces or self.pieces[0].start != self.next
 
     @property
-    def missing(self) -> bool:
+    def misses_bytes(self) -> bool:
         """Whether the other side has acknowledged bytes that were not passed on."""
         return self.acked is not None and distance(self.next, self.acked) > 0
 
     @property
-    def late(self) -> bool:
-        """Whether some of what is overdue was not passed on."""
+    def is_overdue(self) -> bool:
+        """Whether some of the overdue bytes were not passed on."""
         return self.overdue is not None and distance(self.next, self.overdue) > 0
 
     def begin(self, sequence: int, *, exact: bool) -> None:
@@ -152,7 +152,7 @@ class Stream:
         self.exact = exact
 
     def put(self, piece: Piece, counts: Counter[str]) -> None:
-        """Take in what is new of a piece."""
+        """Add the bytes of a piece that are new."""
         base = self.next
         low = distance(base, piece.start)
         high = low + distance(piece.start, piece.end)
@@ -179,39 +179,38 @@ class Stream:
             counts["repeated_segments"] += 1
 
     def release(self, other: Stream) -> list[Data | Gap]:
-        """Pass on what is in order and acknowledges nothing that ``other`` has yet to pass on."""
+        """Pass on bytes that are in order and acknowledge nothing that ``other`` has yet to pass on."""
         out: list[Data | Gap] = []
         count = 0
         for piece in self.pieces:
             if piece.start != self.next or (
-                piece.needs is not None and distance(other.next, piece.needs) > 0
+                piece.acknowledges is not None and distance(other.next, piece.acknowledges) > 0
             ):
                 break
-            self._pass(piece, out)
+            self._emit(piece, out)
             count += 1
         if count:
             self._drop(count)
         if self.next == self.fin and not (self.pieces and self.pieces[0].start == self.next):
-            # A FIN takes one sequence number; one with data in its place is none.
+            # A FIN takes one sequence number. If there is data at that number, it was not a FIN.
             self.next = advance(self.next, 1)
             self.ended = True
         return out
 
     def skip(self, end: int, cause: Segment | Piece) -> list[Data | Gap]:
-        """Give up missing bytes: from ``next`` up to ``end``, the FIN or the head, whichever comes first.
-
-        ``cause`` lends its place in the capture to a gap that no piece follows.
+        """Make missing bytes a gap: from ``next`` up to ``end``, the FIN or the first piece, whichever comes
+        first. A gap that no piece follows gets packet and time of ``cause``.
         """
         out: list[Data | Gap] = []
         if self.fin is not None and distance(self.next, self.fin) > 0 and distance(self.fin, end) > 0:
-            end = self.fin  # its own number is no byte
+            end = self.fin  # the FIN's own sequence number is not a byte
         head = self.pieces[0] if self.pieces else None
         if head is not None and distance(head.start, end) >= 0:
             end, cause = head.start, head
         length = distance(self.next, end)
         if head is not None or length > 1 or end == self.fin:
             self._gap(length, LOST, cause, out)
-        # else it is one number behind all that came: that of a FIN which was not captured
+        # Otherwise a single number after all captured bytes is missing: that of a FIN.
         self.next = end
         return out
 
@@ -228,18 +227,20 @@ class Stream:
         pieces.insert(index, piece)
 
     def _overlap(self, index: int, held: Piece, part: Piece, counts: Counter[str]) -> None:
-        """``part`` came again: its bytes are not needed, but its acknowledgment may ask for less."""
+        """``part`` was captured again: keep the lower of the two acknowledgments, and ignore its bytes."""
         counts["overlapping_bytes"] += distance(part.start, part.end)
         self.repeated_bytes += distance(part.start, part.end)
         skip = distance(held.start, part.start)
-        ours = held.payload[skip : skip + len(part.payload)]
-        theirs = part.payload[: len(ours)]
-        if ours != theirs:
-            counts["conflicting_bytes"] += sum(a != b for a, b in zip(ours, theirs, strict=True))
-        if held.needs is not None and (part.needs is None or distance(part.needs, held.needs) > 0):
-            self.pieces[index] = held._replace(needs=part.needs)
+        held_bytes = held.payload[skip : skip + len(part.payload)]
+        repeated = part.payload[: len(held_bytes)]
+        if held_bytes != repeated:
+            counts["conflicting_bytes"] += sum(a != b for a, b in zip(held_bytes, repeated, strict=True))
+        if held.acknowledges is not None and (
+            part.acknowledges is None or distance(part.acknowledges, held.acknowledges) > 0
+        ):
+            self.pieces[index] = held._replace(acknowledges=part.acknowledges)
 
-    def _pass(self, piece: Piece, out: list[Data | Gap]) -> None:
+    def _emit(self, piece: Piece, out: list[Data | Gap]) -> None:
         if piece.payload:
             out.append(Data(piece.packet, piece.time_ns, piece.interface, piece.payload))
         self._gap(distance(piece.start, piece.end) - len(piece.payload), CUT, piece, out)
@@ -250,7 +251,7 @@ class Stream:
             out.append(Gap(source.packet, source.time_ns, source.interface, length, reason))
 
     def _drop(self, count: int) -> None:
-        """Forget pieces at the front, all of one run."""
+        """Remove pieces at the front, all of one run."""
         pieces = self.pieces
         self.held -= sum(PIECE_COST + len(piece.payload) for piece in pieces[:count])
         if count == len(pieces) or pieces[count].start != pieces[count - 1].end:

@@ -3,9 +3,9 @@
      0      2      4          8               12     13      14
      | from |  to  | sequence | acknowledgment | size | flags | window, checksum, urgent | options | payload
 
-Any packet is parsed here, step by step: by link.py and ip.py, and as often as it is in a tunnel, by
-tunnel.py in between. The usual one of a capture does not come here: connection.py parses it at once. What
-carries no TCP is counted by what it is, never dropped in silence. Holds fragments of IP datagrams (ip.py).
+link.py and ip.py parse the headers before TCP, and tunnel.py those of each tunnel around them. Most packets
+of a capture do not come here, because connection.py has a fast path for the common headers. Packets without
+TCP are counted by what they contain. Memory: fragments of IP datagrams (ip.py).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _HEADER_SIZE = 20
 
 
 class Segments:
-    """Finds the TCP segment in a packet.
+    """Parses packets down to the TCP segment.
 
     Args:
-        limits: bounds.
-        on_fragment: gets each fragment of a datagram, the packet that carries it, and what came of it as
-            ``Fragments.feed`` returns it.
+        limits: on tunnels, fragments and reasons.
+        on_fragment: is called with each IP fragment, the packet that carries it, and the return value of
+            ``Fragments.feed``.
 
     Attributes:
-        skipped: packets that were not looked into, by reason. What was found in a tunnel is told with its
-            name: "UDP in VXLAN".
+        skipped: packets without a TCP segment, by reason. Reasons inside a tunnel include its name: "UDP in
+            VXLAN".
     """
 
     def __init__(self, limits: Limits = DEFAULT, on_fragment: FragmentObserver | None = None) -> None:
@@ -62,36 +62,38 @@ class Segments:
         self._fragments = Fragments(limits, self.skipped)
 
     def feed(self, packet: Packet) -> Segment | None:
-        """Take a packet; None when it carries no TCP, or a part of a datagram that is not complete."""
-        return self._counted(self._find(network_layer(packet.interface.link_type, packet.data), packet, 0))
+        """Parse a packet; None if it carries no TCP, or a fragment of a datagram that is still incomplete."""
+        return self._counted(
+            self._find_segment(network_layer(packet.interface.link_type, packet.data), packet, 0)
+        )
 
     def feed_fragment(self, fragment: Fragment, packet: Packet) -> Segment | None:
-        """Take a fragment that ``on_fragment`` got from others; see ``feed``."""
-        return self._counted(self._inside(fragment, packet, 0))
+        """Process a fragment that another ``Segments`` passed to its ``on_fragment``; see ``feed``."""
+        return self._counted(self._segment_in(fragment, packet, 0))
 
-    def _counted(self, found: Segment | str | None) -> Segment | None:
-        if not isinstance(found, Segment):
+    def _counted(self, result: Segment | str | None) -> Segment | None:
+        if not isinstance(result, Segment):
             self._fragments.joined = []
-        if isinstance(found, str):
-            if found not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
-                found = "other reasons"
-            self.skipped[found] += 1
+        if isinstance(result, str):
+            if result not in self.skipped and len(self.skipped) >= self._limits.skip_reasons:
+                result = "other reasons"
+            self.skipped[result] += 1
             return None
-        return found
+        return result
 
     def take_parts(self) -> list[tuple[Interface, int]]:
-        """Forget which packets the datagram of the last segment came in, and return them: where each was
-        captured, and its number. None where every segment since the last call came whole.
+        """Interface and number of each packet that carried a fragment of the last segment's datagram. Empty
+        if no segment since the last call was fragmented.
         """
         parts, self._fragments.joined = self._fragments.joined, []
         return parts
 
     def close(self) -> None:
-        """No packet will follow: count the fragments that wait in vain."""
+        """The capture has ended: count the fragments of incomplete datagrams."""
         self._fragments.close()
 
-    def _find(self, place: Place | str, packet: Packet, depth: int) -> Segment | str | None:
-        """The segment behind ``depth`` tunnels, in what begins at ``place``."""
+    def _find_segment(self, place: Place | str, packet: Packet, depth: int) -> Segment | str | None:
+        """The segment in the header at ``place``, inside ``depth`` tunnels."""
         if isinstance(place, str):
             tunnel = None if depth else link_tunnel(packet.interface.link_type)
             return self._enter(tunnel, 0, packet, 1) if tunnel else place
@@ -99,30 +101,32 @@ class Segments:
         if ethertype not in (IPV4, IPV6):
             tunnel = ethertype_tunnel(ethertype)
             return self._enter(tunnel, pos, packet, depth + 1) if tunnel else not_ip(ethertype)
-        return self._inside(internet_layer(ethertype, packet, pos), packet, depth)
+        return self._segment_in(internet_layer(ethertype, packet, pos), packet, depth)
 
-    def _inside(
-        self, found: Datagram | Fragment | str | None, packet: Packet, depth: int
+    def _segment_in(
+        self, content: Datagram | Fragment | str | None, packet: Packet, depth: int
     ) -> Segment | str | None:
-        """The segment in a datagram, once it is complete."""
-        if isinstance(found, Fragment):
-            fragment, found = found, self._fragments.feed(found, packet)
+        """The segment in a datagram, or in the datagram that a fragment completes."""
+        if isinstance(content, Fragment):
+            fragment, content = content, self._fragments.feed(content, packet)
             if self._on_fragment is not None:
-                self._on_fragment(fragment, packet, found)
-        if not isinstance(found, Datagram):
-            return found
-        if found.protocol == TCP:
-            return _segment(packet, found)
-        if inside := datagram_tunnel(found):
-            return self._enter(*inside, packet._replace(data=found.payload, length=found.length), depth + 1)
-        return not_tcp(found.protocol)
+                self._on_fragment(fragment, packet, content)
+        if not isinstance(content, Datagram):
+            return content
+        if content.protocol == TCP:
+            return _segment(packet, content)
+        if tunnel := datagram_tunnel(content):
+            return self._enter(
+                *tunnel, packet._replace(data=content.payload, length=content.length), depth + 1
+            )
+        return not_tcp(content.protocol)
 
     def _enter(self, tunnel: Tunnel, pos: int, packet: Packet, depth: int) -> Segment | str | None:
-        """The segment in the tunnel whose header stands at ``pos``."""
+        """The segment in the tunnel whose header is at ``pos``."""
         if depth > self._limits.tunnels:
             return "too many tunnels"
-        found = self._find(tunnel.enter(packet.data, pos), packet, depth)
-        return f"{found} in {tunnel.name}" if isinstance(found, str) else found
+        result = self._find_segment(tunnel.enter(packet.data, pos), packet, depth)
+        return f"{result} in {tunnel.name}" if isinstance(result, str) else result
 
 
 def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
@@ -138,7 +142,7 @@ def _segment(packet: Packet, datagram: Datagram) -> Segment | str:
     number, time_ns, interface, _, _ = packet
     ends, data = addresses + ports, payload[header:]
     values = number, time_ns, interface, ends, sequence, acknowledgment, flags, data, length - header
-    return _new(Segment, values)  # half the price of calling the class
+    return _new(Segment, values)  # takes half the time of calling the class
 
 
 def reversed_ends(ends: bytes) -> bytes:
@@ -149,12 +153,12 @@ def reversed_ends(ends: bytes) -> bytes:
 
 
 def connection_key(ends: bytes) -> bytes:
-    """The lesser ``Segment.ends`` of the two directions: the same whichever one is given."""
+    """The lesser ``Segment.ends`` of the two directions: the same for either direction."""
     return min(ends, reversed_ends(ends))
 
 
 def endpoints(ends: bytes) -> tuple[Endpoint, Endpoint]:
-    """Both ends as people write them, source first."""
+    """Both ends in text form, source first."""
     address = (len(ends) - 4) // 2
     ports = 2 * address
     return (
@@ -166,37 +170,37 @@ def endpoints(ends: bytes) -> tuple[Endpoint, Endpoint]:
 def _address_text(address: bytes) -> str:
     if len(address) == 4:
         return ".".join(map(str, address))
-    from socket import AF_INET6, inet_ntop  # a capture without IPv6 need not load it
+    from socket import AF_INET6, inet_ntop  # not loaded for a capture without IPv6
 
     return inet_ntop(AF_INET6, address)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Connections -> which of several processes that read the same packets takes them. Holds what the last
-# ``_REMEMBERED`` answers were.
+# Ends of a connection -> the shard it belongs to, when several processes read the same packets.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_REMEMBERED = 65_536
+_CACHED_SHARDS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of ``of`` shares of the connections, by its number from 0."""
+    """One of ``of`` shards of the connections; numbers begin at 0."""
 
     number: int
     of: int
 
     def owns(self, ends: bytes) -> bool:
-        """Whether a connection is in it, by ``Segment.ends`` of either direction."""
+        """Whether a connection is in this shard, by ``Segment.ends`` of either direction."""
         return shard_of(ends, self.of) == self.number
 
 
 def cores() -> int:
-    """How many shares can be worked on at once: the processors that this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@lru_cache(_REMEMBERED)
-def shard_of(ends: bytes, shares: int) -> int:
-    return crc32(connection_key(ends)) % shares
+@lru_cache(_CACHED_SHARDS)
+def shard_of(ends: bytes, shards: int) -> int:
+    """Number of the shard, of ``shards``, that a connection belongs to."""
+    return crc32(connection_key(ends)) % shards

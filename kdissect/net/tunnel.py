@@ -1,4 +1,4 @@
-"""Header of a tunnel, or of a rare link layer -> where the packet begins that it carries. Holds nothing.
+"""Header of a tunnel, or of a rare link layer -> ethertype and position of the header inside.
 
     VXLAN    | flags 1 | - 2 | protocol 1 | network 3 | - 1 |            RFC 7348: Ethernet follows, or what
                                                                          draft-ietf-nvo3-vxlan-gpe numbers
@@ -7,10 +7,9 @@
                                                                                   RFC 2784, RFC 2890
     NSH      | version, flags 1 | size 1 | type 1 | protocol 1 | path 4 | context                RFC 8300
 
-These, and IP in IP, are what containers and clouds wrap every packet in, so they are read here. All others
-are left to scapy, which knows them all, but takes five to ten times as long
-(docs/decisions/tunnels-by-hand-and-by-scapy.md). Of scapy, one header after the other is asked for, up to the
-first one of Ethernet or IP: link.py and ip.py go on from there.
+Containers and clouds wrap every packet in one of these, or in IP in IP, so they are parsed here. Scapy parses
+all others, which takes five to ten times as long (docs/decisions/tunnels-by-hand-and-by-scapy.md): header by
+header, up to the first one of Ethernet or IP, which link.py or ip.py parses.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 _NOT_CAPTURED, _MALFORMED, _NO_IP = "header not captured", "malformed header", "no IP"
 _UDP, _UDP_HEADER = 17, 8
 _MOST_HEADERS = 16
-"""Headers that scapy reads of one packet: MPLS labels, tags, presences; more make no sense."""
+"""Headers of one packet that scapy parses at most: MPLS labels, tags and the like."""
 
 
 class Tunnel(NamedTuple):
-    """A way to carry packets.
+    """A protocol that carries packets.
 
     Attributes:
-        name: for people: what is found in it, but no TCP, is counted as "... in name".
-        enter: bytes and the position of the tunnel's header -> what it carries, and where that begins; else a
-            text says why nothing was found. It never raises.
+        name: shown to the user: packets inside without TCP are counted as "... in name".
+        enter: bytes and the position of the tunnel's header -> ethertype and position of the header inside,
+            or a string with the reason why there is none. It never raises.
     """
 
     name: str
@@ -47,24 +46,24 @@ class Tunnel(NamedTuple):
 
 
 def link_tunnel(link_type: int) -> Tunnel | None:
-    """How to read a link layer that link.py does not know."""
+    """Parser of a link layer that link.py does not parse."""
     return _LINK_TYPES.get(link_type)
 
 
 def ethertype_tunnel(ethertype: int) -> Tunnel | None:
-    """The tunnel that an ethertype announces."""
+    """The tunnel with this ethertype."""
     return _ETHERTYPES.get(ethertype)
 
 
 def datagram_tunnel(datagram: Datagram) -> tuple[Tunnel, int] | None:
-    """The tunnel that a datagram belongs to, and the position of its header in the payload."""
+    """The tunnel that a datagram contains, and the position of its header in the payload."""
     payload = datagram.payload
     if datagram.protocol != _UDP:
         tunnel = _PROTOCOLS.get(datagram.protocol)
         return (tunnel, 0) if tunnel else None
     if len(payload) < 4:
         return None
-    # Requests and most answers go to the tunnel's port; L2TP and GTP-U also answer from it.
+    # Packets of both directions go to the tunnel's port; L2TP and GTP-U also send from it.
     tunnel = _PORTS.get(payload[2] << 8 | payload[3]) or _PORTS.get(payload[0] << 8 | payload[1])
     return (tunnel, _UDP_HEADER) if tunnel else None
 
@@ -105,7 +104,7 @@ def _nsh(data: bytes, pos: int) -> Place | str:
 
 
 def _numbered(protocol: int, data: bytes, pos: int) -> Place | str:
-    """What the protocol numbers announce that VXLAN's extension and NSH share."""
+    """Parse by the protocol numbers that VXLAN-GPE and NSH have in common."""
     if protocol == 3:
         return ethernet(data, pos)
     if protocol == 4:
@@ -114,35 +113,33 @@ def _numbered(protocol: int, data: bytes, pos: int) -> Place | str:
 
 
 def _by_scapy(name: str, data: bytes, pos: int) -> Place | str:
-    """Let scapy read header after header, until one that this program reads itself."""
+    """Let scapy parse header after header, up to one that kdissect parses itself."""
     rest = data[pos:]
     try:
-        kind, ends = _layer(name), _ends()
+        kind, native = _layer(name), _native_headers()
         layer = None
         for _ in range(_MOST_HEADERS):
-            if ethertype := ends.get(kind):
-                # Some of its headers take bytes from the end too: lengths do not tell where this is.
+            if ethertype := native.get(kind):
+                # Some of scapy's headers also take bytes from the end, so the position is searched for.
                 begin = data.find(rest, pos)
                 return ethernet(data, begin) if ethertype == BRIDGED else (ethertype, begin)
             if "dispatch_hook" in kind.__dict__:
                 kind = kind.dispatch_hook(rest)
             layer = kind(_underlayer=layer)
             layer.original = rest
-            behind = layer.post_dissect(layer.do_dissect(layer.pre_dissect(rest)))
-            rest, _ = layer.extract_padding(behind)
+            payload = layer.post_dissect(layer.do_dissect(layer.pre_dissect(rest)))
+            rest, _ = layer.extract_padding(payload)
             if not rest:
                 break
             kind = layer.guess_payload_class(rest)
-    except Exception:  # noqa: BLE001  (fields of scapy raise what they will on bytes that are not theirs)
+    except Exception:  # noqa: BLE001  (scapy's fields may raise anything on malformed bytes)
         return _MALFORMED
     return _NO_IP
 
 
 @cache
 def _layer(name: str) -> Any:
-    """A class of scapy's, which loads half of scapy: in silence, and without asking this machine for its
-    routes.
-    """
+    """A layer class of scapy. Loading it is kept from printing warnings and reading the routing table."""
     import logging
     import warnings
 
@@ -157,10 +154,10 @@ def _layer(name: str) -> Any:
 
 
 @cache
-def _ends() -> dict[Any, int]:
-    """Headers that scapy need not read, and their ethertypes."""
-    for announced in ("contrib.erspan.ERSPAN", "contrib.mpls.MPLS", "layers.dot11.Dot11", "layers.ppp.PPP"):
-        _layer(announced)  # other headers know their numbers only once they are loaded
+def _native_headers() -> dict[Any, int]:
+    """Headers that kdissect parses itself, and their ethertypes."""
+    for name in ("contrib.erspan.ERSPAN", "contrib.mpls.MPLS", "layers.dot11.Dot11", "layers.ppp.PPP"):
+        _layer(name)  # once loaded, it is bound to the headers that can come before it
     return {
         _layer("layers.inet.IP"): IPV4,
         _layer("layers.inet6.IPv6"): IPV6,
@@ -212,6 +209,6 @@ _PORTS = {
     4790: Tunnel("VXLAN", _vxlan),
     6081: Tunnel("Geneve", _geneve),
     6635: _MPLS,
-    8472: Tunnel("VXLAN", _vxlan),  # as Linux had it before the number was given out, and flannel still has
+    8472: Tunnel("VXLAN", _vxlan),  # Linux's port before one was assigned; flannel still uses it
     37008: _scapy("TZSP", "contrib.tzsp.TZSP"),
 }

@@ -134,7 +134,7 @@ def decode(
         SparkError: a worker does not see the captures that this process sees.
     """
     folder = Path(inputs.local(str(export.folder)))
-    names = inputs.captures(captures, but=folder)
+    names = inputs.captures(captures, exclude=folder)
     found = find_ranges(names, options.limits, range_bytes)
     size = sum(Path(name).stat().st_size for name in found.paths)
     if split == AUTO and size <= SINGLE_BYTES:

@@ -206,7 +206,7 @@ class _FileTail(Source):
                 break
             yield from packets
         except (OSError, CaptureError) as error:
-            raise CaptureError(self.told(error)) from error
+            raise CaptureError(self.format_error(error)) from error
 
 
 class _Marking(Window):

@@ -1,4 +1,4 @@
-"""What is told about files that are no captures."""
+"""Error messages for files that are not captures."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def unpack(data: bytes, block_bytes: int) -> tuple[list[bytes], list[str]]:
 @METHODS
 @BLOCKS
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_format_behind_every_compression(name: str, block_bytes: int, variant: str) -> None:
+def test_every_format_in_every_compression(name: str, block_bytes: int, variant: str) -> None:
     seen = read(COMPRESSIONS[name](VARIANTS[variant](EXAMPLE)), block_bytes=block_bytes)
     assert seen.timed == list(EXAMPLE)
     assert (seen.warnings, seen.fault) == ([], None)
@@ -87,7 +87,7 @@ def test_zstd_frames_to_be_skipped() -> None:
 
 @METHODS
 @BLOCKS
-def test_zeros_behind_the_data_are_padding_and_other_bytes_are_told(name: str, block_bytes: int) -> None:
+def test_zeros_after_the_data_are_padding_and_other_bytes_are_a_warning(name: str, block_bytes: int) -> None:
     packed = COMPRESSIONS[name](pcap(EXAMPLE))
     padded = read(packed + bytes(1000), block_bytes=block_bytes)
     assert (padded.timed, padded.warnings) == (list(EXAMPLE), [])
@@ -116,7 +116,7 @@ def stored(data: bytes) -> bytes:
     return gzip.compress(data, compresslevel=0, mtime=0)
 
 
-def test_a_cut_tells_both_what_is_missing_and_where_in_the_capture() -> None:
+def test_truncated_data_warns_about_the_compression_and_the_place_in_the_capture() -> None:
     data = pcap([(0, b"abcd"), (1, b"efgh")])
     seen = read(stored(data)[:-12])
     assert len(seen.packets) == 1
@@ -148,7 +148,7 @@ def test_packets_before_the_damage_are_read() -> None:
 
 
 @pytest.mark.parametrize("outer", COMPRESSIONS)
-def test_compression_inside_compression_is_not_opened(outer: str) -> None:
+def test_compression_inside_compression_is_not_decompressed(outer: str) -> None:
     seen = read(COMPRESSIONS[outer](gzipped(pcap(EXAMPLE))))
     assert seen.fault == (
         f"stream: neither pcap nor pcapng; it is, inside its {outer} compression, another layer of gzip"

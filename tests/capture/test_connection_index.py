@@ -23,7 +23,7 @@ def packets(count: int) -> list[Packet]:
 
 
 def walk(index: ConnectionIndex, connections: Sequence[int]) -> list[Packet]:
-    """Let a packet of each of these connections pass; 0 tells nothing."""
+    """Pass a packet of each of these connections through the index; 0: connection unknown."""
     passing = packets(len(connections))
     for packet, connection in zip(index.watch(passing), connections, strict=True):
         if connection:
@@ -32,8 +32,8 @@ def walk(index: ConnectionIndex, connections: Sequence[int]) -> list[Packet]:
     return passing
 
 
-def numbers(found: Iterable[Packet]) -> list[int]:
-    return [packet.number for packet in found]
+def numbers(selected: Iterable[Packet]) -> list[int]:
+    return [packet.number for packet in selected]
 
 
 @given(
@@ -42,19 +42,19 @@ def numbers(found: Iterable[Packet]) -> list[int]:
     st.frozensets(st.integers(1, 5)),
     st.integers(1, 8),
 )
-def test_picks_the_packets_of_wanted_connections(
-    connections: list[int], wanted: frozenset[int], barred: frozenset[int], block: int
+def test_selects_the_packets_of_selected_connections(
+    connections: list[int], selected: frozenset[int], excluded: frozenset[int], block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, ConnectionIndex() as index:
         patch.setattr(module, "_BLOCK", block)
         passed = walk(index, connections)
-        for connection in wanted:
-            index.want(connection)
-        for connection in barred:
-            index.bar(connection)
-        meant = [n for n, connection in enumerate(connections, 1) if connection in wanted - barred]
-        assert numbers(index.pick(passed)) == meant
-        assert (index.picked, index.left_out) == (len(wanted - barred), len(wanted & barred))
+        for connection in selected:
+            index.select(connection)
+        for connection in excluded:
+            index.exclude(connection)
+        expected = [n for n, connection in enumerate(connections, 1) if connection in selected - excluded]
+        assert numbers(index.select_packets(passed)) == expected
+        assert (index.selected, index.excluded) == (len(selected - excluded), len(selected & excluded))
 
 
 def test_earlier_packets_of_a_datagram_follow_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +66,8 @@ def test_earlier_packets_of_a_datagram_follow_the_last(monkeypatch: pytest.Monke
                 index.note(1)
             if packet.number == 6:
                 index.note(2, [(passing[n - 1].interface, n) for n in (2, 4, 6)])
-        index.want(2)
-        assert numbers(index.pick(passing)) == [2, 4, 6]
+        index.select(2)
+        assert numbers(index.select_packets(passing)) == [2, 4, 6]
 
 
 def test_packets_that_said_nothing_are_forgotten_in_the_end() -> None:
@@ -76,8 +76,8 @@ def test_packets_that_said_nothing_are_forgotten_in_the_end() -> None:
         for packet in index.watch(passing):
             if packet.number == 66:
                 index.note(1, [(passing[0].interface, 1), (passing[1].interface, 2)])
-        index.want(1)
-        assert numbers(index.pick(passing)) == [2, 66]
+        index.select(1)
+        assert numbers(index.select_packets(passing)) == [2, 66]
 
 
 def test_a_reading_that_was_stopped_picks_what_had_passed() -> None:
@@ -86,27 +86,31 @@ def test_a_reading_that_was_stopped_picks_what_had_passed() -> None:
             index.note(1)
             if packet.number == 3:
                 break
-        index.want(1)
-        assert numbers(index.pick(packets(9))) == [1, 2, 3]
+        index.select(1)
+        assert numbers(index.select_packets(packets(9))) == [1, 2, 3]
 
 
 def test_packets_are_kept_where_they_come_once() -> None:
     with ConnectionIndex(keeps_packets=True) as index:
         passed = walk(index, [1, 2, 1])
-        index.want(1)
-        kept = index.kept()
+        index.select(1)
+        kept = index.kept_packets()
         assert kept is not None
-        found = [(p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in index.pick(kept)]
-    meant = [(p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in (passed[0], passed[2])]
-    assert found == meant
+        selected = [
+            (p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in index.select_packets(kept)
+        ]
+    expected = [
+        (p.number, p.time_ns, p.data, p.length, p.interface.link_type) for p in (passed[0], passed[2])
+    ]
+    assert selected == expected
 
 
 def test_packets_that_can_be_read_again_are_not_kept() -> None:
     with ConnectionIndex() as index:
-        assert index.kept() is None
+        assert index.kept_packets() is None
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

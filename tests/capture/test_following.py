@@ -26,43 +26,43 @@ def capture(first: int, count: int) -> bytes:
 
 
 class Reader:
-    """Reads what is followed, as far as it goes."""
+    """Reads followed files as far as they were written."""
 
     def __init__(self, path: Path) -> None:
         files = Following(str(path), LIVE)
         self.ongoing = Ongoing(files, files.stop)
 
     def numbers(self, count: int) -> list[int]:
-        """What the next packets carry."""
-        found: list[int] = []
-        while len(found) < count:
+        """The numbers in the next packets."""
+        numbers: list[int] = []
+        while len(numbers) < count:
             item = next(iter(self.ongoing))
             if isinstance(item, Packet):
-                found.append(int.from_bytes(item.data[:8], "big"))
-        return found
+                numbers.append(int.from_bytes(item.data[:8], "big"))
+        return numbers
 
     def rest(self) -> list[int]:
-        """What is left when it is stopped."""
+        """The rest after stopping."""
         self.ongoing.stop()
         return [int.from_bytes(item.data[:8], "big") for item in self.ongoing if isinstance(item, Packet)]
 
 
 def aged(path: Path, seconds: int) -> Path:
-    """Have a file changed last at this time."""
+    """Set the modification time of a file."""
     os.utime(path, (seconds, seconds))
     return path
 
 
 def test_a_file_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "growing.pcap"
-    whole = capture(0, 6)
-    path.write_bytes(whole[:-20])
+    content = capture(0, 6)
+    path.write_bytes(content[:-20])
     with Reader(path).ongoing as ongoing:
         reader = Reader(path)
         reader.ongoing = ongoing
         assert reader.numbers(5) == [0, 1, 2, 3, 4]
         with path.open("ab") as file:
-            file.write(whole[-20:])
+            file.write(content[-20:])
             file.write(capture(6, 2)[HEADER_BYTES:])
         assert reader.numbers(3) == [5, 6, 7]
         assert reader.rest() == []

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_is_all_captures_in_it(folder: Path) -> None:
     expected = [str(folder / name) for name in ("1", "2.pcap", "b/3.pcap.gz")]
-    assert list(captures([str(folder)], but=folder / "out")) == expected
+    assert list(captures([str(folder)], exclude=folder / "out")) == expected
     assert list(captures([str(folder)])) == [*expected, str(folder / "out" / "5.pcap")]
 
 

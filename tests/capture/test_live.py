@@ -19,7 +19,7 @@ HOUR_NS = 3_600_000_000_000  # clocks of virtual machines are set now and then
 
 
 def heard(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Packet]:
-    """What a listener has of some heartbeats: as many segments as these take."""
+    """Packets that a listener captures of some heartbeats: as many segments as these take."""
     listener = Listener(name, 0, CaptureSettings((name,), f"tcp port {port}", snaplen))
     packets: list[Packet] = []
     try:
@@ -30,11 +30,11 @@ def heard(name: str, port: int, beats: int, snaplen: int = 262_144) -> list[Pack
             assert time.monotonic() < until
             select.select([listener], [], [], 1)
             packets += listener.take(1000)
-        counted = listener.counted()
+        statistics = listener.statistics()
     finally:
         listener.close()
-    assert counted.dropped_by_system == 0
-    assert (counted.accepted or 0) >= len(packets)
+    assert statistics.dropped_by_system == 0
+    assert (statistics.accepted or 0) >= len(packets)
     return packets
 
 
@@ -67,7 +67,7 @@ def test_a_snaplen_cuts_but_the_length_stays() -> None:
 
 
 @listens
-def test_large_packets_are_whole() -> None:
+def test_large_packets_are_complete() -> None:
     listener = None
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
@@ -84,7 +84,7 @@ def test_large_packets_are_whole() -> None:
 
 
 @listens
-def test_a_filter_that_is_none_is_told() -> None:
+def test_an_invalid_filter_is_an_error() -> None:
     with pytest.raises(CaptureError, match=r'-f "tcp and": .*syntax error'):
         Listener("lo", 0, CaptureSettings(("lo",), "tcp and"))
 
@@ -102,7 +102,7 @@ def test_interfaces_are_listed_with_their_addresses() -> None:
     assert is_up(ANY)
 
 
-def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
+def test_an_unknown_interface_is_an_error_that_lists_the_others() -> None:
     check_names(("lo", ANY))
     with pytest.raises(CaptureError, match=r"no interface nowhere0; available: lo, .*any"):
         check_names(("nowhere0",))

@@ -36,7 +36,7 @@ def test_at_the_same_time() -> None:
     assert shown(part("a", 1, 4, 5, 9), part("b", 2, 3, 6), part("c", 7, 10)) == "a1 b2 b3 a4 a5 b6 c7 a9 c10"
 
 
-def test_ties_are_in_order_of_the_files_first_packets_then_as_given() -> None:
+def test_ties_are_in_order_of_the_files_first_packets_then_of_arguments() -> None:
     assert shown(part("b", 2, 3), part("a", 1, 2, 2)) == "a1 a2 a2 b2 b3"
     assert shown(part("a", 1, 2, 2), part("b", 2, 3)) == "a1 a2 a2 b2 b3"
     assert shown(part("b", 1, 1, 2), part("a", 1, 2)) == "b1 b1 a1 b2 a2"

@@ -25,7 +25,7 @@ PACKETS = [(START_NS + number * 1_000_000, bytes([number]) * 40) for number in r
 
 @contextmanager
 def piped() -> Iterator[tuple[Ongoing, int]]:
-    """Something ongoing, and the end of the pipe that it comes through."""
+    """A live capture from a pipe, and the writing end of the pipe."""
     out, into = os.pipe()
     with Ongoing([Piped("-", LIVE, out)]) as ongoing:
         yield ongoing, into
@@ -33,18 +33,18 @@ def piped() -> Iterator[tuple[Ongoing, int]]:
 
 
 def packets_of(ongoing: Ongoing, count: int) -> list[Packet]:
-    """The next packets; lulls between them are passed over."""
-    found: list[Packet] = []
-    while len(found) < count:
+    """The next packets, without the idle ticks between them."""
+    packets: list[Packet] = []
+    while len(packets) < count:
         item = next(iter(ongoing))
         if isinstance(item, Packet):
-            found.append(item)
-    return found
+            packets.append(item)
+    return packets
 
 
 @pytest.mark.parametrize("file", [pcap(PACKETS), pcapng(PACKETS)], ids=["pcap", "pcapng"])
 def test_a_packet_comes_as_soon_as_it_is_there(file: bytes) -> None:
-    """Cut in any place: what is complete is not held back by what is not."""
+    """Split at any byte: complete packets are not held back by an incomplete one."""
     with piped() as (ongoing, into):
         os.write(into, file[: -len(file) // 10])
         assert [packet.data for packet in packets_of(ongoing, 4)] == [data for _, data in PACKETS[:4]]
@@ -60,9 +60,9 @@ def test_time_goes_on_when_nothing_comes(file: bytes) -> None:
     with piped() as (ongoing, into):
         os.write(into, file)
         assert len(packets_of(ongoing, 5)) == 5
-        lulls = [next(iter(ongoing)) for _ in range(3)]
-        assert all(isinstance(lull, IdleTick) for lull in lulls)
-        times = [lull.time_ns for lull in lulls]
+        ticks = [next(iter(ongoing)) for _ in range(3)]
+        assert all(isinstance(tick, IdleTick) for tick in ticks)
+        times = [tick.time_ns for tick in ticks]
         assert times == sorted(times)
         assert PACKETS[-1][0] <= times[0] < times[2]
         os.close(into)
@@ -102,26 +102,26 @@ def test_what_is_no_capture_is_refused() -> None:
 
 
 @listens
-def test_why_nothing_can_be_captured_is_told_once() -> None:
-    told: list[str] = []
+def test_why_nothing_can_be_captured_is_reported_once() -> None:
+    reported: list[str] = []
     with (
-        Ongoing([Listening(CaptureSettings(("nowhere0",)), LIVE, told.append)]) as ongoing,
+        Ongoing([Listening(CaptureSettings(("nowhere0",)), LIVE, reported.append)]) as ongoing,
         pytest.raises(CaptureError, match=r"^no interface nowhere0; available: "),
     ):
         list(ongoing)
-    assert told == []
+    assert reported == []
 
 
 @listens
 def test_an_interface_is_listened_to_until_it_is_stopped() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
-    def tell(text: str) -> None:
-        told.append(text)
+    def report(text: str) -> None:
+        reported.append(text)
         ongoing.stop()
 
-    ongoing = Ongoing([Listening(CaptureSettings(("lo",), "tcp port 1"), LIVE, tell)])
+    ongoing = Ongoing([Listening(CaptureSettings(("lo",), "tcp port 1"), LIVE, report)])
     with ongoing:
         assert list(takewhile(lambda item: isinstance(item, IdleTick), ongoing)) == []
         assert ongoing.sources[0].form is not None
-    assert told == ['listening on lo, filter "tcp port 1"']
+    assert reported == ['listening on lo, filter "tcp port 1"']

@@ -28,7 +28,7 @@ def test_nanoseconds_are_kept() -> None:
     assert read(pcap(packets)).timed == [(1_700_000_000_123_456_000, b"one")]
 
 
-def test_interface_tells_link_type_and_snaplen_without_the_bits_on_frame_check_sequences() -> None:
+def test_link_type_and_snaplen_without_the_bits_on_frame_check_sequences() -> None:
     (packet,) = read(pcap([(0, b"x")], link_type=0x2400_0071, snaplen=96)).packets
     assert packet.interface == Interface("stream", 0, 0x71, 96)
 
@@ -39,18 +39,18 @@ def test_captured_and_original_length_are_kept_as_they_are(longer: int) -> None:
     assert (packet.data, packet.length) == (b"12345", 5 + longer)
 
 
-def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning_that_tells_where() -> None:
+def test_every_truncation_gives_a_prefix_of_the_packets_and_a_warning_with_the_place() -> None:
     data = pcap(EXAMPLE)
     ends = [24]
     for _, packet in EXAMPLE:
         ends.append(ends[-1] + 16 + len(packet))
     for cut in range(24, len(data)):
         seen = read(data[:cut])
-        whole = sum(end <= cut for end in ends) - 1
-        assert seen.timed == list(EXAMPLE[:whole])
+        complete = sum(end <= cut for end in ends) - 1
+        assert seen.timed == list(EXAMPLE[:complete])
         assert seen.fault is None
-        begin = ends[whole]
-        place = f"stream: ends in the middle of packet {whole + 1}, which begins at byte {begin}"
+        begin = ends[complete]
+        place = f"stream: ends in the middle of packet {complete + 1}, which begins at byte {begin}"
         assert seen.warnings == ([] if cut == begin else [place])
 
 
@@ -70,7 +70,7 @@ def test_a_lying_length_is_a_fault_after_all_packets_before_it(block_bytes: int)
     )
 
 
-def test_the_bound_on_a_packet_does_not_depend_on_how_the_bytes_come() -> None:
+def test_the_limit_on_a_packet_does_not_depend_on_how_the_bytes_arrive() -> None:
     data = pcap([(0, bytes(100)), (1, bytes(101)), (2, b"")])
     limits = Limits(packet_bytes=100)
     for block_bytes in (1, 50, 65536):
@@ -94,6 +94,6 @@ def test_a_damaged_length_is_not_taken_for_the_end_of_the_file() -> None:
     file = bytearray(pcap([(number, bytes(60)) for number in range(9)]))
     second = 24 + 16 + 60
     file[second + 8 : second + 12] = (100_000).to_bytes(4, "little")
-    told = read(bytes(file))
-    assert len(told.packets) == 1
-    assert told.fault == "stream: packet 2 claims 100000 captured bytes of 60, at byte 100"
+    result = read(bytes(file))
+    assert len(result.packets) == 1
+    assert result.fault == "stream: packet 2 claims 100000 captured bytes of 60, at byte 100"

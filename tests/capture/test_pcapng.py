@@ -133,12 +133,12 @@ def test_blocks_without_packets_are_skipped_and_those_that_wireshark_numbers_are
     assert seen.source.packets == 3
 
 
-def test_a_skipped_block_may_be_larger_than_all_bounds() -> None:
+def test_a_skipped_block_may_exceed_all_limits() -> None:
     data = HEAD + block(0x7777, bytes(3 * MIB)) + enhanced(1, b"a")
     assert [p.data for p in read(data, limits=Limits(packet_bytes=1000)).packets] == [b"a"]
 
 
-def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning_that_tells_where() -> None:
+def test_every_truncation_gives_a_prefix_of_the_packets_and_a_warning_with_the_place() -> None:
     blocks = [
         section(),
         interface(),
@@ -151,15 +151,17 @@ def test_every_cut_gives_a_prefix_of_the_packets_and_a_warning_that_tells_where(
         ends.append(ends[-1] + len(one))
     for cut in range(12, len(data)):
         seen = read(data[:cut])
-        whole = sum(end <= cut for end in ends) - 1
-        assert seen.timed == list(EXAMPLE[: max(whole - 2, 0)])
+        complete = sum(end <= cut for end in ends) - 1
+        assert seen.timed == list(EXAMPLE[: max(complete - 2, 0)])
         assert seen.fault is None
-        if cut == ends[whole]:
+        if cut == ends[complete]:
             assert seen.warnings == []
         else:
             (warning,) = seen.warnings
-            inside = f"packet {whole - 1}" if 2 <= whole < 14 and cut >= ends[whole] + 12 else "a block"
-            assert warning == f"stream: ends in the middle of {inside}, which begins at byte {ends[whole]}"
+            inside = (
+                f"packet {complete - 1}" if 2 <= complete < 14 and cut >= ends[complete] + 12 else "a block"
+            )
+            assert warning == f"stream: ends in the middle of {inside}, which begins at byte {ends[complete]}"
 
 
 def with_word(data: bytes, pos: int, value: int) -> bytes:
@@ -222,7 +224,7 @@ def test_a_block_that_contradicts_itself_is_a_fault_after_all_packets_before_it(
     assert seen.fault == f"stream: {text}, at byte {place}"
 
 
-def test_the_bound_on_a_packet() -> None:
+def test_the_limit_on_a_packet() -> None:
     limits = Limits(packet_bytes=100)
     for make in (enhanced, obsolete):
         seen = read(HEAD + make(1, bytes(100)) + make(2, bytes(101)), limits=limits)

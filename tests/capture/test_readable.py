@@ -26,7 +26,7 @@ def test_what_comes_before_the_damage_is_read() -> None:
     assert readable.fault == "x.pcap: damaged"
 
 
-def test_a_whole_capture_has_no_fault() -> None:
+def test_an_undamaged_capture_has_no_fault() -> None:
     readable = Readable(talk().packets)
     assert next(readable) == talk().packets[0]
     assert list(readable) == talk().packets[1:]

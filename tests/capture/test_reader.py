@@ -49,7 +49,9 @@ def timed(capture: Capture) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block_bytes", [1, 3, 65536])
-def test_the_content_tells_the_format_not_the_name(tmp_path: Path, variant: str, block_bytes: int) -> None:
+def test_the_content_determines_the_format_not_the_name(
+    tmp_path: Path, variant: str, block_bytes: int
+) -> None:
     path = write(tmp_path / "capture.txt", VARIANTS[variant](EXAMPLE))
     with open_capture(path) as capture:
         assert timed(capture) == list(EXAMPLE)
@@ -58,7 +60,7 @@ def test_the_content_tells_the_format_not_the_name(tmp_path: Path, variant: str,
     assert read(VARIANTS[variant](EXAMPLE), block_bytes=block_bytes).timed == list(EXAMPLE)
 
 
-def test_a_capture_is_read_once_and_interfaces_tell_its_name(tmp_path: Path) -> None:
+def test_a_capture_is_read_once_and_interfaces_have_its_name(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     write(path, pcap(EXAMPLE))
     with open_capture(path) as capture:
@@ -316,7 +318,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_file_tells_what_kind_it_is(tmp_path: Path, variant: str) -> None:
+def test_the_format_of_a_file(tmp_path: Path, variant: str) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzipped(VARIANTS[variant](EXAMPLE)))
     with open_capture(path) as capture:
@@ -330,7 +332,7 @@ def test_a_file_tells_what_kind_it_is(tmp_path: Path, variant: str) -> None:
     assert source.interfaces == {interface: 10**9 if "nanoseconds" in variant else 10**6}
 
 
-def test_is_capture_looks_behind_compression(tmp_path: Path) -> None:
+def test_is_capture_decompresses(tmp_path: Path) -> None:
     data = pcap([(1, b"packet")])
     contents = {"plain": data, "gz": gzipped(data), "text.gz": gzipped(b"text"), "empty": b""}
     for name, content in contents.items():
@@ -345,8 +347,8 @@ def test_is_capture_looks_behind_compression(tmp_path: Path) -> None:
     assert not is_capture(tmp_path / "broken")
 
 
-def test_a_bug_in_looking_is_told_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a folder's other captures are found, and this one is not passed over in silence."""
+def test_a_bug_in_recognition_is_reported_by_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the other captures of a folder are read, and this one is reported."""
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.capture.reader import open_capture
-from kdissect.capture.recording import NEVER, Enough, Recording
+from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.capture.source import InterfaceStatistics
 from kdissect.errors import OutputError
 from kdissect.model import IdleTick, Interface, Packet
@@ -30,11 +30,11 @@ def passed(recording: Recording, count: int) -> int:
 
 def counts(folder: Path) -> dict[str, int]:
     """How many packets each file has."""
-    found = {}
+    counts = {}
     for path in sorted(folder.iterdir()):
         with open_capture(path) as capture:
-            found[path.name] = sum(1 for _ in capture)
-    return found
+            counts[path.name] = sum(1 for _ in capture)
+    return counts
 
 
 def test_all_that_passes_is_written_with_what_was_counted(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_was_written_can_be_read_as_soon_as_nothing_more_comes(tmp_path: Pa
 
 
 def test_a_ring_by_size_keeps_its_last_files(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "ring.pcapng", Enough(bytes=300, files=2), NEVER, "")
+    recording = Recording(tmp_path / "ring.pcapng", Thresholds(bytes=300, files=2), NEVER, "")
     assert passed(recording, 7) == 7
     recording.close({}, START_NS)
     assert counts(tmp_path) == {
@@ -67,7 +67,7 @@ def test_a_ring_by_size_keeps_its_last_files(tmp_path: Path) -> None:
 
 
 def test_a_ring_by_time(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "ring.pcapng", Enough(duration_ns=2 * SECOND_NS), NEVER, "")
+    recording = Recording(tmp_path / "ring.pcapng", Thresholds(duration_ns=2 * SECOND_NS), NEVER, "")
     assert passed(recording, 5) == 5
     recording.close({}, START_NS)
     assert list(counts(tmp_path).values()) == [2, 2, 1]
@@ -75,19 +75,19 @@ def test_a_ring_by_time(tmp_path: Path) -> None:
 
 
 def test_enough_packets() -> None:
-    recording = Recording(None, NEVER, Enough(packets=3), "")
+    recording = Recording(None, NEVER, Thresholds(packets=3), "")
     assert passed(recording, 5) == 3
 
 
 def test_enough_bytes(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "some.pcapng", NEVER, Enough(bytes=300), "")
+    recording = Recording(tmp_path / "some.pcapng", NEVER, Thresholds(bytes=300), "")
     assert passed(recording, 5) == 2
     recording.close({}, START_NS)
     assert counts(tmp_path) == {"some.pcapng": 2}
 
 
 def test_enough_files(tmp_path: Path) -> None:
-    recording = Recording(tmp_path / "ring.pcapng", Enough(bytes=300), Enough(files=2), "")
+    recording = Recording(tmp_path / "ring.pcapng", Thresholds(bytes=300), Thresholds(files=2), "")
     assert passed(recording, 9) == 4
     recording.close({}, START_NS)
     assert list(counts(tmp_path).values()) == [2, 2]

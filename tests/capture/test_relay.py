@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def relayed(bounds: Bounds, beats: int) -> tuple[list[Packet], int]:
-    """What a relay writes of some heartbeats when nobody reads before its end, and how many it dropped."""
+    """Output of a relay whose pipe is read only at its end, and the number of packets it dropped."""
     out, into = os.pipe()
     until, end = os.pipe()
     os.set_blocking(into, False)
@@ -66,7 +66,7 @@ def test_a_queue_goes_on_where_the_pipe_was_full() -> None:
         queue.write(piece)
     got = b""
     while queue:
-        queue.pass_on(into)
+        queue.write_to(into)
         got += os.read(out, 50_001)
     while len(got) < 3_000_000:
         got += os.read(out, 50_001)

@@ -43,7 +43,7 @@ def test_resolution_and_offset(resolution: int | None, offset: int | None, ticks
     assert times(interface(resolution=resolution, offset=offset), ticks) == [time_ns]
 
 
-def test_times_are_bounded_to_64_bits_with_one_warning() -> None:
+def test_times_are_clamped_to_64_bits_with_one_warning() -> None:
     data = section() + interface() + interface(offset=-(1 << 63)) + interface(resolution=0)
     data += enhanced((1 << 63) // 1000, b"") + enhanced((1 << 64) - 1, b"")
     data += enhanced(0, b"", index=1) + enhanced(1 << 62, b"", index=2)
@@ -90,7 +90,7 @@ def test_counters_of_an_unknown_interface_are_left_out_with_a_warning() -> None:
     assert seen.warnings == ["stream: statistics of an undeclared interface, at byte 48"]
 
 
-def test_interfaces_and_counters_are_bounded() -> None:
+def test_interfaces_and_counters_are_limited() -> None:
     limits = Limits(interfaces=2)
     seen = read(section() + interface() * 3, limits=limits)
     assert seen.fault == "stream: more than 2 interfaces in one section, at byte 68"

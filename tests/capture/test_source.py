@@ -123,5 +123,5 @@ def test_warnings_begin_with_the_name() -> None:
     source = Source("-", DEFAULT)
     source.warn("is odd")
     assert source.warnings == ["-: is odd"]
-    assert source.told(OSError(5, "Input/output error")) == "-: input/output error"
-    assert source.told(OSError("strange")) == "-: strange"
+    assert source.format_error(OSError(5, "Input/output error")) == "-: input/output error"
+    assert source.format_error(OSError("strange")) == "-: strange"

@@ -39,7 +39,7 @@ def tool(name: str) -> str:
     return path
 
 
-def told_by_tshark(path: Path) -> list[tuple[int, int, int, int]]:
+def tshark_packets(path: Path) -> list[tuple[int, int, int, int]]:
     """Number, time, captured length and length on the wire of each packet."""
     fields = ["frame.number", "frame.time_epoch", "frame.cap_len", "frame.len"]
     command = [
@@ -57,7 +57,7 @@ def told_by_tshark(path: Path) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def told_by_us(path: Path) -> list[tuple[int, int, int, int]]:
+def our_packets(path: Path) -> list[tuple[int, int, int, int]]:
     with open_capture(path) as capture:
         return [(p.number, p.time_ns, len(p.data), p.length) for p in capture]
 
@@ -66,7 +66,7 @@ def told_by_us(path: Path) -> list[tuple[int, int, int, int]]:
 def test_tshark_reads_the_same(tmp_path: Path, variant: str) -> None:
     path = tmp_path / "a.pcap"
     path.write_bytes(VARIANTS[variant](EXAMPLE))
-    assert told_by_us(path) == told_by_tshark(path)
+    assert our_packets(path) == tshark_packets(path)
 
 
 def test_tshark_reads_the_same_clocks_sections_and_numbers(tmp_path: Path) -> None:
@@ -84,19 +84,19 @@ def test_tshark_reads_the_same_clocks_sections_and_numbers(tmp_path: Path) -> No
     )
     data += section(order=">") + interface(order=">") + enhanced(10**15 + 3, b"f", order=">")
     path.write_bytes(data)
-    ours, theirs = told_by_us(path), told_by_tshark(path)
-    assert ours == [row for row in theirs if row[0] != 4]
-    assert len(theirs) == 6
+    own, tsharks = our_packets(path), tshark_packets(path)
+    assert own == [row for row in tsharks if row[0] != 4]
+    assert len(tsharks) == 6
 
 
-def test_tshark_numbers_simple_packets_and_tells_their_lengths(tmp_path: Path) -> None:
+def test_tshark_numbers_and_lengths_of_simple_packets(tmp_path: Path) -> None:
     path = tmp_path / "a.pcapng"
     path.write_bytes(section() + interface(snaplen=3) + simple(b"abc", length=50) + simple(b"de"))
     fields = ["-e", "frame.number", "-e", "frame.cap_len", "-e", "frame.len"]
     command = [tool("tshark"), "-r", str(path), "-T", "fields", *fields]
     out = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    theirs = [tuple(map(int, line.split())) for line in out.splitlines()]
-    assert [(n, captured, length) for n, _, captured, length in told_by_us(path)] == theirs
+    tsharks = [tuple(map(int, line.split())) for line in out.splitlines()]
+    assert [(n, captured, length) for n, _, captured, length in our_packets(path)] == tsharks
 
 
 @pytest.mark.parametrize("form", ["pcap", "nsecpcap", "modpcap", "pcapng"])
@@ -112,7 +112,7 @@ def test_a_snaplen_of_editcap(tmp_path: Path) -> None:
     source, path = tmp_path / "a", tmp_path / "b"
     source.write_bytes(pcap([(0, bytes(500))]))
     subprocess.run([tool("editcap"), "-s", "96", str(source), str(path)], capture_output=True, check=True)
-    assert told_by_us(path) == [(1, 0, 96, 500)]
+    assert our_packets(path) == [(1, 0, 96, 500)]
 
 
 def test_mergecap_merges_the_same(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_mergecap_merges_the_same(tmp_path: Path) -> None:
         paths[-1].write_bytes(pcap(EXAMPLE[index::3]))
     merged = tmp_path / "merged"
     subprocess.run([tool("mergecap"), "-w", str(merged), *map(str, paths)], capture_output=True, check=True)
-    with open_capture(*paths) as ours, open_capture(merged) as theirs:
-        assert [(p.time_ns, p.data) for p in ours] == [(p.time_ns, p.data) for p in theirs] == list(EXAMPLE)
+    with open_capture(*paths) as own, open_capture(merged) as tsharks:
+        assert [(p.time_ns, p.data) for p in own] == [(p.time_ns, p.data) for p in tsharks] == list(EXAMPLE)
 
 
 def test_tshark_reads_what_we_write(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_tshark_reads_what_we_write(tmp_path: Path) -> None:
         writer = PcapngWriter(file)
         for packet in packets:
             writer.write(packet)
-    assert told_by_tshark(path) == told_by_us(path) == expected
+    assert tshark_packets(path) == our_packets(path) == expected
     out = subprocess.run([tool("capinfos"), str(path)], capture_output=True, check=True, text=True).stdout
     assert "Name = any" in out
     assert "Encapsulation = Linux cooked-mode capture v1" in out
@@ -147,7 +147,7 @@ def test_tcpdump_reads_the_same(tmp_path: Path) -> None:
     path, copy = tmp_path / "a.pcap", tmp_path / "b.pcap"
     path.write_bytes(pcapng(EXAMPLE[1:]))
     subprocess.run([tool("tcpdump"), "-r", str(path), "-w", str(copy)], capture_output=True, check=True)
-    assert told_by_us(copy) == told_by_us(path)
+    assert our_packets(copy) == our_packets(path)
 
 
 def test_a_capture_piped_through_gzip_the_program(tmp_path: Path) -> None:

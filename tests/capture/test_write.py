@@ -39,8 +39,8 @@ def test_pcapng_keeps_packets_and_their_interfaces(packets: list[Packet]) -> Non
     assert [(p.time_ns, p.data, p.length) for p in seen.packets] == [
         (p.time_ns, p.data, p.length) for p in packets
     ]
-    told = [(p.interface.link_type, p.interface.snaplen, p.interface.name) for p in seen.packets]
-    assert told == [(p.interface.link_type, p.interface.snaplen, p.interface.name) for p in packets]
+    interfaces = [(p.interface.link_type, p.interface.snaplen, p.interface.name) for p in seen.packets]
+    assert interfaces == [(p.interface.link_type, p.interface.snaplen, p.interface.name) for p in packets]
     indexes = list(dict.fromkeys(p.interface for p in packets))
     assert [p.interface.index for p in seen.packets] == [indexes.index(p.interface) for p in packets]
 

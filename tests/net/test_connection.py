@@ -13,7 +13,7 @@ from kdissect.limits import Limits
 from kdissect.model import Closed, Data, Endpoint, Gap, Packet, PacketBlock
 from kdissect.net.connection import Connection, Connections, Event
 from kdissect.net.tcp import Segments
-from tests.connections import SECOND, asks, chatter, in_one_piece, run, script
+from tests.connections import SECOND, chatter, exchanges, in_one_piece, run, script
 from tests.segments import ACK, COOKED, ETHERNET, FIN, MILLISECOND, PSH, RST, START_NS, SYN, Talk
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_a_connection_from_syn_to_fin() -> None:
-    talk = asks(Talk().handshake(), 2).finish()
+    talk = exchanges(Talk().handshake(), 2).finish()
     events = run(talk.packets)
     assert script(events) == [">ask", "<answer", ">ask", "<answer", "fin"]
     connection = events[0][0]
@@ -34,22 +34,22 @@ def test_a_connection_from_syn_to_fin() -> None:
     assert int(connection.id, 16) >= 0
 
 
-def test_the_id_tells_connections_apart_and_is_the_same_again() -> None:
+def test_the_id_is_unique_and_reproducible() -> None:
     one, again, other_time, other_port = (
-        run(asks(talk.handshake()).packets)[0][0].id
+        run(exchanges(talk.handshake()).packets)[0][0].id
         for talk in (Talk(), Talk(), Talk(start_ns=START_NS + 1), Talk(("10.0.0.1", 40001)))
     )
     assert one == again
     assert len({one, other_time, other_port}) == 3
-    swapped = asks(Talk().handshake()).packets
+    swapped = exchanges(Talk().handshake()).packets
     swapped[0], swapped[1] = swapped[1], swapped[0]
     assert run(swapped)[0][0].id == one
 
 
 def test_two_connections_at_once() -> None:
     one, two = Talk(("10.0.0.1", 1)).handshake(), Talk(("10.0.0.1", 2)).handshake()
-    asks(one).finish()
-    asks(two).finish()
+    exchanges(one).finish()
+    exchanges(two).finish()
     packets = [packet for pair in zip(one.packets, two.packets, strict=True) for packet in pair]
     assert script(run(packets)) == ["1 >ask", "2 >ask", "1 <answer", "2 <answer", "1 fin", "2 fin"]
 
@@ -63,11 +63,11 @@ def test_no_connection_comes_of_bare_segments() -> None:
 
 
 def test_without_an_end() -> None:
-    assert script(run(asks(Talk().handshake()).packets)) == [">ask", "<answer", "end"]
+    assert script(run(exchanges(Talk().handshake()).packets)) == [">ask", "<answer", "end"]
 
 
 def test_what_follows_the_end_makes_no_ghost() -> None:
-    talk = asks(Talk().handshake()).finish()
+    talk = exchanges(Talk().handshake()).finish()
     talk.put(0, PSH | ACK, b"ask", sequence=1001).put(0, FIN | ACK, sequence=1004).broker_acks().reset()
     connections = Connections()
     assert script(run(talk.packets, connections=connections)) == [">ask", "<answer", "fin"]
@@ -75,13 +75,13 @@ def test_what_follows_the_end_makes_no_ghost() -> None:
 
 
 def test_a_reset_closes_at_its_deadline() -> None:
-    talk = asks(Talk().handshake())
+    talk = exchanges(Talk().handshake())
     talk.reset(1)
     talk.put(0, PSH | ACK, b"late")
-    next_one = asks(Talk(("10.0.0.7", 7), start_ns=talk.time_ns + SECOND).handshake())
-    told = script(run([*talk.packets, *next_one.packets]))
-    assert told[:4] == ["40000 >ask", "40000 <answer", "40000 >late", "40000 reset"]
-    assert told.index("40000 reset") < told.index("7 >ask")
+    next_one = exchanges(Talk(("10.0.0.7", 7), start_ns=talk.time_ns + SECOND).handshake())
+    lines = script(run([*talk.packets, *next_one.packets]))
+    assert lines[:4] == ["40000 >ask", "40000 <answer", "40000 >late", "40000 reset"]
+    assert lines.index("40000 reset") < lines.index("7 >ask")
 
 
 def test_a_refused_connection() -> None:
@@ -95,29 +95,33 @@ def test_syn_again_is_the_same_connection() -> None:
     talk = Talk()
     talk.put(0, SYN, acknowledgment=0).put(0, SYN, sequence=1000, acknowledgment=0)
     talk.put(1, SYN | ACK).put(1, SYN | ACK, sequence=5000).client_acks()
-    asks(talk)
+    exchanges(talk)
     talk.put(0, SYN, sequence=1000, acknowledgment=0)
-    asks(talk).finish()
+    exchanges(talk).finish()
     assert script(run(talk.packets)) == [">ask", "<answer", ">ask", "<answer", "fin"]
 
 
-@pytest.mark.parametrize("ending", ["fin", "reset", "reused"])
-def test_a_reused_pair_of_ends(ending: str) -> None:
-    first = asks(Talk().handshake())
-    if ending == "fin":
+@pytest.mark.parametrize("reason", ["fin", "reset", "reused"])
+def test_a_reused_pair_of_ends(reason: str) -> None:
+    first = exchanges(Talk().handshake())
+    if reason == "fin":
         first.finish()
-    elif ending == "reset":
+    elif reason == "reset":
         first.reset()
-    second = asks(Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()).finish()
+    second = exchanges(
+        Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()
+    ).finish()
     events = run([*first.packets, *second.packets])
-    assert script(events) == [">ask", "<answer", ending, ">ask", "<answer", "fin"]
+    assert script(events) == [">ask", "<answer", reason, ">ask", "<answer", "fin"]
     assert events[0][0] is not events[-1][0]
     assert events[0][0].id != events[-1][0].id
 
 
 def test_a_reused_pair_of_ends_whose_syn_was_missed() -> None:
-    first = asks(Talk().handshake())
-    second = asks(Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()).finish()
+    first = exchanges(Talk().handshake())
+    second = exchanges(
+        Talk(client_start=77_000, broker_start=99_000, start_ns=first.time_ns).handshake()
+    ).finish()
     assert script(run([*first.packets, *second.packets[1:]])) == [
         ">ask",
         "<answer",
@@ -132,34 +136,36 @@ def test_a_syn_after_a_reset_begins_anew_even_with_the_same_number() -> None:
     first = Talk()
     first.put(0, SYN, acknowledgment=0)
     first.put(1, RST | ACK, sequence=0)
-    second = asks(Talk(start_ns=first.time_ns + 500 * MILLISECOND).handshake()).finish()
+    second = exchanges(Talk(start_ns=first.time_ns + 500 * MILLISECOND).handshake()).finish()
     assert script(run([*first.packets, *second.packets])) == ["reset", ">ask", "<answer", "fin"]
 
 
 def test_an_old_segment_after_reuse_does_no_harm() -> None:
-    first = asks(Talk(client_start=500_000_000, broker_start=600_000_000).handshake()).finish()
-    second = asks(Talk(client_start=1000, broker_start=5000, start_ns=first.time_ns).handshake())
+    first = exchanges(Talk(client_start=500_000_000, broker_start=600_000_000).handshake()).finish()
+    second = exchanges(Talk(client_start=1000, broker_start=5000, start_ns=first.time_ns).handshake())
     stale = first.packets[3:5]
-    events = run([*first.packets, *second.packets, *stale, *asks(second).packets[len(second.packets) - 2 :]])
+    events = run(
+        [*first.packets, *second.packets, *stale, *exchanges(second).packets[len(second.packets) - 2 :]]
+    )
     assert script(events) == [">ask", "<answer", "fin", ">ask", "<answer", ">ask", "<answer", "end"]
 
 
 def test_too_many_connections_the_least_recently_used_goes() -> None:
-    talks = [asks(Talk(("10.0.0.1", port), start_ns=START_NS + port).handshake()) for port in (1, 2, 3)]
-    again = asks(Talk(("10.0.0.1", 1), client_start=1003, broker_start=5006))
+    talks = [exchanges(Talk(("10.0.0.1", port), start_ns=START_NS + port).handshake()) for port in (1, 2, 3)]
+    again = exchanges(Talk(("10.0.0.1", 1), client_start=1003, broker_start=5006))
     connections = Connections(Limits(connections=2))
     packets = [*talks[0].packets, *talks[1].packets, *again.packets, *talks[2].packets]
-    told = script(run(packets, connections=connections))
-    assert told.index("2 evicted") < told.index("3 >ask")
-    assert told[-2:] == ["1 end", "3 end"]
+    lines = script(run(packets, connections=connections))
+    assert lines.index("2 evicted") < lines.index("3 >ask")
+    assert lines[-2:] == ["1 end", "3 end"]
     assert connections.counts["closed_evicted"] == 1
 
 
 def test_idle_connections_are_closed_by_packet_time() -> None:
-    talk = asks(Talk().handshake())
+    talk = exchanges(Talk().handshake())
     others = chatter(600, start_ns=talk.time_ns + 20 * 60 * SECOND)
-    told = script(run([*talk.packets, *others]))
-    assert told == ["40000 >ask", "40000 <answer", "40000 idle", "50000 end"]
+    lines = script(run([*talk.packets, *others]))
+    assert lines == ["40000 >ask", "40000 <answer", "40000 idle", "50000 end"]
 
 
 PATIENCE_NS = Limits().patience_ns
@@ -168,10 +174,10 @@ PATIENCE_NS = Limits().patience_ns
 def test_a_deadline_passes_by_the_connections_own_clock() -> None:
     # In mid-stream: nothing says that this is the beginning.
     first, second = Talk().client_sends(b"ask").client_sends(b"!").packets
-    for after_ns, told in ((PATIENCE_NS - 1, []), (PATIENCE_NS, [">ask", ">!"])):
+    for after_ns, lines in ((PATIENCE_NS - 1, []), (PATIENCE_NS, [">ask", ">!"])):
         connections = Connections()
         assert fed(connections, [first]) == []
-        assert script(fed(connections, [second._replace(time_ns=first.time_ns + after_ns)])) == told
+        assert script(fed(connections, [second._replace(time_ns=first.time_ns + after_ns)])) == lines
 
 
 def test_a_deadline_passes_when_all_segments_up_to_it_have_come_and_never_by_those_of_others() -> None:
@@ -205,11 +211,11 @@ def test_a_clock_that_is_set_back_ends_what_was_waited_for() -> None:
 
 def fed(connections: Connections, packets: Iterable[Packet]) -> list[Event]:
     segments = Segments()
-    found = (segments.feed(packet) for packet in packets)
-    return [event for segment in found if segment for event in connections.feed(segment)]
+    parsed = (segments.feed(packet) for packet in packets)
+    return [event for segment in parsed if segment for event in connections.feed(segment)]
 
 
-def test_bytes_held_in_all_are_bounded() -> None:
+def test_bytes_held_in_all_are_limited() -> None:
     packets = []
     for port in range(1, 21):
         talk = Talk(("10.0.0.1", port)).handshake().client_sends(b"a").client_skips(10)
@@ -233,7 +239,7 @@ def test_bytes_held_in_all_are_bounded() -> None:
 def test_closed_connections_are_forgotten() -> None:
     connections, segments = Connections(), Segments()
     for number in range(3000):
-        talk = asks(
+        talk = exchanges(
             Talk(("10.0.0.1", 1024 + number), start_ns=START_NS + number * 10 * MILLISECOND).handshake()
         )
         if number % 3 == 0:
@@ -246,17 +252,17 @@ def test_closed_connections_are_forgotten() -> None:
             connections.feed(segment)
         connections.tick(talk.time_ns - SECOND)
         assert connections.remembered < 150
-    assert len(connections._ways) < 300
+    assert len(connections._flows) < 300
     assert len(connections._deadlines._heap) < 400
     assert connections.counts["closed_fin"] > 1900
 
 
-def test_a_closed_connection_needs_no_collector() -> None:
+def test_a_closed_connection_is_freed_without_garbage_collection() -> None:
     gc.collect()
     gc.disable()
     try:
         connections = Connections()
-        run(asks(Talk().handshake(), 3).finish().packets, connections=connections)
+        run(exchanges(Talk().handshake(), 3).finish().packets, connections=connections)
         del connections
         assert gc.collect() == 0
     finally:
@@ -277,13 +283,13 @@ STARTS = st.one_of(st.integers(2**32 - 200, 2**32 - 1), st.integers(0, 2**32 - 1
 
 
 def conversation(messages: list[tuple[int, int]], *, mss: int, starts: tuple[int, int]) -> tuple[Talk, bytes]:
-    """Requests and responses by turns; all that was said, in order, no byte like its neighbours."""
+    """Alternating requests and responses, and all their bytes in order. No byte equals its neighbors."""
     talk = Talk(mss=mss, client_start=starts[0], broker_start=starts[1]).handshake()
     said = bytearray()
     for request, response in messages:
-        ask = bytes((len(said) + index) % 251 for index in range(request))
-        said += ask
-        talk.client_sends(ask)
+        payload = bytes((len(said) + index) % 251 for index in range(request))
+        said += payload
+        talk.client_sends(payload)
         answer = bytes((len(said) + index) % 251 for index in range(response))
         said += answer
         talk.broker_sends(answer)
@@ -347,8 +353,8 @@ def test_segments_cut_differently_when_sent_again(
                 begin = random.randint(max(0, len(sent[side]) - 100), len(sent[side]))
                 again = sent[side][begin : begin + random.randint(0, 40)]
                 talk.put(side, PSH | ACK, again, sequence=starts[side] + 1 + begin)
-    found = per_side(run(displaced(talk.finish().packets, random, 8)))
-    assert found == {end: list(data) for end, data in zip(talk.ends, sent, strict=True) if data}
+    streams = per_side(run(displaced(talk.finish().packets, random, 8)))
+    assert streams == {end: list(data) for end, data in zip(talk.ends, sent, strict=True) if data}
 
 
 @given(MESSAGES, SEEDS, st.integers(0, 30))
@@ -382,20 +388,22 @@ def test_what_was_lost_becomes_gaps_and_nothing_else(
     if snaplen:
         kept = [packet._replace(data=packet.data[:snaplen]) for packet in kept]
     captured = sum(max(0, len(packet.data) - 54) for packet in kept)
-    found = per_side(run(displaced(kept, random, 4)))
-    for end, stream in found.items():
-        whole = truth[end]
+    streams = per_side(run(displaced(kept, random, 4)))
+    for end, stream in streams.items():
+        sent_bytes = truth[end]
         # Where the last byte and the FIN are both missing, the FIN's number is taken for one more byte.
-        assert len(stream) <= len(whole) + (stream[-1] is None)
-        assert all(byte is None or byte == whole[place] for place, byte in enumerate(stream))
-    assert sum(byte is not None for stream in found.values() for byte in stream) == captured
+        assert len(stream) <= len(sent_bytes) + (stream[-1] is None)
+        assert all(byte is None or byte == sent_bytes[place] for place, byte in enumerate(stream))
+    assert sum(byte is not None for stream in streams.values() for byte in stream) == captured
 
 
-WHOLE = [asks(Talk(link_type=link_type).handshake(), 3).finish().packets for link_type in (1, 101, 113)]
+COMPLETE = [
+    exchanges(Talk(link_type=link_type).handshake(), 3).finish().packets for link_type in (1, 101, 113)
+]
 CHANGES = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 70), st.integers(0, 255)), max_size=12)
 
 
-@given(st.sampled_from(WHOLE), CHANGES, SEEDS, st.booleans())
+@given(st.sampled_from(COMPLETE), CHANGES, SEEDS, st.booleans())
 def test_mutated_packets_raise_nothing(
     packets: list[Packet], changes: list[tuple[int, int, int]], seed: int, small: bool
 ) -> None:
@@ -414,11 +422,11 @@ def test_mutated_packets_raise_nothing(
         patience_ns=1,
     )
     connections = Connections(tiny if small else Limits())
-    told: Counter[Connection] = Counter()
+    closed: Counter[Connection] = Counter()
     for connection, _, item in run(mutated, connections=connections):
-        assert told[connection] == 0, "nothing follows the end of a connection"
-        told[connection] += isinstance(item, Closed)
-    assert told.total() == len(told) == connections.counts["connections"]
+        assert closed[connection] == 0, "nothing follows the end of a connection"
+        closed[connection] += isinstance(item, Closed)
+    assert closed.total() == len(closed) == connections.counts["connections"]
     assert connections._held_in_all == 0
     assert connections.remembered == 0
 
@@ -432,7 +440,7 @@ def test_a_fin_with_data_in_its_place_is_none() -> None:
     assert script(run(talk.packets)) == [">ask", "<answer", ">(46 lost)", "<more", "end"]
 
 
-def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
+def test_nothing_of_a_closed_connection_is_kept_if_the_clock_stands_still() -> None:
     segments, connections = Segments(), Connections(Limits(connections=3))
     for number in range(200):
         talk = Talk(client=("10.0.0.1", 40000 + number), step_ns=0).handshake().client_sends(b"ask")
@@ -441,14 +449,14 @@ def test_a_clock_that_stands_still_keeps_nothing_of_what_is_over() -> None:
             assert segment is not None
             connections.feed(segment)
     gc.collect()
-    ours = {id(stream) for way in connections._ways.values() for stream in way.duplex.streams}
+    ours = {id(stream) for flow in connections._flows.values() for stream in flow.duplex.streams}
     assert len(ours) == 6
     assert len(connections._deadlines._heap) < 100
 
 
 @pytest.mark.parametrize("link_type", [ETHERNET, COOKED])
 def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
-    talk = asks(Talk(link_type=link_type).handshake(), 5).finish()
+    talk = exchanges(Talk(link_type=link_type).handshake(), 5).finish()
     packets, segments, connections = talk.packets, Segments(), Connections()
     others = []
 
@@ -457,7 +465,7 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
         return segments.feed(packet)
 
     block = in_one_piece(packets)
-    events = [event for found in connections.feed_block(block, segment_of) for event in found]
+    events = [event for batch in connections.feed_block(block, segment_of) for event in batch]
     assert others == []
     assert connections.place == len(packets)
     assert script(events + connections.close(packets[-1].time_ns)) == script(run(packets))
@@ -465,7 +473,7 @@ def test_the_usual_packet_goes_the_shortest_way(link_type: int) -> None:
 
 
 def expecting(packets: Iterable[Packet], count: int) -> list[Event]:
-    """Events of a reader that always expects so many bytes at once."""
+    """Events for a reader that always expects ``count`` bytes together."""
     connections, segments, out, packets = Connections(), Segments(), [], list(packets)
     for packet in packets:
         for events in connections.feed_block(PacketBlock.of(packet), segments.feed):
@@ -479,14 +487,14 @@ def sizes(events: Iterable[Event]) -> list[int | str]:
     return [len(item.payload) if isinstance(item, Data) else type(item).__name__ for _, _, item in events]
 
 
-def test_what_is_expected_as_a_whole_comes_at_once() -> None:
+def test_bytes_expected_together_are_passed_on_together() -> None:
     talk = Talk(mss=100).handshake().client_sends(bytes(range(250)) * 4).broker_acks()
     plain, gathered = run(talk.finish().packets), expecting(talk.packets, 300)
     assert sizes(plain) == [100] * 10 + ["Closed"]
     assert sizes(gathered) == [100, 300, 300, 300, "Closed"]
     data = [[item for _, _, item in events if isinstance(item, Data)] for events in (plain, gathered)]
     assert b"".join(item.payload for item in data[0]) == b"".join(item.payload for item in data[1])
-    assert data[1][1][:3] == data[0][3][:3]  # told with the packet that came last
+    assert data[1][1][:3] == data[0][3][:3]  # reported with the packet that came last
 
 
 def test_what_was_gathered_comes_before_anything_unusual() -> None:

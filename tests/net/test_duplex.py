@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 def script(events: Iterable[Event]) -> str:
     """What was passed on: > from the client, < from the broker."""
-    told = []
+    parts = []
     for connection, side, item in events:
         arrow = "><"[side] if connection.ends[0].port == 40000 else "<>"[side]
         if isinstance(item, Data):
-            told.append(f"{arrow}{item.payload.decode()}")
+            parts.append(f"{arrow}{item.payload.decode()}")
         elif isinstance(item, Gap):
-            told.append(f"{arrow}({item.length} {item.reason})")
-    return " ".join(told)
+            parts.append(f"{arrow}({item.length} {item.reason})")
+    return " ".join(parts)
 
 
 class Player:
-    """Feeds packets to one connection and writes down what happens."""
+    """Feeds packets to one connection and returns its events in short form."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.counts: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Player:
         return script(out)
 
     def expires(self, after_ns: int = Limits().patience_ns) -> str:
-        """Time goes on, and the deadline passes of what is waited for now."""
+        """Let the current deadline pass."""
         assert self.duplex is not None
         out: list[Event] = []
         self.duplex.due_ns = NEVER_NS
@@ -72,19 +72,19 @@ def talk(*, client_start: int = 1000, broker_start: int = 5000, step_ns: int = 1
 
 def test_nothing_is_passed_on_until_both_beginnings_are_known() -> None:
     packets = talk().handshake().client_sends(b"ask").packets
-    syn, syn_ack, ack, ask = packets
-    for order in ([syn, ask, syn_ack], [ask, syn_ack, ack, syn]):
+    syn, syn_ack, ack, request = packets
+    for order in ([syn, request, syn_ack], [request, syn_ack, ack, syn]):
         player = Player()
         assert player.feed(*order[:-1]) == ""
         assert player.feed(order[-1]) == ">ask"
 
 
 def test_the_initiator() -> None:
-    syn, syn_ack, _, ask = talk().handshake().client_sends(b"ask").packets
+    syn, syn_ack, _, request = talk().handshake().client_sends(b"ask").packets
     for order, initiator in (
         ([syn, syn_ack], 0),
         ([syn_ack, syn], 1),
-        ([ask, syn, syn_ack], 0),
+        ([request, syn, syn_ack], 0),
     ):
         player = Player()
         player.feed(*order)
@@ -102,7 +102,7 @@ def test_a_response_never_overtakes_its_request() -> None:
     assert player.feed(packets[3]) == ">ask <answer"
 
 
-def test_order_is_kept_around_what_was_missed() -> None:
+def test_order_is_kept_across_a_gap() -> None:
     conversation = (
         talk().handshake().client_skips(9).broker_sends(b"a").client_sends(b"two").broker_sends(b"b")
     )
@@ -122,7 +122,7 @@ def test_a_response_whose_request_was_missed_comes_at_the_deadline() -> None:
     assert player.expires() == ">(30 lost) <answer >next"
 
 
-def test_a_hole_that_was_acknowledged_is_given_up_at_the_deadline() -> None:
+def test_an_acknowledged_hole_becomes_a_gap_at_the_deadline() -> None:
     conversation = talk().handshake().client_sends(b"one").client_skips(5).client_sends(b"two")
     player = Player()
     assert player.feed(*conversation.packets) == ">one"
@@ -150,10 +150,10 @@ def test_a_hole_that_was_acknowledged_may_still_fill() -> None:
 def test_copies_that_acknowledge_more_do_not_lock_both_sides() -> None:
     conversation = talk().handshake().client_sends(b"ask").broker_sends(b"answer")
     conversation.put(0, PSH | ACK, b"ask", sequence=1001)  # a retransmission, acknowledging the answer
-    *handshake, ask, answer, again = conversation.packets
+    *handshake, request, answer, again = conversation.packets
     player = Player()
     assert player.feed(*handshake, again, answer) == ""
-    assert player.feed(ask) == ">ask <answer"
+    assert player.feed(request) == ">ask <answer"
     other = Player()
     other.feed(*handshake, again, answer)
     assert other.expires() == ">ask <answer"
@@ -171,9 +171,9 @@ def test_mid_stream_begins_at_the_acknowledgment_where_there_are_no_bytes() -> N
     player = Player()
     player.feed(*conversation.packets)
     assert player.expires() == ">one"
-    answers = conversation.broker_sends(b"a").broker_sends(b"b").packets[-2:]
-    assert player.feed(answers[1]) == ""
-    assert player.feed(answers[0]) == "<a <b"
+    responses = conversation.broker_sends(b"a").broker_sends(b"b").packets[-2:]
+    assert player.feed(responses[1]) == ""
+    assert player.feed(responses[0]) == "<a <b"
 
 
 def test_mid_stream_with_a_wrap() -> None:
@@ -250,7 +250,7 @@ def test_data_with_a_reset_and_urgent_data() -> None:
     assert player.duplex.reset_ns is not None
 
 
-def test_data_behind_a_fin_is_nobodys() -> None:
+def test_data_after_a_fin_is_ignored() -> None:
     conversation = talk().handshake().client_sends(b"ask").put(0, FIN | ACK)
     conversation.client_sends(b"more").broker_sends(b"answer")
     player = Player()
@@ -317,9 +317,9 @@ def test_half_closed_one_side_may_go_on() -> None:
     player = Player()
     assert player.feed(*conversation.packets) == ">ask <a <b"
     assert player.duplex is not None
-    assert not player.duplex.over
+    assert not player.duplex.is_finished
     player.feed(*conversation.put(1, FIN | ACK).packets[-1:])
-    assert player.duplex.over
+    assert player.duplex.is_finished
 
 
 def test_a_fin_may_come_before_the_bytes_before_it() -> None:
@@ -329,7 +329,7 @@ def test_a_fin_may_come_before_the_bytes_before_it() -> None:
     assert player.feed(*packets[:3], packets[5], *packets[6:], packets[3]) == ">one"
     assert player.feed(packets[4]) == ">two"
     assert player.duplex is not None
-    assert player.duplex.over
+    assert player.duplex.is_finished
 
 
 def test_both_sides_miss_something() -> None:
@@ -370,7 +370,7 @@ def test_cut_segments() -> None:
     assert Player().feed(*conversation.packets) == ">0123 >(6 cut) <abcd <(2 cut)"
 
 
-def test_bounds_of_a_stream() -> None:
+def test_limits_of_a_stream() -> None:
     holes = talk().handshake()
     for letter in (b"a", b"b", b"c", b"d"):
         holes.client_skips(2).client_sends(letter)
@@ -393,7 +393,7 @@ def test_bounds_of_a_stream() -> None:
     assert player.expires(held_ns + 2_000_000_000) == ">(2 lost) >a >b >c >d"
 
 
-def test_a_long_beginning_is_bounded() -> None:
+def test_a_long_beginning_is_limited() -> None:
     conversation = talk()
     for _ in range(10):
         conversation.client_sends(b"x" * 100)

@@ -31,26 +31,26 @@ def test_ipv4() -> None:
 
 def test_padding_is_no_payload() -> None:
     assert read(ipv4(A, B, b"x") + bytes(25)) == Datagram(FOUR_ENDS, 6, b"x", 1)
-    found = read(ipv6(C, D, b"x") + bytes(25), IPV6)
-    assert isinstance(found, Datagram)
-    assert (found.payload, found.length) == (b"x", 1)
+    result = read(ipv6(C, D, b"x") + bytes(25), IPV6)
+    assert isinstance(result, Datagram)
+    assert (result.payload, result.length) == (b"x", 1)
 
 
 def test_length_zero_means_the_packets_own_length() -> None:
     assert read(ipv4(A, B, BODY, length=0)) == Datagram(FOUR_ENDS, 6, BODY, 200)
-    found = read(ipv6(C, D, BODY, length=0), IPV6)
-    assert isinstance(found, Datagram)
-    assert (found.payload, found.length) == (BODY, 200)
-    found = read(ipv6(C, D, BODY, length=0)[:100], IPV6, length=240)
-    assert isinstance(found, Datagram)
-    assert (found.payload, found.length) == (BODY[:60], 200)
+    result = read(ipv6(C, D, BODY, length=0), IPV6)
+    assert isinstance(result, Datagram)
+    assert (result.payload, result.length) == (BODY, 200)
+    result = read(ipv6(C, D, BODY, length=0)[:100], IPV6, length=240)
+    assert isinstance(result, Datagram)
+    assert (result.payload, result.length) == (BODY[:60], 200)
 
 
 def test_a_captured_length_above_the_original_one() -> None:
     assert read(ipv4(A, B, BODY, length=0), length=60) == Datagram(FOUR_ENDS, 6, BODY, 200)
 
 
-def test_a_cut_packet_tells_its_length_on_the_wire() -> None:
+def test_the_length_on_the_wire_of_a_truncated_packet() -> None:
     assert read(ipv4(A, B, BODY), snaplen=96) == Datagram(FOUR_ENDS, 6, BODY[:76], 200)
 
 
@@ -66,15 +66,15 @@ def test_a_cut_packet_tells_its_length_on_the_wire() -> None:
         [(135, OPTIONS), (139, OPTIONS), (140, OPTIONS)],
     ],
 )
-def test_extension_headers_are_stepped_over(extensions: list[tuple[int, bytes]]) -> None:
-    found = read(ipv6(C, D, BODY, extensions=extensions), IPV6)
-    assert isinstance(found, Datagram)
-    assert (found.protocol, found.payload, found.length) == (6, BODY, 200)
+def test_extension_headers_are_skipped(extensions: list[tuple[int, bytes]]) -> None:
+    result = read(ipv6(C, D, BODY, extensions=extensions), IPV6)
+    assert isinstance(result, Datagram)
+    assert (result.protocol, result.payload, result.length) == (6, BODY, 200)
 
 
 def test_the_authentication_header_of_ipv4() -> None:
-    found = read(ipv4(A, B, b"\x06\x04" + bytes(22) + BODY, protocol=51))
-    assert found == Datagram(FOUR_ENDS, 6, BODY, 200)
+    result = read(ipv4(A, B, b"\x06\x04" + bytes(22) + BODY, protocol=51))
+    assert result == Datagram(FOUR_ENDS, 6, BODY, 200)
 
 
 @pytest.mark.parametrize(
@@ -131,20 +131,20 @@ class Reassembly:
         self.fragments = Fragments(limits or Limits(), self.skipped)
 
     def feed(self, data: bytes, ethertype: int = IPV4, **options: int) -> Datagram | str | None:
-        whole = packet(data, **options)
-        fragment = internet_layer(ethertype, whole, 0)
+        carrier = packet(data, **options)
+        fragment = internet_layer(ethertype, carrier, 0)
         assert isinstance(fragment, Fragment)
-        return self.fragments.feed(fragment, whole)
+        return self.fragments.feed(fragment, carrier)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
 def test_fragments_in_any_order(order: tuple[int, ...]) -> None:
     for ethertype, parts in ((IPV4, fragments_of_four(BODY, 56)), (IPV6, fragments_of_six(BODY, 56))):
         reassembly = Reassembly()
-        found = [reassembly.feed(parts[place], ethertype) for place in order]
-        assert found[:-1] == [None] * 3
-        assert isinstance(found[-1], Datagram)
-        assert (found[-1].protocol, found[-1].payload, found[-1].length) == (6, BODY, 200)
+        result = [reassembly.feed(parts[place], ethertype) for place in order]
+        assert result[:-1] == [None] * 3
+        assert isinstance(result[-1], Datagram)
+        assert (result[-1].protocol, result[-1].payload, result[-1].length) == (6, BODY, 200)
         reassembly.fragments.close()
         assert not reassembly.skipped
 
@@ -154,18 +154,18 @@ def test_duplicates_and_overlaps_the_first_wins() -> None:
     assert reassembly.feed(ipv4(A, B, b"a" * 16, offset=0, more=True)) is None
     assert reassembly.feed(ipv4(A, B, b"a" * 16, offset=0, more=True)) is None
     assert reassembly.feed(ipv4(A, B, b"b" * 16, offset=8, more=True)) is None
-    found = reassembly.feed(ipv4(A, B, b"c" * 24, offset=16))
-    assert isinstance(found, Datagram)
-    assert found.payload == b"a" * 16 + b"b" * 8 + b"c" * 16
+    result = reassembly.feed(ipv4(A, B, b"c" * 24, offset=16))
+    assert isinstance(result, Datagram)
+    assert result.payload == b"a" * 16 + b"b" * 8 + b"c" * 16
     assert reassembly.skipped == {"repeated IP fragment": 1, "overlapping IP fragment": 2}
 
 
 def test_a_datagram_that_comes_twice_at_once_is_one() -> None:
     one, two = fragments_of_four(BODY, 104)
     reassembly = Reassembly()
-    found = [reassembly.feed(part) for part in (one, one, two, two, one)]
-    assert found[:3] == [None, None, Datagram(FOUR_ENDS, 6, BODY, 200)]
-    assert found[3:] == ["repeated IP fragment"] * 2
+    result = [reassembly.feed(part) for part in (one, one, two, two, one)]
+    assert result[:3] == [None, None, Datagram(FOUR_ENDS, 6, BODY, 200)]
+    assert result[3:] == ["repeated IP fragment"] * 2
     later = START_NS + 300 * MILLISECOND  # the numbers of datagrams are used again
     assert reassembly.feed(one, time_ns=later) is None
     assert reassembly.feed(two, time_ns=later) == Datagram(FOUR_ENDS, 6, BODY, 200)
@@ -185,12 +185,12 @@ def test_extension_headers_inside_fragments() -> None:
     reassembly = Reassembly()
     parts = [inner[:104], inner[104:]]
     header = [b"\0" + pack(">HI", 0 | 1, 7), b"\0" + pack(">HI", 104, 7)]
-    found = [
+    result = [
         reassembly.feed(ipv6(C, D, part, protocol=60, extensions=[(44, head)]), IPV6)
         for part, head in zip(parts, header, strict=True)
     ]
-    assert isinstance(found[1], Datagram)
-    assert (found[1].protocol, found[1].payload) == (6, BODY)
+    assert isinstance(result[1], Datagram)
+    assert (result[1].protocol, result[1].payload) == (6, BODY)
 
 
 def test_datagrams_do_not_mix() -> None:
@@ -199,11 +199,11 @@ def test_datagrams_do_not_mix() -> None:
     parts = [part for number, body in enumerate(bodies) for part in fragments_of_four(body, 64, number)]
     random.shuffle(parts)
     reassembly = Reassembly()
-    found = {whole.payload for part in parts if isinstance(whole := reassembly.feed(part), Datagram)}
-    assert found == set(bodies)
+    result = {datagram.payload for part in parts if isinstance(datagram := reassembly.feed(part), Datagram)}
+    assert result == set(bodies)
 
 
-def test_bounds_of_count_bytes_and_age() -> None:
+def test_limits_of_count_bytes_and_age() -> None:
     first = fragments_of_four(BODY, 104)[0]
     skipped = "IP fragment of an incomplete datagram"
 
@@ -212,11 +212,11 @@ def test_bounds_of_count_bytes_and_age() -> None:
         assert few.feed(fragments_of_four(BODY, 104, number)[0]) is None
     assert few.skipped == {skipped: 3}
 
-    whole = Reassembly(Limits(fragment_datagrams=2))
+    completed = Reassembly(Limits(fragment_datagrams=2))
     for number in range(5):
         for part in fragments_of_four(BODY, 104, number):
-            whole.feed(part)
-    assert len(whole.fragments._completed_ns) == 2
+            completed.feed(part)
+    assert len(completed.fragments._completed_ns) == 2
 
     small = Reassembly(Limits(fragment_bytes=1000))
     for number in range(5):

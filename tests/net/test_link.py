@@ -26,7 +26,7 @@ MACS = bytes(12)
     ("link_type", "header"),
     [(ETHERNET, 14), (COOKED, 16), (COOKED_V2, 20), (NULL, 4), (LOOP, 4), (RAW, 0), (12, 0), (14, 0)],
 )
-def test_both_versions_behind_every_link_header(link_type: int, header: int) -> None:
+def test_both_versions_after_every_link_header(link_type: int, header: int) -> None:
     builder = RAW if link_type in (12, 14) else link_type
     assert network_layer(link_type, link(FOUR, builder)) == (IPV4, header)
     assert network_layer(link_type, link(SIX, builder)) == (IPV6, header)
@@ -41,7 +41,7 @@ def test_link_types_of_one_version() -> None:
 @pytest.mark.parametrize(
     "tags", [[(0x8100, 7)], [(0x88A8, 7), (0x8100, 8)], [(0x9100, 1), (0x8100, 2)], [(0x8100, 1)] * 3]
 )
-def test_vlan_tags_are_stepped_over(link_type: int, tags: list[tuple[int, int]]) -> None:
+def test_vlan_tags_are_skipped(link_type: int, tags: list[tuple[int, int]]) -> None:
     data = link(FOUR, link_type, vlan=tags)
     assert network_layer(link_type, data) == (IPV4, len(data) - len(FOUR))
 
@@ -88,7 +88,7 @@ def test_what_is_no_ip_is_named(ethertype: int, name: str) -> None:
     assert not_ip(ethertype) == name
 
 
-def test_snap_and_bridged_ethernet_are_stepped_over() -> None:
+def test_snap_and_bridged_ethernet_are_skipped() -> None:
     snap = MACS + b"\x00\x26" + b"\xaa\xaa\x03\0\0\0"
     assert network_layer(ETHERNET, snap + b"\x08\x00" + FOUR) == (IPV4, 22)
     assert network_layer(ETHERNET, snap + b"\x81\x00\x00\x01\x86\xdd" + SIX) == (IPV6, 26)

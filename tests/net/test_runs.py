@@ -27,7 +27,7 @@ def talk() -> Talk:
 
 
 def run_of(packets: list[Packet], now_ns: int = START_NS, until_ns: int = NEVER_NS) -> list[bytes]:
-    """What goes on with the first packet."""
+    """Payloads of the packets that continue the first one."""
     block = in_one_piece(packets)
     fields = list(USUAL.unpack_from(packets[0].data))
     fields[4] += 100
@@ -74,10 +74,10 @@ ENDINGS: dict[str, Callable[[Packet], Packet]] = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_run_ends_with_what_is_not_of_it(ending: str) -> None:
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_a_run_ends_with_what_is_not_of_it(kind: str) -> None:
     packets = talk().packets
-    packets[5] = ENDINGS[ending](packets[5])
+    packets[5] = ENDINGS[kind](packets[5])
     assert b"".join(run_of(packets)) == SENT[100:500]
 
 
@@ -86,8 +86,8 @@ def test_a_run_ends_before_a_time() -> None:
     assert b"".join(run_of(packets, until_ns=packets[3].time_ns)) == SENT[100:300]
 
 
-def told(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event], Connections]:
-    """Events of which whoever takes them wants so many bytes together."""
+def fed(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Event], Connections]:
+    """Events for a reader that always expects ``count`` bytes together."""
     connections, segments = Connections(), Segments()
     out: list[Event] = []
     for block in [packets] if at_once else [[packet] for packet in packets]:
@@ -104,19 +104,19 @@ def told(packets: list[Packet], count: int, *, at_once: bool) -> tuple[list[Even
     st.sampled_from([ETHERNET, COOKED]),
     st.booleans(),
 )
-def test_a_run_tells_what_its_packets_tell_one_by_one(
-    changes: list[tuple[int, str]], wanted: int, link_type: int, acks: bool
+def test_a_run_gives_the_same_as_its_packets_one_by_one(
+    changes: list[tuple[int, str]], expected: int, link_type: int, acks: bool
 ) -> None:
-    made = Talk(mss=100, link_type=link_type).handshake()
+    conversation = Talk(mss=100, link_type=link_type).handshake()
     for place in range(3):
-        made.client_sends(SENT[place * 400 : place * 400 + 400])
+        conversation.client_sends(SENT[place * 400 : place * 400 + 400])
         if acks:
-            made.broker_acks()
-    packets = made.finish().packets
-    for place, ending in changes:
-        packets[3 + place] = ENDINGS[ending](packets[3 + place])
+            conversation.broker_acks()
+    packets = conversation.finish().packets
+    for place, kind in changes:
+        packets[3 + place] = ENDINGS[kind](packets[3 + place])
     (events, connections), (others, other_connections) = (
-        told(packets, wanted, at_once=at_once) for at_once in (True, False)
+        fed(packets, expected, at_once=at_once) for at_once in (True, False)
     )
     assert [event[1:] for event in events] == [event[1:] for event in others]
     assert connections.counts == other_connections.counts

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_every_connection_is_in_one_share_whichever_way_its_segments_go() -> None:
+def test_every_connection_is_in_one_shard_in_both_directions() -> None:
     shares = [Shard(number, 3) for number in range(3)]
     taken = [0, 0, 0]
     for port in range(40_000, 40_300):

@@ -14,10 +14,10 @@ NUMBERS = st.integers(0, 2**32 - 1)
 
 
 def piece(
-    start: int, payload: bytes, *, wire: int | None = None, needs: int | None = None, packet: int = 1
+    start: int, payload: bytes, *, wire: int | None = None, acknowledges: int | None = None, packet: int = 1
 ) -> Piece:
     end = advance(start, len(payload) if wire is None else wire)
-    return Piece(start % 2**32, end, payload, needs, packet, 0, ETHERNET)
+    return Piece(start % 2**32, end, payload, acknowledges, packet, 0, ETHERNET)
 
 
 def text(items: list[Data | Gap]) -> str:
@@ -53,14 +53,14 @@ CASES = {
 @pytest.mark.parametrize("first", [0, 1000, 2**31 - 2, 2**32 - 3, 2**32 - 1])
 @pytest.mark.parametrize("name", CASES)
 def test_segments_in_bytes_out(name: str, first: int) -> None:
-    came, wanted = CASES[name]
+    came, expected = CASES[name]
     stream, other, counts = Stream(), Stream(), Counter[str]()
     stream.begin(first, exact=True)
     passed = []
     for place, payload in came:
         stream.put(piece(advance(first, place), payload.encode()), counts)
         passed.append(text(stream.release(other)))
-    assert passed == wanted
+    assert passed == expected
     assert (stream.pieces, stream.runs, stream.held) == ([], 0, 0)
 
 
@@ -68,8 +68,8 @@ def test_each_byte_keeps_the_packet_that_carried_it() -> None:
     stream, counts = Stream(), Counter[str]()
     stream.put(piece(3, b"def", packet=1), counts)
     stream.put(piece(0, b"abcd", packet=2), counts)
-    found = stream.release(Stream())
-    assert [(item.packet, text([item])) for item in found] == [(2, "abc"), (1, "def")]
+    items = stream.release(Stream())
+    assert [(item.packet, text([item])) for item in items] == [(2, "abc"), (1, "def")]
 
 
 def test_what_is_counted() -> None:
@@ -102,7 +102,7 @@ def test_a_cut_piece_is_data_and_a_gap() -> None:
 
 def test_bytes_wait_for_what_they_acknowledge() -> None:
     stream, other, counts = Stream(), Stream(), Counter[str]()
-    stream.put(piece(0, b"ab", needs=5), counts)
+    stream.put(piece(0, b"ab", acknowledges=5), counts)
     assert stream.release(other) == []
     other.next = 5
     assert text(stream.release(other)) == "ab"
@@ -110,11 +110,11 @@ def test_bytes_wait_for_what_they_acknowledge() -> None:
 
 def test_the_lowest_acknowledgment_of_all_copies_counts() -> None:
     stream, other, counts = Stream(), Stream(), Counter[str]()
-    stream.put(piece(0, b"ab", needs=5), counts)
-    stream.put(piece(0, b"ab", needs=9), counts)
+    stream.put(piece(0, b"ab", acknowledges=5), counts)
+    stream.put(piece(0, b"ab", acknowledges=9), counts)
     other.next = 4
     assert stream.release(other) == []
-    stream.put(piece(0, b"ab", needs=3), counts)
+    stream.put(piece(0, b"ab", acknowledges=3), counts)
     assert text(stream.release(other)) == "ab"
 
 
@@ -129,21 +129,21 @@ def test_a_fin_takes_one_number() -> None:
     assert (stream.ended, stream.next) == (True, 4)
 
 
-def test_missing_bytes_are_given_up_as_far_as_asked_and_up_to_the_next_piece() -> None:
+def test_skip_stops_at_its_argument_or_at_the_next_piece() -> None:
     stream, counts = Stream(), Counter[str]()
     cause = piece(0, b"", packet=9)
     stream.put(piece(5, b"fg", packet=1), counts)
     assert text(stream.skip(2, cause)) == "<2 lost>"
     assert not stream.release(Stream())
-    assert text(found := stream.skip(20, cause)) == "<3 lost>"
-    assert found[0].packet == 1
+    assert text(items := stream.skip(20, cause)) == "<3 lost>"
+    assert items[0].packet == 1
     assert text(stream.release(Stream())) == "fg"
-    assert text(found := stream.skip(20, cause)) == "<13 lost>"
-    assert found[0].packet == 9
+    assert text(items := stream.skip(20, cause)) == "<13 lost>"
+    assert items[0].packet == 9
     assert (stream.next, stream.runs, stream.held) == (20, 0, 0)
 
 
-def test_one_acknowledged_number_behind_everything_is_a_fin_that_was_missed() -> None:
+def test_one_acknowledged_number_after_everything_is_a_fin_that_was_not_captured() -> None:
     stream = Stream()
     assert stream.skip(1, piece(0, b"")) == []
     assert stream.next == 1
@@ -214,9 +214,9 @@ def test_like_a_naive_byte_map(first: int, steps: list[tuple[str, int, int, int,
             model.put(place, payload, length)
             assert one_by_one(stream.release(Stream())) == model.release()
         elif step[1] > model.next:
-            found = stream.skip(advance(first, step[1]), piece(0, b""))
-            found += stream.release(Stream())
-            assert one_by_one(found) == model.skip(step[1])
+            items = stream.skip(advance(first, step[1]), piece(0, b""))
+            items += stream.release(Stream())
+            assert one_by_one(items) == model.skip(step[1])
         assert distance(first, stream.next) == model.next
         check_invariants(stream, model)
 

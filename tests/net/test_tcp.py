@@ -39,9 +39,9 @@ def internet(payload: bytes = b"hello", *, options: bytes = b"", six: bool = Fal
     return (ipv6 if six else ipv4)(source[0], destination[0], segment)
 
 
-def only(found: Segment | None) -> Segment:
-    assert found is not None
-    return found
+def only(result: Segment | None) -> Segment:
+    assert result is not None
+    return result
 
 
 def test_a_usual_packet() -> None:
@@ -60,9 +60,9 @@ def test_every_link_type_gives_the_same_segment(link_type: int, six: bool, paylo
     for options in (b"", TIMESTAMPS):
         data = link(internet(payload, options=options, six=six), link_type)
         segments = Segments()
-        found = only(segments.feed(packet(data, link_type=link_type)))
-        assert found[4:] == (2**32 - 2, 77, PSH | ACK, payload, len(payload))
-        assert endpoints(found.ends) == (
+        result = only(segments.feed(packet(data, link_type=link_type)))
+        assert result[4:] == (2**32 - 2, 77, PSH | ACK, payload, len(payload))
+        assert endpoints(result.ends) == (
             Endpoint(*(SIX if six else FOUR)[0]),
             Endpoint(*(SIX if six else FOUR)[1]),
         )
@@ -72,33 +72,33 @@ def test_every_link_type_gives_the_same_segment(link_type: int, six: bool, paylo
 def test_ethernet_padding_is_no_payload() -> None:
     for data in (link(internet(b"")), link(internet(b""), vlan=[(0x8100, 1)])):
         padded = data + bytes(60 - len(data))
-        found = only(Segments().feed(packet(padded)))
-        assert (found.payload, found.length) == (b"", 0)
+        result = only(Segments().feed(packet(padded)))
+        assert (result.payload, result.length) == (b"", 0)
 
 
 def test_an_offloaded_packet_with_length_zero() -> None:
     segment = tcp(*FOUR, 1, 1, ACK, bytes(70_000))
-    found = only(Segments().feed(packet(link(ipv4(FOUR[0][0], FOUR[1][0], segment, length=0)))))
-    assert (len(found.payload), found.length) == (70_000, 70_000)
+    result = only(Segments().feed(packet(link(ipv4(FOUR[0][0], FOUR[1][0], segment, length=0)))))
+    assert (len(result.payload), result.length) == (70_000, 70_000)
 
 
 @pytest.mark.parametrize("six", [False, True])
 @pytest.mark.parametrize("vlan", [[], [(0x8100, 1)]])
 def test_a_packet_cut_anywhere(six: bool, vlan: list[tuple[int, int]]) -> None:
-    whole = link(internet(b"0123456789", options=TIMESTAMPS, six=six), vlan=vlan)
-    payload_start = len(whole) - 10
+    complete = link(internet(b"0123456789", options=TIMESTAMPS, six=six), vlan=vlan)
+    payload_start = len(complete) - 10
     header_end = payload_start - len(TIMESTAMPS)
-    for snaplen in range(1, len(whole) + 1):
+    for snaplen in range(1, len(complete) + 1):
         segments = Segments()
-        found = segments.feed(packet(whole, snaplen=snaplen))
+        result = segments.feed(packet(complete, snaplen=snaplen))
         if snaplen < header_end:
-            assert found is None
+            assert result is None
             assert segments.skipped.total() == 1
             if snaplen >= header_end - 20:
                 assert segments.skipped == {"TCP header not captured": 1}
         else:
-            assert only(found).length == 10
-            assert only(found).payload == b"0123456789"[: max(0, snaplen - payload_start)]
+            assert only(result).length == 10
+            assert only(result).payload == b"0123456789"[: max(0, snaplen - payload_start)]
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_what_scapy_builds(name: str, backwards: bool) -> None:
     if name.endswith("fragments"):
         assert len(packets) > 2
     segments = Segments()
-    found = [segments.feed(each) for each in (reversed(packets) if backwards else packets)]
-    assert found[:-1] == [None] * (len(packets) - 1)
-    last = only(found[-1])
+    result = [segments.feed(each) for each in (reversed(packets) if backwards else packets)]
+    assert result[:-1] == [None] * (len(packets) - 1)
+    last = only(result[-1])
     assert last[4:] == (2**32 - 2, 77, PSH | ACK, b"hello" * 60, 300)
     addresses = endpoints(last.ends)
     assert addresses in ((Endpoint(*FOUR[0]), Endpoint(*FOUR[1])), (Endpoint(*SIX[0]), Endpoint(*SIX[1])))
@@ -223,20 +223,20 @@ def test_mutated_packets_raise_nothing(
     mutations: list[tuple[tuple[int, bytes], list[tuple[int, int]], int, int]],
 ) -> None:
     segments = Segments()
-    fed = carried = 0
+    fed = parsed = 0
     for (link_type, original), changes, cut, length in mutations:
         data = bytearray(original[: max(0, len(original) - cut % 97)])
         for place, value in changes:
             if place < len(data):
                 data[place] = value
-        found = segments.feed(Packet(1, 1, Interface("x", 0, link_type), bytes(data), len(data) + length))
+        result = segments.feed(Packet(1, 1, Interface("x", 0, link_type), bytes(data), len(data) + length))
         fed += 1
-        if found is not None:
-            carried += 1
-            assert 0 <= len(found.payload) <= max(found.length, 0)
-            assert len(found.ends) in (12, 36)
+        if result is not None:
+            parsed += 1
+            assert 0 <= len(result.payload) <= max(result.length, 0)
+            assert len(result.ends) in (12, 36)
     segments.close()
-    assert fed >= carried
+    assert fed >= parsed
 
 
 def test_fragments_that_others_saw_make_the_same_segment() -> None:
@@ -244,8 +244,8 @@ def test_fragments_that_others_saw_make_the_same_segment() -> None:
     seen: list[tuple[Any, ...]] = []
     for each in packets:
         assert Segments(on_fragment=lambda *noted: seen.append(noted)).feed(each) is None
-    assert [found for _, _, found in seen] == [None] * len(packets)
-    segments, whole = Segments(), Segments()
-    found = [segments.feed_fragment(fragment, each._replace(data=b"")) for fragment, each, _ in seen]
-    assert found == [whole.feed(each) for each in packets]
-    assert found[-1] is not None
+    assert [result for _, _, result in seen] == [None] * len(packets)
+    segments, direct = Segments(), Segments()
+    result = [segments.feed_fragment(fragment, each._replace(data=b"")) for fragment, each, _ in seen]
+    assert result == [direct.feed(each) for each in packets]
+    assert result[-1] is not None

@@ -43,7 +43,7 @@ def udp(port: int, payload: bytes) -> bytes:
 
 
 def skipped(data: bytes, *, link_type: int = ETHERNET, limits: Limits | None = None) -> dict[str, int]:
-    """Why nothing was found in a packet."""
+    """The reasons for which a packet was skipped."""
     segments = Segments(limits or Limits())
     assert segments.feed(packet(data, link_type=link_type)) is None
     return segments.skipped
@@ -51,20 +51,20 @@ def skipped(data: bytes, *, link_type: int = ETHERNET, limits: Limits | None = N
 
 def only(data: bytes, link_type: int, **options: int) -> Segment:
     segments = Segments()
-    found = segments.feed(packet(data, link_type=link_type, **options))
-    assert found is not None, segments.skipped
+    result = segments.feed(packet(data, link_type=link_type, **options))
+    assert result is not None, segments.skipped
     assert not segments.skipped
-    return found
+    return result
 
 
 @pytest.mark.parametrize("six", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_segment_inside_is_found(name: str, six: bool) -> None:
+def test_the_segment_inside(name: str, six: bool) -> None:
     data = wrapped(name, segment(six=six))
-    found = only(data, wrappings()[name].link_type)
-    assert found[4:] == (2**32 - 2, 77, PSH | ACK, PAYLOAD, 100)
+    result = only(data, wrappings()[name].link_type)
+    assert result[4:] == (2**32 - 2, 77, PSH | ACK, PAYLOAD, 100)
     source, destination = (SOURCE_6, DESTINATION_6) if six else (SOURCE, DESTINATION)
-    assert endpoints(found.ends) == (Endpoint(*source), Endpoint(*destination))
+    assert endpoints(result.ends) == (Endpoint(*source), Endpoint(*destination))
 
 
 @pytest.mark.tools
@@ -81,31 +81,31 @@ def test_tshark_finds_the_same(tmp_path: Path) -> None:
     path = tmp_path / "tunnels.pcapng"
     path.write_bytes(b"".join(blocks))
     fields = [part for field in ("tcp.srcport", "tcp.seq_raw", "tcp.len") for part in ("-e", field)]
-    taught = (  # what no header tells, and tshark would only guess
+    decode_rules = (  # what no header tells, and tshark would only guess
         "udp.port==8472,vxlan",
         f"mpls.label=={ETHERNET_LABEL},pwethnocw",
         f"mpls.label=={CONTROL_WORD_LABEL},pwethcw",
     )
-    decode_as = [part for rule in taught for part in ("-d", rule)]
+    decode_as = [part for rule in decode_rules for part in ("-d", rule)]
     command = [tshark, "-n", "-r", str(path), *decode_as, "-T", "fields", *fields]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert dict(zip(cases, told, strict=True)) == dict.fromkeys(cases, "40000\t4294967294\t100")
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert dict(zip(cases, lines, strict=True)) == dict.fromkeys(cases, "40000\t4294967294\t100")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_packet_cut_anywhere(name: str) -> None:
-    whole = wrapped(name, segment())
+    outer = wrapped(name, segment())
     link_type = wrappings()[name].link_type
-    start = whole.index(PAYLOAD)
-    for snaplen in range(1, len(whole)):
+    start = outer.index(PAYLOAD)
+    for snaplen in range(1, len(outer)):
         segments = Segments()
-        found = segments.feed(packet(whole, link_type=link_type, snaplen=snaplen))
-        if found is None:
+        result = segments.feed(packet(outer, link_type=link_type, snaplen=snaplen))
+        if result is None:
             assert segments.skipped.total() == 1
             assert snaplen < start - 12  # TCP options
         else:
-            assert found.length == 100
-            assert found.payload == PAYLOAD[: max(0, snaplen - start)]
+            assert result.length == 100
+            assert result.payload == PAYLOAD[: max(0, snaplen - start)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,7 +142,7 @@ def test_what_is_no_tcp_is_named_with_its_tunnel(name: str) -> None:
         (bytes(12) + b"\x88\x47" + bytes(80), "no IP in MPLS"),
     ],
 )
-def test_what_cannot_be_entered_is_told(data: bytes, reason: str) -> None:
+def test_the_reason_why_a_tunnel_cannot_be_parsed(data: bytes, reason: str) -> None:
     assert skipped(data) == {reason: 1}
 
 
@@ -152,7 +152,7 @@ def test_encrypted_802_11_has_no_ip() -> None:
     assert skipped(data, link_type=127) == {"no IP in 802.11": 1}
 
 
-def test_answers_from_the_port_of_a_tunnel() -> None:
+def test_responses_from_the_port_of_a_tunnel() -> None:
     s = scapy_layers()
     outside = [s.IP(src=A, dst=B), s.UDP(sport=1701, dport=51515), s.L2TP(tunnel_id=1), s.PPP(proto=0x21)]
     data = s.Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
@@ -169,22 +169,22 @@ def test_fragments_outside_and_inside() -> None:
     of_fragments = [wrapped("VXLAN", part) for part in s.fragment(inside, fragsize=400)]
     fragments_of_fragments = []
     for number, part in enumerate(of_fragments):
-        whole = s.Ether(part)
-        whole.id = number  # scapy numbers all datagrams alike
-        fragments_of_fragments += [bytes(piece) for piece in s.fragment(whole, fragsize=200)]
+        outer = s.Ether(part)
+        outer.id = number  # scapy numbers all datagrams alike
+        fragments_of_fragments += [bytes(piece) for piece in s.fragment(outer, fragsize=200)]
     for parts in (in_fragments, of_fragments, fragments_of_fragments):
         assert len(parts) > 5
         segments = Segments()
-        found = [each for part in parts if (each := segments.feed(packet(part)))]
+        result = [each for part in parts if (each := segments.feed(packet(part)))]
         segments.close()
         assert not segments.skipped
-        assert [each.payload for each in found] == [bytes(range(256)) * 10]
+        assert [each.payload for each in result] == [bytes(range(256)) * 10]
 
 
-def test_a_cut_packet_tells_the_inner_length() -> None:
+def test_the_inner_length_of_a_truncated_packet() -> None:
     data = wrapped("Geneve", segment())
-    found = only(data, ETHERNET, snaplen=len(data) - 60)
-    assert (len(found.payload), found.length) == (40, 100)
+    result = only(data, ETHERNET, snaplen=len(data) - 60)
+    assert (len(result.payload), result.length) == (40, 100)
 
 
 def test_an_offloaded_packet_with_length_zero_inside() -> None:
@@ -197,7 +197,7 @@ def test_an_offloaded_packet_with_length_zero_inside() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 8, 9, 200])
-def test_tunnels_in_tunnels_are_bounded(depth: int) -> None:
+def test_tunnels_in_tunnels_are_limited(depth: int) -> None:
     data = bytes(segment())
     for _ in range(depth):
         data = ipv4(A, B, data, protocol=4)
@@ -206,7 +206,7 @@ def test_tunnels_in_tunnels_are_bounded(depth: int) -> None:
     assert sum("too many tunnels" in reason for reason in segments.skipped) == (depth > 8)
 
 
-def test_reasons_are_bounded() -> None:
+def test_reasons_are_limited() -> None:
     segments = Segments(Limits(skip_reasons=10))
     for ethertype in range(0x1000, 0x1100):
         segments.feed(packet(udp(6081, b"\0\0" + pack(">H", ethertype) + bytes(40))))
@@ -236,7 +236,7 @@ def test_mutated_packets_raise_nothing(
     mutations: list[tuple[tuple[int, bytes], list[tuple[int, int]], int, int]],
 ) -> None:
     segments = Segments()
-    found = 0
+    parsed = 0
     for (link_type, original), changes, cut, length in mutations:
         data = bytearray(original[: max(0, len(original) - cut % 151)])
         for place, value in changes:
@@ -244,10 +244,10 @@ def test_mutated_packets_raise_nothing(
                 data[place] = value
         each = segments.feed(Packet(1, 1, Interface("x", 0, link_type), bytes(data), len(data) + length))
         if each is not None:
-            found += 1
+            parsed += 1
             assert 0 <= len(each.payload) <= max(each.length, 0)
     segments.close()
-    assert found + segments.skipped.total() >= 0
+    assert parsed + segments.skipped.total() >= 0
 
 
 @given(st.sampled_from([0, 9, 50, 51, 104, 105, 117, 119, 127, 163, 192, 204]), st.binary(max_size=200))
@@ -266,8 +266,8 @@ assert not [name for name in sys.modules if name.startswith("scapy")]
 segments = Segments()
 for line in sys.stdin:
     link_type, data = int(line.split()[0]), bytes.fromhex(line.split()[1])
-    found = segments.feed(Packet(1, 1, Interface("x", 0, link_type), data, len(data)))
-    assert found is not None, segments.skipped
+    segment = segments.feed(Packet(1, 1, Interface("x", 0, link_type), data, len(data)))
+    assert segment is not None, segments.skipped
 assert "scapy" in sys.modules and "scapy.all" not in sys.modules
 from scapy.config import conf
 assert not conf.route.routes and not conf.route6.routes

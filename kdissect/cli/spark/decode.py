@@ -75,7 +75,7 @@ def decode(**options: Any) -> None:
         raise click.UsageError("workers cannot read stdin; use kdissect export - -o DIR")
     if export.rotate_ns is not None:
         raise click.UsageError("--rotate takes a size here, not a time")
-    paths = _paths(captures(query.paths, but=export.folder), spark_target)
+    paths = _paths(captures(query.paths, exclude=export.folder), spark_target)
     show_progress = spark_target.remote is None and not query.no_progress
     with session(spark_target, log) as spark, progress(spark, "decoding", enabled=show_progress):
         from kdissect.spark.decode import (
