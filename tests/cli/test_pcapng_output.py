@@ -268,7 +268,7 @@ def test_after_ctrl_c_nothing_is_written_without_show_secrets(
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kdissect.capture.connection_index.ConnectionIndex.want", pressed)
+    monkeypatch.setattr("kdissect.capture.connection_index.ConnectionIndex.select", pressed)
     done = run(capsys, "read", *options, "-w", str(out), path)
     assert done.status == INTERRUPTED
     assert ("nothing was written" in done.err) == (not options)
