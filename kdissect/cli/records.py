@@ -174,7 +174,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         times = clock(run.out, look.times, run.first_ns, is_tree=look.tree)
         sink = _sink(look, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
-        if isinstance(sink, RecordLines) and are_meant.takes_all and not (count or look.flush):
+        if isinstance(sink, RecordLines) and are_meant.matches_all and not (count or look.flush):
             run.show(found.batches(selected), sink.feed_batch, size=len)
         else:
             run.show(found.of(selected), sink.feed, count, flush=look.flush)
@@ -202,7 +202,7 @@ def _share(
     with sharing(query, bar=lambda out: not out.isatty()) as run:
         page = cast("Any", Page(run.out))
         sink: Any = _sink(look, page, clock(run.out, look.times, run.first_ns, is_tree=look.tree))
-        is_whole = isinstance(sink, RecordLines) and are_meant.takes_all and not count
+        is_whole = isinstance(sink, RecordLines) and are_meant.matches_all and not count
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
             if is_whole:
@@ -210,7 +210,7 @@ def _share(
             return ((1, record) for record in found.of((exchange,)))
 
         feed = sink.feed_batch if is_whole else sink.feed
-        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=found.told)
+        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=found.result)
         run.write(jobs, page, sink, work, count)
     for told in run.made:
         found.add(told)

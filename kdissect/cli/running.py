@@ -121,7 +121,7 @@ class Selection:
         if self._passed_over is not None:
             self._passed_over(exchange)
         if self._is_first:  # until one is what was asked for, it may be of use to know what there was instead
-            self._wanted.pass_over(exchange)
+            self._wanted.note_unmatched(exchange)
         return False
 
 
@@ -211,7 +211,7 @@ class Run:
             self.dissection,
             shown=exchanges,
             complete=self.complete,
-            unmet=self._query.filter.unmet,
+            unmet=self._query.filter.missing_names,
         )
 
     def end(self, noun: str) -> None:
@@ -318,7 +318,7 @@ def show(
 MOST_NOTICES = 20
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
-_UNRECOGNISED = "not recognized"
+_UNRECOGNIZED = "not recognized"
 
 
 class ReadCapture(Protocol):
@@ -374,7 +374,7 @@ def close(
     if skipped := dissection.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
         warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
-    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNISED]
+    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         said = many(unrecognized, "connection")
         warn(f"{said} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")

@@ -275,7 +275,7 @@ class SharedRun(Run):
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
         self.made.append(message.made)
-        for seen, more in zip(self._query.filter.passed_over, message.passed_over, strict=True):
+        for seen, more in zip(self._query.filter.unmatched_names, message.passed_over, strict=True):
             seen |= more
 
 
@@ -343,7 +343,7 @@ def _end(query: Query, capture: Capture, readable: Readable, dissection: Dissect
         capture.warnings,
         capture.sources,
         readable.fault,
-        query.filter.passed_over,
+        query.filter.unmatched_names,
         made,
     )
 
