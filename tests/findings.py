@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT
-from tests.producers import told
+from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from kdissect.stats.findings.rule import Rule
 
 
-def found(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
+def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
     """What a rule says; the same whether one saw all, or each connection was seen by one of its own."""
-    whole = rule(DEFAULT)
+    everything = rule(DEFAULT)
     parts: dict[str, Rule] = {}
     for each in facts:
         assert not rule.apis or each.api in rule.apis, "it does not ask to see these"
-        whole.feed(each)
+        everything.feed(each)
         parts.setdefault(each.exchange.connection.id, rule(DEFAULT)).feed(each)
     merged = rule(DEFAULT)
     for part in reversed(parts.values()):
         merged.merge(pickle.loads(pickle.dumps(part)))
-    rows = sorted(whole.findings(), key=_about)
+    rows = sorted(everything.findings(), key=_about)
     assert sorted(merged.findings(), key=_about) == rows
     return rows
 
@@ -53,7 +53,7 @@ def produce(
     request = {"acks": acks, "topic_data": [{"name": "orders", "partition_data": [written]}]}
     result = {"index": partition, "error_code": error, "base_offset": 0}
     response = {"responses": [{"name": "orders", "partition_responses": [result]}]}
-    return told("Produce", 9, after_s, request, response, **more)
+    return facts_of("Produce", 9, after_s, request, response, **more)
 
 
 def fetch(
@@ -68,7 +68,7 @@ def fetch(
     answer = {"partition_index": 0, "error_code": error, "records": RecordData(data, 0, len(data))}
     response = {"error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
     request = {"replica_id": replica_id, "max_wait_ms": max_wait_ms, "topics": []}
-    return told("Fetch", 7, after_s, request, response, "reader", **more)
+    return facts_of("Fetch", 7, after_s, request, response, "reader", **more)
 
 
 def metadata(
@@ -76,7 +76,7 @@ def metadata(
     leaders: Iterable[tuple[int, int]] = ((1, 0),),
     *,
     replicas: int = 1,
-    asked: list[Any] | None = None,
+    topics: list[Any] | None = None,
     **more: Any,
 ) -> Facts:
     """Leader and leader epoch of each partition of one topic."""
@@ -91,4 +91,4 @@ def metadata(
         for number, (leader, epoch) in enumerate(leaders)
     ]
     response = {"topics": [{"error_code": 0, "name": "orders", "partitions": partitions}]}
-    return told("Metadata", 7, after_s, {"topics": asked}, response, "asker", **more)
+    return facts_of("Metadata", 7, after_s, {"topics": topics}, response, "asker", **more)

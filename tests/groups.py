@@ -21,7 +21,7 @@ SECOND_NS = 1_000_000_000
 MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 79, 25, 27, 110
 
 
-def made(
+def group_exchange(
     api: str, version: int, client: str, at: float, request: Body, response: Body | None, took: float = 0.001
 ) -> Exchange:
     time_ns = START_NS + round(at * SECOND_NS)
@@ -50,7 +50,7 @@ def join(
     generation: int,
     *,
     members: Sequence[str | tuple[str, str | None]] = (),
-    asked: str | None = None,
+    request_member_id: str | None = None,
     error: int = 0,
     until: float | None = None,
     topics: Sequence[str] = ("t",),
@@ -61,10 +61,11 @@ def join(
     member: str | None = None,
     session_s: float = 10,
 ) -> Exchange:
-    """A JoinGroup. ``members``: as the leader is told them; ``asked``: the member id in the request, which is
-    the client's name as ``member`` is unless told."""
+    """A JoinGroup. ``members``: the list that the leader gets; ``request_member_id``: ``member`` by default,
+    which is the client's name by default.
+    """
     member = client if member is None else member
-    told = [each if isinstance(each, tuple) else (each, None) for each in members]
+    member_pairs = [each if isinstance(each, tuple) else (each, None) for each in members]
     subscription = Embedded(b"", {"_message": "ConsumerProtocolSubscription", "topics": list(topics)})
     response = {
         "throttle_time_ms": 0,
@@ -75,19 +76,21 @@ def join(
         "leader": member if members else "" if error else "somebody else",
         "skip_assignment": False,
         "member_id": member,
-        "members": [{"member_id": name, "group_instance_id": each, "metadata": b""} for name, each in told],
+        "members": [
+            {"member_id": name, "group_instance_id": each, "metadata": b""} for name, each in member_pairs
+        ],
     }
     request = {
         "session_timeout_ms": round(session_s * 1000),
         "rebalance_timeout_ms": 60_000,
-        "member_id": member if asked is None else asked,
+        "member_id": member if request_member_id is None else request_member_id,
         "group_instance_id": instance,
         "protocol_type": "consumer",
         "protocols": [{"name": protocol, "metadata": subscription}],
         "reason": reason,
     }
     took = 0.001 if until is None else until - at
-    return made("JoinGroup", 9, client, at, request, response if answered else None, took)
+    return group_exchange("JoinGroup", 9, client, at, request, response if answered else None, took)
 
 
 def sync(
@@ -115,18 +118,18 @@ def sync(
         "protocol_name": "range",
         "assignment": Embedded(b"", {"assigned_partitions": _topics(assigned or {})}),
     }
-    return made("SyncGroup", 5, client, at, request, response)
+    return group_exchange("SyncGroup", 5, client, at, request, response)
 
 
 def heartbeat(client: str, at: float, generation: int, error: int = 0) -> Exchange:
     request = {"generation_id": generation, "member_id": client, "group_instance_id": None}
-    return made("Heartbeat", 4, client, at, request, {"throttle_time_ms": 0, "error_code": error})
+    return group_exchange("Heartbeat", 4, client, at, request, {"throttle_time_ms": 0, "error_code": error})
 
 
 def leave(client: str, at: float, reason: str | None = None) -> Exchange:
     member = {"member_id": client, "group_instance_id": None}
     answer = {"throttle_time_ms": 0, "error_code": 0, "members": [{**member, "error_code": 0}]}
-    return made("LeaveGroup", 5, client, at, {"members": [{**member, "reason": reason}]}, answer)
+    return group_exchange("LeaveGroup", 5, client, at, {"members": [{**member, "reason": reason}]}, answer)
 
 
 def consumer(
@@ -143,9 +146,9 @@ def consumer(
 ) -> Exchange:
     """A heartbeat of KIP-848 or a share group, from the epoch that is sent to the one that is given."""
     request = {"member_id": client, "member_epoch": sent, "subscribed_topic_names": topics, **others}
-    told = None
+    assignment = None
     if assigned is not None:
-        told = {
+        assignment = {
             "topic_partitions": [{"topic_id": name, "partitions": each} for name, each in assigned.items()]
         }
     response = {
@@ -153,22 +156,26 @@ def consumer(
         "error_code": error,
         "member_id": client,
         "member_epoch": given,
-        "assignment": told,
+        "assignment": assignment,
     }
-    return made(api, 1, client, at, request, response)
+    return group_exchange(api, 1, client, at, request, response)
 
 
 def commit(client: str, at: float, offsets: dict[int, int], error: int = 0, *, group: str = "g") -> Exchange:
     """Of partitions of topic ``t``."""
-    asked = [{"partition_index": number, "committed_offset": offset} for number, offset in offsets.items()]
-    told = [{"partition_index": number, "error_code": error} for number in offsets]
+    partitions = [
+        {"partition_index": number, "committed_offset": offset} for number, offset in offsets.items()
+    ]
+    response = [{"partition_index": number, "error_code": error} for number in offsets]
     request = {
         "group_id": group,
         "generation_id_or_member_epoch": 1,
         "member_id": client,
-        "topics": [{"name": "t", "partitions": asked}],
+        "topics": [{"name": "t", "partitions": partitions}],
     }
-    return made("OffsetCommit", 8, client, at, request, {"topics": [{"name": "t", "partitions": told}]})
+    return group_exchange(
+        "OffsetCommit", 8, client, at, request, {"topics": [{"name": "t", "partitions": response}]}
+    )
 
 
 def counted(exchanges: Iterable[Exchange], limits: Limits = DEFAULT) -> Groups:

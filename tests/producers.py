@@ -17,7 +17,7 @@ PRODUCER_FENCED, CONCURRENT_TRANSACTIONS = 90, 51
 OUT_OF_ORDER = 45
 
 
-def told(
+def facts_of(
     api: str,
     version: int,
     after_s: float,
@@ -44,7 +44,7 @@ def init(
 ) -> Facts:
     request = {"transactional_id": name, "transaction_timeout_ms": timeout_ms}
     response = {"error_code": error, "producer_id": 7, "producer_epoch": epoch}
-    return told("InitProducerId", 1, after_s, request, response, **more)
+    return facts_of("InitProducerId", 1, after_s, request, response, **more)
 
 
 def add(after_s: float, epoch: int = 0, *, error: int = 0, **more: Any) -> Facts:
@@ -56,12 +56,12 @@ def add(after_s: float, epoch: int = 0, *, error: int = 0, **more: Any) -> Facts
     }
     result = {"partition_index": 0, "partition_error_code": error}
     response = {"results_by_topic_v3_and_below": [{"name": "orders", "results_by_partition": [result]}]}
-    return told("AddPartitionsToTxn", 1, after_s, request, response, **more)
+    return facts_of("AddPartitionsToTxn", 1, after_s, request, response, **more)
 
 
 def add_for(after_s: float, epoch: int, *, verify_only: bool) -> Facts:
     """A broker asks the coordinator."""
-    asked = {
+    entry = {
         "transactional_id": "pay",
         "producer_id": 7,
         "producer_epoch": epoch,
@@ -69,7 +69,7 @@ def add_for(after_s: float, epoch: int, *, verify_only: bool) -> Facts:
         "topics": [{"name": "orders", "partitions": [0]}],
     }
     response = {"error_code": 0, "results_by_transaction": [{"transactional_id": "pay", "topic_results": []}]}
-    return told("AddPartitionsToTxn", 5, after_s, {"transactions": [asked]}, response, "broker")
+    return facts_of("AddPartitionsToTxn", 5, after_s, {"transactions": [entry]}, response, "broker")
 
 
 def produce(
@@ -99,20 +99,20 @@ def produce(
         "topic_data": [{"name": "orders", "partition_data": [written]}],
     }
     response = {"responses": [{"name": "orders", "partition_responses": [result]}]}
-    return told("Produce", 9, after_s, request, response if answered else None, **more)
+    return facts_of("Produce", 9, after_s, request, response if answered else None, **more)
 
 
 def commit_offsets(after_s: float, epoch: int = 0) -> Facts:
-    asked = {"name": "in", "partitions": [{"partition_index": 0, "committed_offset": 3}]}
+    entry = {"name": "in", "partitions": [{"partition_index": 0, "committed_offset": 3}]}
     request = {
         "transactional_id": "pay",
         "group_id": "g",
         "producer_id": 7,
         "producer_epoch": epoch,
-        "topics": [asked],
+        "topics": [entry],
     }
     answer = {"name": "in", "partitions": [{"partition_index": 0, "error_code": 0}]}
-    return told("TxnOffsetCommit", 2, after_s, request, {"topics": [answer]})
+    return facts_of("TxnOffsetCommit", 2, after_s, request, {"topics": [answer]})
 
 
 def end(
@@ -122,17 +122,17 @@ def end(
     response: dict[str, Any] = {"error_code": error}
     if bumped is not None:
         response |= {"producer_id": 7, "producer_epoch": bumped}
-    return told("EndTxn", 1 if bumped is None else 5, after_s, request, response)
+    return facts_of("EndTxn", 1 if bumped is None else 5, after_s, request, response)
 
 
 def mark(after_s: float, epoch: int = 0, *, commits: bool = True) -> Facts:
-    asked = {
+    entry = {
         "producer_id": 7,
         "producer_epoch": epoch,
         "transaction_result": commits,
         "topics": [{"name": "orders", "partition_indexes": [0, 1]}],
     }
-    return told("WriteTxnMarkers", 1, after_s, {"markers": [asked]}, {"markers": []}, "broker")
+    return facts_of("WriteTxnMarkers", 1, after_s, {"markers": [entry]}, {"markers": []}, "broker")
 
 
 def fetch_markers(after_s: float) -> Facts:
@@ -140,4 +140,4 @@ def fetch_markers(after_s: float) -> Facts:
     data = batch([Item()], producer_id=7, producer_epoch=0, flags=TRANSACTIONAL | CONTROL)
     answer = {"partition_index": 0, "error_code": 0, "records": RecordData(data, 0, len(data))}
     response = {"responses": [{"topic": "orders", "partitions": [answer]}]}
-    return told("Fetch", 7, after_s, {"replica_id": -1, "topics": []}, response, "reader")
+    return facts_of("Fetch", 7, after_s, {"replica_id": -1, "topics": []}, response, "reader")

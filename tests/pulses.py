@@ -11,7 +11,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import Pulse
 from tests.groups import join, sync
 from tests.made_exchanges import START_NS, connection
-from tests.producers import told
+from tests.producers import facts_of
 from tests.record_batches import Item, batch
 
 if TYPE_CHECKING:
@@ -32,35 +32,35 @@ def beat(seconds: float, client: str = "app", *, error: int = 0, latency_ms: flo
     answer = {"throttle_time_ms": 0, "error_code": error}
     more.setdefault("connection", connection(client))
     latency_ns = round(latency_ms * 1_000_000)
-    return told("Heartbeat", 4, seconds, {"group_id": ""}, answer, client, latency_ns=latency_ns, **more)
+    return facts_of("Heartbeat", 4, seconds, {"group_id": ""}, answer, client, latency_ns=latency_ns, **more)
 
 
 def produce(seconds: float, topic: str = "orders", *, error: int = 0, offset: int = 0) -> Facts:
     """Ten records written."""
-    asked = {"name": topic, "partition_data": [{"index": 0, "records": BATCH}]}
+    entry = {"name": topic, "partition_data": [{"index": 0, "records": BATCH}]}
     answer = {
         "name": topic,
         "partition_responses": [{"index": 0, "error_code": error, "base_offset": offset}],
     }
-    request = {"acks": -1, "topic_data": [asked]}
-    return told("Produce", 7, seconds, request, {"responses": [answer]}, "shop")
+    request = {"acks": -1, "topic_data": [entry]}
+    return facts_of("Produce", 7, seconds, request, {"responses": [answer]}, "shop")
 
 
 def fetch(seconds: float, topic: str = "orders", *, replica_id: int = -1, end: int = 10) -> Facts:
     """Ten records read, or replicated."""
-    asked = {"topic": topic, "partitions": [{"partition": 0, "fetch_offset": 0}]}
+    entry = {"topic": topic, "partitions": [{"partition": 0, "fetch_offset": 0}]}
     row = {"partition_index": 0, "error_code": 0, "high_watermark": end, "records": BATCH}
-    request = {"replica_id": replica_id, "max_wait_ms": 1, "topics": [asked]}
+    request = {"replica_id": replica_id, "max_wait_ms": 1, "topics": [entry]}
     response = {"error_code": 0, "responses": [{"topic": topic, "partitions": [row]}]}
-    return told("Fetch", 7, seconds, request, response, "reader")
+    return facts_of("Fetch", 7, seconds, request, response, "reader")
 
 
 def commit(seconds: float, offset: int, group: str = "billing", topic: str = "orders") -> Facts:
     """An offset committed."""
-    asked = {"name": topic, "partitions": [{"partition_index": 0, "committed_offset": offset}]}
+    entry = {"name": topic, "partitions": [{"partition_index": 0, "committed_offset": offset}]}
     row = {"name": topic, "partitions": [{"partition_index": 0, "error_code": 0}]}
-    request = {"group_id": group, "generation_id_or_member_epoch": 1, "member_id": "m", "topics": [asked]}
-    return told("OffsetCommit", 8, seconds, request, {"topics": [row]}, "reader")
+    request = {"group_id": group, "generation_id_or_member_epoch": 1, "member_id": "m", "topics": [entry]}
+    return facts_of("OffsetCommit", 8, seconds, request, {"topics": [row]}, "reader")
 
 
 def fed(*facts: Facts, limits: Limits = DEFAULT) -> Pulse:

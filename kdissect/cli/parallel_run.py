@@ -276,7 +276,7 @@ class ParallelRun(Run):
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
         self.results.append(message.made)
-        for seen, more in zip(self._query.filter.passed_over, message.passed_over, strict=True):
+        for seen, more in zip(self._query.filter.unmatched_names, message.passed_over, strict=True):
             seen |= more
 
 
@@ -346,7 +346,7 @@ def _end(
         capture.warnings,
         capture.sources,
         readable.fault,
-        query.filter.passed_over,
+        query.filter.unmatched_names,
         result,
     )
 

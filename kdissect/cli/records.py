@@ -182,7 +182,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
         sink = _sink(output, run.out, times)
         selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
-        if isinstance(sink, RecordLines) and record_filter.takes_all and not (count or output.flush):
+        if isinstance(sink, RecordLines) and record_filter.matches_all and not (count or output.flush):
             run.show(source.batches(selected), sink.feed_batch, size=len)
         else:
             run.show(source.of(selected), sink.feed, count, flush=output.flush)
@@ -216,7 +216,7 @@ def _run_in_parallel(
         page = cast("Any", Page(run.out))
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
         sink: Any = _sink(output, page, times)
-        by_batch = isinstance(sink, RecordLines) and record_filter.takes_all and not count
+        by_batch = isinstance(sink, RecordLines) and record_filter.matches_all and not count
 
         def rows(exchange: Exchange) -> Iterable[tuple[int, Any]]:
             if by_batch:
@@ -224,7 +224,7 @@ def _run_in_parallel(
             return ((1, record) for record in source.of((exchange,)))
 
         feed = sink.feed_batch if by_batch else sink.feed
-        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=source.told)
+        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=source.result)
         run.write(jobs, page, sink, work, count)
     for result in run.results:
         source.add(result)

@@ -121,7 +121,7 @@ class Selection:
         if self._on_unmatched is not None:
             self._on_unmatched(exchange)
         if self._no_match_yet:  # so that a message can say why nothing matched
-            self._filter.pass_over(exchange)
+            self._filter.note_unmatched(exchange)
         return False
 
 
@@ -211,7 +211,7 @@ class Run:
             self.dissection,
             shown=exchanges,
             complete=self.complete,
-            unmet=self._query.filter.unmet,
+            unmet=self._query.filter.missing_names,
         )
 
     def end(self, noun: str) -> None:

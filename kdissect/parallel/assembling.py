@@ -301,7 +301,7 @@ class WorkerEnd(NamedTuple):
         counts, skipped, noticed: of its ``Dissection``.
         warnings, sources: of its capture.
         fault: what was wrong where it could not be read beyond.
-        passed_over: names in exchanges that were not asked for (``Filter.passed_over``).
+        passed_over: names in exchanges that were not asked for (``Filter.unmatched_names``).
         made: what the sink knows.
     """
 

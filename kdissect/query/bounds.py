@@ -20,26 +20,26 @@ _UNITS = {
     _TIME: (("m", MINUTE_NS), ("s", SECOND_NS), ("ms", MILLISECOND_NS), ("us", 1000), ("ns", 1)),
     _SIZE: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
 }
-_LARGEST = 1 << 62  # sums of a few of them still fit into what C libraries take
+_MAX_VALUE = 1 << 62  # sums of a few of them still fit into what C libraries take
 
 
-def parse_limits(texts: Iterable[str], usual: Limits = DEFAULT) -> Limits:
+def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
     """``connections=50000,stream_bytes=16MiB`` -> the usual bounds with these numbers in their place.
 
     Raises:
         UsageError: there is no such bound, or the value is none.
     """
     known = {name_of(bound): bound for bound in fields(Limits)}
-    wanted = {}
-    for text in (part for given in texts for part in given.split(",")):
+    values = {}
+    for text in (part for option in texts for part in option.split(",")):
         name, equals, value = text.partition("=")
         plain = name.strip().lower().replace("-", "_").removesuffix("_ns")
         if not equals:
             raise UsageError(f'invalid limit "{text}": use NAME=VALUE; --limits alone lists the names')
         if plain not in known:
             raise UsageError(f'unknown limit "{name.strip()}"{did_you_mean(plain, known)}')
-        wanted[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
-    return replace(usual, **wanted)
+        values[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
+    return replace(defaults, **values)
 
 
 def name_of(bound: Field[Any]) -> str:
@@ -72,6 +72,6 @@ def _to_number(name: str, kind: str, text: str) -> int:
             raise UsageError(f'invalid count "{text}": use 20000')
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
-    if not (0 if kind == _TIME else 1) <= number <= _LARGEST:
+    if not (0 if kind == _TIME else 1) <= number <= _MAX_VALUE:
         raise UsageError(f'{name}: "{text}" is too {"large" if number else "small"}')
     return number

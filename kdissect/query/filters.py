@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _FRAME_SIZE_BYTES = 4
 _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
 _PATTERN = re.compile(r"[*?\[]")
-_MOST_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
+_MAX_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
 
 
 class NameKind(NamedTuple):
@@ -65,20 +65,20 @@ class NameKind(NamedTuple):
 class Filter:
     """All criteria of a run; without any it lets everything pass."""
 
-    __slots__ = ("_body_tests", "_header_tests", "_seen", "_sorts", "_window")
+    __slots__ = ("_body_tests", "_header_tests", "_name_kinds", "_unmatched", "_window")
 
     def __init__(
         self,
         header_tests: Sequence[Test] = (),
         body_tests: Sequence[Test] = (),
         window: TimeWindow | None = None,
-        sorts: Sequence[NameKind] = (),
+        name_kinds: Sequence[NameKind] = (),
     ) -> None:
         self._header_tests = tuple(header_tests)
         self._body_tests = tuple(body_tests)
         self._window = window
-        self._sorts = tuple(sort for sort in sorts if sort.texts)
-        self._seen: list[set[str]] = [set() for _ in self._sorts]
+        self._name_kinds = tuple(name_kind for name_kind in name_kinds if name_kind.texts)
+        self._unmatched: list[set[str]] = [set() for _ in self._name_kinds]
 
     @property
     def is_empty(self) -> bool:
@@ -106,26 +106,26 @@ class Filter:
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
 
     @property
-    def passed_over(self) -> Sequence[set[str]]:
+    def unmatched_names(self) -> Sequence[set[str]]:
         """Names in exchanges that did not match, for each sort of names that is asked for."""
-        return self._seen
+        return self._unmatched
 
-    def pass_over(self, exchange: Exchange) -> None:
+    def note_unmatched(self, exchange: Exchange) -> None:
         """Take note of the names in an exchange that did not match."""
-        for sort, seen in zip(self._sorts, self._seen, strict=True):
-            if len(seen) < _MOST_NAMES:
-                seen.update(filter(None, sort.names(exchange)))
+        for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
+            if len(unmatched) < _MAX_NAMES:
+                unmatched.update(filter(None, name_kind.names(exchange)))
 
-    def unmet(self) -> str:
+    def missing_names(self) -> str:
         """Which of the names asked for did not occur, and what was probably meant: ``no topic "order"; did
         you mean "orders"?``. Empty where all occurred.
         """
-        found = []
-        for sort, seen in zip(self._sorts, self._seen, strict=True):
-            if not any(map(any_of(sort.texts), seen)):
-                asked = ", ".join(f'"{text}"' for text in sort.texts)
-                found.append(f"no {sort.noun} {asked}{did_you_mean(sort.texts[0], seen)}")
-        return "; ".join(found)
+        messages = []
+        for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
+            if not any(map(any_of(name_kind.texts), unmatched)):
+                quoted = ", ".join(f'"{text}"' for text in name_kind.texts)
+                messages.append(f"no {name_kind.noun} {quoted}{did_you_mean(name_kind.texts[0], unmatched)}")
+        return "; ".join(messages)
 
 
 class TimeWindow:
@@ -194,7 +194,9 @@ def build(
     if clients := tuple(client):
         header_tests.append(_client(clients))
     if errors := [_error_test(text) for text in error]:
-        body_tests.append(lambda e: any(is_meant(name) for name in content.errors(e) for is_meant in errors))
+        body_tests.append(
+            lambda e: any(matches_error(name) for name in content.errors(e) for matches_error in errors)
+        )
     if groups := tuple(group):
         is_group = any_of(groups)
         body_tests.append(lambda exchange: any(map(is_group, content.groups(exchange))))
@@ -202,12 +204,12 @@ def build(
     body_tests += _topic_tests(topics, [_partition(text) for text in partition])
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
-    sorts = (
+    name_kinds = (
         NameKind("topic", topics, _topics),
         NameKind("client", clients, _clients),
         NameKind("group", groups, content.groups),
     )
-    return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), sorts)
+    return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), name_kinds)
 
 
 def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
@@ -249,9 +251,9 @@ def _bigger_than(least: int) -> Test:
 
 
 def _client(texts: Sequence[str]) -> Test:
-    is_meant = any_of(texts)
+    is_name = any_of(texts)
 
-    return lambda exchange: any(name is not None and is_meant(name) for name in _clients(exchange))
+    return lambda exchange: any(name is not None and is_name(name) for name in _clients(exchange))
 
 
 def _clients(exchange: Exchange) -> tuple[str | None, ...]:
@@ -264,10 +266,10 @@ def _error_test(text: str) -> TextTest:
     """A test of error names."""
     if not _PATTERN.search(text):
         return any_of([codes.error_name(codes.error_code(text))])
-    is_meant = any_of([text.upper()])
-    if not any(map(is_meant, [error.name for error in codes.all_errors()])):
+    is_name = any_of([text.upper()])
+    if not any(map(is_name, [error.name for error in codes.all_errors()])):
         raise UsageError(f'no error name matches "{text}"')
-    return is_meant
+    return is_name
 
 
 class _Partition(NamedTuple):
@@ -284,15 +286,15 @@ def _partition(text: str) -> _Partition:
     return _Partition(any_of([match["topic"]]) if match["topic"] else None, int(match["number"]))
 
 
-def _topic_tests(topics: Sequence[str], wanted: Sequence[_Partition]) -> list[Test]:
-    is_asked_for = any_of(topics) if topics else None
+def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition]) -> list[Test]:
+    is_selected_topic = any_of(topics) if topics else None
     tests: list[Test] = []
-    if is_asked_for is not None:
-        tests.append(lambda exchange: any(map(is_asked_for, _topics(exchange))))
-    if wanted:
+    if is_selected_topic is not None:
+        tests.append(lambda exchange: any(map(is_selected_topic, _topics(exchange))))
+    if selected:
         tests.append(
             lambda exchange: any(
-                _is_wanted(topic, number, wanted, is_asked_for)
+                _is_selected(topic, number, selected, is_selected_topic)
                 for topic, number in content.partitions(exchange)
             )
         )
@@ -305,15 +307,15 @@ def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> Partitio
     Raises:
         UsageError: a text is no partition.
     """
-    is_asked_for = any_of(topics) if topics else None
-    wanted = [_partition(text) for text in partitions]
+    is_selected_topic = any_of(topics) if topics else None
+    selected = [_partition(text) for text in partitions]
 
-    def is_meant(names: Sequence[str], number: int) -> bool:
-        if wanted:
-            return any(_is_wanted(name, number, wanted, is_asked_for) for name in names)
-        return is_asked_for is None or any(map(is_asked_for, names))
+    def is_selected(names: Sequence[str], number: int) -> bool:
+        if selected:
+            return any(_is_selected(name, number, selected, is_selected_topic) for name in names)
+        return is_selected_topic is None or any(map(is_selected_topic, names))
 
-    return is_meant
+    return is_selected
 
 
 def _topics(exchange: Exchange) -> list[str]:
@@ -321,9 +323,11 @@ def _topics(exchange: Exchange) -> list[str]:
     return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
 
 
-def _is_wanted(topic: str, number: int, wanted: Sequence[_Partition], is_asked_for: TextTest | None) -> bool:
-    for partition in wanted:
-        is_topic = partition.is_topic or is_asked_for
+def _is_selected(
+    topic: str, number: int, selected: Sequence[_Partition], is_selected_topic: TextTest | None
+) -> bool:
+    for partition in selected:
+        is_topic = partition.is_topic or is_selected_topic
         if partition.number == number and (is_topic is None or is_topic(topic)):
             return True
     return False
@@ -458,7 +462,7 @@ def _fraction_ns(digits: str | None) -> int:
 
 _DECODE_AS = re.compile(r"(?:tcp\.port==)?(?P<ports>[\d,-]+?)(?:,(?P<protocol>[a-z]\w*))?", re.IGNORECASE)
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
-_MOST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 def parse_ports(text: str) -> frozenset[int]:
@@ -471,7 +475,7 @@ def parse_ports(text: str) -> frozenset[int]:
     for part in text.split(","):
         match = _PORTS.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last <= _MOST_PORT:
+        if not 1 <= first <= last <= _MAX_PORT:
             raise UsageError(f'invalid port "{text}": use 9092, 9092,9192 or 9092-9095')
         ports.update(range(first, last + 1))
     return frozenset(ports)

@@ -15,8 +15,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     plain = {_plain(name): name for name in known}
     beginning = _plain(word)
     longer = sorted((name for name in plain if beginning and name.startswith(beginning)), key=len)
-    found = longer or get_close_matches(beginning, plain, n=1, cutoff=0.5)
-    return plain[found[0]] if found else None
+    matches = longer or get_close_matches(beginning, plain, n=1, cutoff=0.5)
+    return plain[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -59,15 +59,15 @@ class RecordFilter:
         UsageError: one of them is not understood.
     """
 
-    def __init__(self, wanted: RecordCriteria, limits: Limits = DEFAULT) -> None:
-        self._is_partition = partition_test(wanted.topics, wanted.partitions)
-        self._directions = {True: wanted.produced, False: wanted.fetched}
-        self._has_direction = wanted.produced or wanted.fetched
-        self._tests = tuple(_tests(wanted))
-        self._seen = _Seen(limits) if wanted.unique else None
+    def __init__(self, criteria: RecordCriteria, limits: Limits = DEFAULT) -> None:
+        self._is_partition = partition_test(criteria.topics, criteria.partitions)
+        self._directions = {True: criteria.produced, False: criteria.fetched}
+        self._has_direction = criteria.produced or criteria.fetched
+        self._tests = tuple(_tests(criteria))
+        self._seen = _Seen(limits) if criteria.unique else None
 
     @property
-    def takes_all(self) -> bool:
+    def matches_all(self) -> bool:
         """Whether ``matches`` holds of every record."""
         return not self._tests and self._seen is None
 
@@ -76,12 +76,12 @@ class RecordFilter:
         """How many records ``unique`` had to forget; they pass again when they come again."""
         return self._seen.forgotten if self._seen is not None else 0
 
-    def matches_partition(self, carried: PartitionRecords) -> bool:
+    def matches_partition(self, partition: PartitionRecords) -> bool:
         """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
-        if self._has_direction and not self._directions[carried.produced]:
+        if self._has_direction and not self._directions[partition.produced]:
             return False
         return self._is_partition(
-            carried.names or ("",), -1 if carried.partition is None else carried.partition
+            partition.names or ("",), -1 if partition.partition is None else partition.partition
         )
 
     def matches(self, record: CarriedRecord) -> bool:
@@ -96,46 +96,48 @@ class _Seen:
 
     def __init__(self, limits: Limits) -> None:
         self.forgotten = 0
-        self._most = limits.unique_records
-        self._places: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
+        self._max = limits.unique_records
+        self._positions: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
 
     def is_first(self, record: CarriedRecord) -> bool:
         """Whether no record of this place was seen; of one without an offset nobody can tell."""
-        carried = record.source
-        if record.offset is None or not carried.names:
+        partition = record.source
+        if record.offset is None or not partition.names:
             return True
-        place = carried.names[0], carried.partition, record.offset
-        if place in self._places:
+        position = partition.names[0], partition.partition, record.offset
+        if position in self._positions:
             return False
-        self._places[place] = None
-        if len(self._places) > self._most:
-            self._places.popitem(last=False)
+        self._positions[position] = None
+        if len(self._positions) > self._max:
+            self._positions.popitem(last=False)
             self.forgotten += 1
         return True
 
 
-def _tests(wanted: RecordCriteria) -> list[RecordTest]:
+def _tests(criteria: RecordCriteria) -> list[RecordTest]:
     tests: list[RecordTest] = []
-    if (control := wanted.control) is not None:
+    if (control := criteria.control) is not None:
         tests.append(lambda record: (record.control is not None) is control)
-    if ranges := [_range(text) for text in wanted.offsets]:
+    if ranges := [_range(text) for text in criteria.offsets]:
         tests.append(
             lambda record: record.offset is not None and any(record.offset in each for each in ranges)
         )
-    if wanted.keys:
-        is_key = any_of(wanted.keys)
+    if criteria.keys:
+        is_key = any_of(criteria.keys)
         tests.append(lambda record: any(map(is_key, _texts(record.key))))
-    if wanted.headers:
-        are_headers = [_header_test(text) for text in wanted.headers]
+    if criteria.headers:
+        are_headers = [_header_test(text) for text in criteria.headers]
         tests.append(lambda record: any(test(record) for test in are_headers))
-    if wanted.traces:
-        is_trace = any_of(wanted.traces)
+    if criteria.traces:
+        is_trace = any_of(criteria.traces)
         tests.append(lambda record: (trace := record.trace) is not None and is_trace(trace.id))
-    if wanted.schemas:
-        is_schema = any_of(wanted.schemas)
+    if criteria.schemas:
+        is_schema = any_of(criteria.schemas)
         tests.append(
             lambda record: any(
-                is_schema(str(found)) for found in (record.schema, record.key_schema) if found is not None
+                is_schema(str(schema_id))
+                for schema_id in (record.schema, record.key_schema)
+                if schema_id is not None
             )
         )
     return tests

@@ -45,14 +45,14 @@ class Records:
     """
 
     def __init__(
-        self, are_meant: RecordFilter, limits: Limits = DEFAULT, *, show_secrets: bool = False
+        self, record_filter: RecordFilter, limits: Limits = DEFAULT, *, show_secrets: bool = False
     ) -> None:
         self.exchanges = 0
         self.anomalies: Counter[str] = Counter()
         self._noted: list[Note] = []
         self._unfinished_elsewhere = 0
         self.unread = 0
-        self._are_meant = are_meant
+        self._record_filter = record_filter
         self._limits = limits
         self._show_secrets = show_secrets
         self._snapshots = Snapshots(limits)
@@ -62,19 +62,19 @@ class Records:
         """How many snapshots miss a slice."""
         return self._snapshots.unfinished + self._unfinished_elsewhere
 
-    def told(self) -> RecordMatches:
+    def result(self) -> RecordMatches:
         """What was found, for one that adds up what several have found."""
         return RecordMatches(
             self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots
         )
 
-    def add(self, found: RecordMatches) -> None:
+    def add(self, other: RecordMatches) -> None:
         """Add what another one has found on other connections."""
-        self.exchanges += found.exchanges
-        self.anomalies += found.anomalies
-        self._noted = sorted(self._noted + found.noted)[: self._limits.notices]
-        self.unread += found.unread
-        self._unfinished_elsewhere += found.unfinished_snapshots
+        self.exchanges += other.exchanges
+        self.anomalies += other.anomalies
+        self._noted = sorted(self._noted + other.noted)[: self._limits.notices]
+        self.unread += other.unread
+        self._unfinished_elsewhere += other.unfinished_snapshots
 
     @property
     def unreadable(self) -> list[str]:
@@ -85,45 +85,48 @@ class Records:
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
         """Yield them in the order of their exchanges."""
-        are_meant = self._are_meant
-        for opened in self.batches(exchanges):
-            yield from opened if are_meant.takes_all else filter(are_meant.matches, opened)
+        record_filter = self._record_filter
+        for open_batch in self.batches(exchanges):
+            yield from open_batch if record_filter.matches_all else filter(record_filter.matches, open_batch)
 
-    def whole(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | DecodedBatch]:
+    def records_or_batches(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | DecodedBatch]:
         """The same, but batches of several records, all wanted and plain, undivided or in pieces."""
-        are_meant = self._are_meant
-        for opened in self.batches(exchanges):
-            if not are_meant.takes_all:
-                yield from filter(are_meant.matches, opened)
-            elif opened.are_plain and len(opened) > 1:
-                yield from opened.pieces()
+        record_filter = self._record_filter
+        for open_batch in self.batches(exchanges):
+            if not record_filter.matches_all:
+                yield from filter(record_filter.matches, open_batch)
+            elif open_batch.are_plain and len(open_batch) > 1:
+                yield from open_batch.pieces()
             else:
-                yield from opened
+                yield from open_batch
 
     def batches(self, exchanges: Iterable[Exchange]) -> Iterator[DecodedBatch]:
         """Yield the batches of the partitions that are wanted, with all their records."""
         for exchange in exchanges:
             self.exchanges += 1
             for each in partition_records(exchange):
-                if not self._are_meant.matches_partition(each):
+                if not self._record_filter.matches_partition(each):
                     continue
-                whole = self._snapshots.join(each)
-                for opened in decode_batches(whole, self._limits, show_secrets=self._show_secrets):
-                    if opened.batch.anomalies and not opened.batch.first:
-                        self._note(whole, opened.batch)
-                    yield opened
+                partition = self._snapshots.join(each)
+                for open_batch in decode_batches(partition, self._limits, show_secrets=self._show_secrets):
+                    if open_batch.batch.anomalies and not open_batch.batch.first:
+                        self._note(partition, open_batch.batch)
+                    yield open_batch
 
-    def _note(self, found: PartitionRecords, batch: Batch) -> None:
+    def _note(self, partition: PartitionRecords, batch: Batch) -> None:
         self.anomalies.update(anomaly.kind for anomaly in batch.anomalies)
         if batch.records:
             return
         self.unread += 1
         if len(self._noted) < self._limits.notices:
-            wrong = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
-            exchange = found.exchange
-            text = f"{found.place or 'unknown topic'} in {exchange.connection.id}/{exchange.number}: {wrong}"
+            anomalies = ", ".join(f"{anomaly.kind} ({anomaly.detail})" for anomaly in batch.anomalies)
+            exchange = partition.exchange
+            place = f"{partition.place or 'unknown topic'} in {exchange.connection.id}/{exchange.number}"
             self._noted.append(
-                ((*exchange.order, exchange.connection.id, exchange.number, self.unread), text)
+                (
+                    (*exchange.order, exchange.connection.id, exchange.number, self.unread),
+                    f"{place}: {anomalies}",
+                )
             )
 
 

@@ -159,7 +159,7 @@ _WORDS = {
 }
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
-_SLIPS = {
+_TYPOS = {
     "=": "use == to compare",
     "&": "use && or and",
     "|": "use || or or",
@@ -188,7 +188,7 @@ class _Parser:
         """The whole text."""
         value = self._or()
         if self._token.kind != "end":
-            raise self._mistake(f'expected "and", "or" or the end, not {self._named()}{self._hint()}')
+            raise self._error(f'expected "and", "or" or the end, not {self._named()}{self._hint()}')
         return value
 
     # -- tokens
@@ -199,7 +199,7 @@ class _Parser:
         while not tokens or tokens[-1].kind != "end":
             match = _TOKEN.match(self._text, pos)
             if match is None or match.lastgroup is None:
-                raise self._no_token(pos)
+                raise self._token_error(pos)
             kind, text, start = match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)
             if kind in ("name", "sign"):
                 text = _WORDS.get(text, text)
@@ -208,13 +208,13 @@ class _Parser:
             pos = match.end()
         return tokens
 
-    def _no_token(self, pos: int) -> UsageError:
+    def _token_error(self, pos: int) -> UsageError:
         pos += len(self._text[pos:]) - len(self._text[pos:].lstrip())
         if self._text[pos] in "\"'":
-            return _mistake("missing closing quote", self._text, pos, len(self._text))
+            return _error("missing closing quote", self._text, pos, len(self._text))
         if self._text[pos].isdigit():
-            return _mistake("units are not supported", self._text, pos, pos + 1)
-        return _mistake("nothing begins like this", self._text, pos, pos + 1)
+            return _error("units are not supported", self._text, pos, pos + 1)
+        return _error("nothing begins like this", self._text, pos, pos + 1)
 
     @property
     def _token(self) -> _Token:
@@ -230,7 +230,7 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if self._take(text) is None:
-            raise self._mistake(f"expected {text}, not {self._named()}")
+            raise self._error(f"expected {text}, not {self._named()}")
 
     def _named(self) -> str:
         return "the end" if self._token.kind == "end" else self._token.text
@@ -243,17 +243,17 @@ class _Parser:
         hint = _HINTS.get(token.text) if token.kind == "name" else None
         return "" if hint is None else f"; {hint}"
 
-    def _mistake(self, reason: str) -> UsageError:
+    def _error(self, reason: str) -> UsageError:
         token = self._token
-        reason = _SLIPS.get(token.text, reason) if token.kind == "sign" else reason
-        return _mistake(reason, self._text, token.pos, token.pos + max(1, len(token.text)))
+        reason = _TYPOS.get(token.text, reason) if token.kind == "sign" else reason
+        return _error(reason, self._text, token.pos, token.pos + max(1, len(token.text)))
 
     # -- grammar, from loose to tight
 
     def _or(self) -> Getter:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self._mistake(f"more than {MAX_DEPTH} levels of nesting")
+            raise self._error(f"more than {MAX_DEPTH} levels of nesting")
         terms = [self._and()]
         while self._take("or", kind="word"):
             terms.append(self._and())
@@ -267,29 +267,29 @@ class _Parser:
         return terms[0] if len(terms) == 1 else lambda e: all(is_true(term(e)) for term in terms)
 
     def _not(self) -> Getter:
-        odd = False
+        negate = False
         while self._take("not", kind="word"):
-            odd = not odd
+            negate = not negate
         term = self._compare()
-        return (lambda e: not is_true(term(e))) if odd else term
+        return (lambda e: not is_true(term(e))) if negate else term
 
     def _compare(self) -> Getter:
         left = self._operand()
         tests: list[Getter] = []
         while True:
             if self._take("=~"):
-                tests.append(_matching(left.get, self._search()))
+                tests.append(_pattern_test(left.get, self._search()))
                 break
             name = self._comparison_sign()
             if name is None:
                 break
             right = self._operand()
             if name in ("==", "!=") and (left.is_null or right.is_null):
-                tests.append(_presence(right.get if left.is_null else left.get, wanted=name == "!="))
+                tests.append(_null_test(right.get if left.is_null else left.get, present=name == "!="))
             else:
                 self._check(left, name, right)
                 self._check(right, name, left)
-                tests.append(_comparing(name, left.get, right.get))
+                tests.append(_comparison(name, left.get, right.get))
             left = right
         if not tests:
             return left.get
@@ -305,7 +305,7 @@ class _Parser:
             text = _unquoted(token.text) if token.kind == "string" else None
             objection = reference.objection(sign, text)
             if objection is not None:
-                raise _mistake(objection, self._text, token.pos, token.pos + len(token.text))
+                raise _error(objection, self._text, token.pos, token.pos + len(token.text))
 
     def _comparison_sign(self) -> str | None:
         if sign := self._take("==", "!=", "<", "<=", ">", ">="):
@@ -315,7 +315,7 @@ class _Parser:
         if self._take("not", kind="word"):
             if self._take("in", kind="word"):
                 return "not in"
-            raise self._mistake(f'expected "in" after "not", not {self._named()}')
+            raise self._error(f'expected "in" after "not", not {self._named()}')
         return None
 
     def _operand(self) -> _Operand:
@@ -329,10 +329,10 @@ class _Parser:
 
         token = self._token
         if token.kind != "string":
-            raise self._mistake(f"=~ needs a regular expression in quotes, not {self._named()}")
+            raise self._error(f"=~ needs a regular expression in quotes, not {self._named()}")
         text = _unquoted(token.text)
         if len(text) > MAX_PATTERN:
-            raise self._mistake(f"a regular expression of more than {MAX_PATTERN} characters")
+            raise self._error(f"a regular expression of more than {MAX_PATTERN} characters")
         options = re2.Options()
         options.max_mem = MAX_PATTERN_MIB << 20
         options.log_errors = False  # to stderr
@@ -340,12 +340,12 @@ class _Parser:
         try:
             pattern = re2.compile(utf8(text), options)
         except re2.error as error:
-            raise self._refused(error.args[0].decode("utf-8", "replace")) from None
+            raise self._pattern_error(error.args[0].decode("utf-8", "replace")) from None
         self._next += 1
         search: Search = pattern.search
         return search
 
-    def _refused(self, reason: str) -> UsageError:
+    def _pattern_error(self, reason: str) -> UsageError:
         """Show what RE2 does not take of the pattern, where that is a part of it."""
         token, part = self._token, reason.partition(": ")[2]
         if part == "(?P":
@@ -360,36 +360,36 @@ class _Parser:
             reason = f"invalid regular expression (RE2): {reason}"
         start = token.text.find(part, 1) if part else -1
         if start < 0:
-            return self._mistake(reason)
-        return _mistake(reason, self._text, token.pos + start, token.pos + start + len(part))
+            return self._error(reason)
+        return _error(reason, self._text, token.pos + start, token.pos + start + len(part))
 
     def _sum(self) -> Getter:
         first = self._product()
         rest: list[tuple[Any, Getter]] = []
         while sign := self._take("+", "-"):
             rest.append((operator.add if sign == "+" else operator.sub, self._product()))
-        return _calculating(first, rest) if rest else first
+        return _arithmetic(first, rest) if rest else first
 
     def _product(self) -> Getter:
         first = self._unary()
         rest: list[tuple[Any, Getter]] = []
         while sign := self._take("*", "/"):
             rest.append((operator.mul if sign == "*" else operator.truediv, self._unary()))
-        return _calculating(first, rest) if rest else first
+        return _arithmetic(first, rest) if rest else first
 
     def _unary(self) -> Getter:
-        odd = False
+        negate = False
         while self._take("-"):
-            odd = not odd
+            negate = not negate
         value = self._value()
-        return _calculating(_constant(0), [(operator.sub, value)]) if odd else value
+        return _arithmetic(_constant(0), [(operator.sub, value)]) if negate else value
 
     def _value(self) -> Getter:
         token = self._token
         if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
-            raise self._mistake(f"expected a value, not {self._named()}")
+            raise self._error(f"expected a value, not {self._named()}")
         if token.kind == "word" and token.text not in _CONSTANTS:
-            raise self._mistake(f"expected a value, not {self._named()}")
+            raise self._error(f"expected a value, not {self._named()}")
         self._next += 1
         if token.kind == "number":
             return _constant(int(token.text) if token.text.isdigit() else float(token.text))
@@ -419,7 +419,7 @@ class _Parser:
         try:
             reference = self._resolve(token.text)
         except UsageError as error:
-            raise _mistake(str(error), self._text, token.pos, token.pos + len(token.text)) from None
+            raise _error(str(error), self._text, token.pos, token.pos + len(token.text)) from None
         self.needs_bodies |= reference.needs_bodies
         self._references[token] = reference
         return reference.get
@@ -428,14 +428,14 @@ class _Parser:
         function = FUNCTIONS.get(token.text)
         if function is None:
             reason = f'unknown function "{token.text}"; known: {" and ".join(FUNCTIONS)}'
-            raise _mistake(reason, self._text, token.pos, token.pos + len(token.text))
+            raise _error(reason, self._text, token.pos, token.pos + len(token.text))
         self._expect("(")
         argument = self._or()
         self._expect(")")
         return lambda e: function(argument(e))
 
 
-def _mistake(reason: str, text: str, start: int, end: int) -> UsageError:
+def _error(reason: str, text: str, start: int, end: int) -> UsageError:
     """The reason, and the part of the text around the mistake with carets under it."""
     first = max(0, min(start - _SHOWN // 2, len(text) - _SHOWN))
     shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
@@ -451,21 +451,21 @@ def _constant(value: Any) -> Getter:
     return lambda _: value
 
 
-def _comparing(sign: str, left: Getter, right: Getter) -> Getter:
+def _comparison(sign: str, left: Getter, right: Getter) -> Getter:
     compare = COMPARISONS[sign]
     return lambda e: compare(left(e), right(e))
 
 
-def _presence(value: Getter, *, wanted: bool) -> Getter:
-    test = is_present if wanted else is_absent
+def _null_test(value: Getter, *, present: bool) -> Getter:
+    test = is_present if present else is_absent
     return lambda e: test(value(e))
 
 
-def _matching(value: Getter, search: Search) -> Getter:
+def _pattern_test(value: Getter, search: Search) -> Getter:
     return lambda e: matches(value(e), search)
 
 
-def _calculating(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
+def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
     def calculated(exchange: Exchange) -> Any:
         value = first(exchange)
         for operation, term in rest:
@@ -520,13 +520,13 @@ def is_absent(value: Any) -> bool:
 
 def flat(values: Iterable[Any]) -> list[Any]:
     """One list of values and of the elements of lists among them."""
-    found: list[Any] = []
+    flattened: list[Any] = []
     for value in values:
         if type(value) is list:
-            found += value
+            flattened += value
         else:
-            found.append(value)
-    return found
+            flattened.append(value)
+    return flattened
 
 
 def matches(value: Any, search: Search) -> bool:
@@ -639,7 +639,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower}
 Tree = dict[str, "Tree | None"]
 """Field name -> the fields below it; None where anything may be: below bytes and records."""
 
-_ADDED = ("_tags", "_left_over", "_undecoded")  # by kafka/bodies.py, to any body
+_ADDED_FIELDS = ("_tags", "_left_over", "_undecoded")  # by kafka/bodies.py, to any body
 _OPAQUE = ("bytes", "records")
 
 
@@ -652,7 +652,7 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
     values, many = [value], False
     for name in path:
         structs: list[Any] = []
-        for outer in map(_opened, values):
+        for outer in map(_decoded, values):
             if type(outer) is list:
                 many = True
                 structs += outer
@@ -662,7 +662,7 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
     return flat(values) if many else values[0]
 
 
-def _opened(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, RecordData):
         return value.batches()
     return value.decoded if isinstance(value, Embedded) else value
@@ -680,7 +680,7 @@ def check(message: str, path: Sequence[str]) -> None:
     """
     below: Tree | None = names(message)
     for number, name in enumerate(path):
-        if below is None or name in _ADDED:
+        if below is None or name in _ADDED_FIELDS:
             return
         if name not in below:
             raise UsageError(_no_field(message, path[:number], name, below))
@@ -710,9 +710,9 @@ def names(message: str) -> Tree:
     """The fields of the requests, or of the responses, of all apis in all versions."""
     tree: Tree = {}
     for api in apis.all_apis():
-        found = schema.request(api.key) if message == "request" else schema.response(api.key)
-        if found is not None:
-            for fields in (found.fields, *(draft.fields for draft in found.drafts)):
+        layout = schema.request(api.key) if message == "request" else schema.response(api.key)
+        if layout is not None:
+            for fields in (layout.fields, *(draft.fields for draft in layout.drafts)):
                 _add(tree, fields)
     return tree
 

@@ -82,7 +82,7 @@ class Own:
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that is over, as a survey does."""
-        self._log.connection(connection, kafka, end, is_wanted=self._capture in self._part.own)
+        self._log.connection(connection, kafka, end, is_selected=self._capture in self._part.own)
         self._closed.append(connection.id)
 
     def has(self, exchange: Exchange) -> bool:

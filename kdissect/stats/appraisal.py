@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdissect.stats.survey import Census, Survey
 
 
-_MOST_UNREAD = 50
+_MAX_ROWS = 50
 _CLOSED = "closed_"
 _SEVERITIES = (ERROR, WARNING, NOTE)
 _UNCOUNTED = InterfaceStatistics(None, None, None)
@@ -39,7 +39,7 @@ _LINKS = dict(
 
 def appraise(
     sources: Sequence[Source],
-    survey: Survey,
+    observer: Survey,
     counts: Mapping[str, int],
     skipped: Mapping[str, int],
     warnings: Sequence[str],
@@ -48,30 +48,30 @@ def appraise(
 
     Args:
         sources: the files.
-        survey: what it counted.
+        observer: what it counted.
         counts: of the dissection.
         skipped: of the dissection.
         warnings: what was odd about the files; damage that reading ended at is the last.
     """
-    census = survey.census
+    census = observer.census
     span = census.span_ns
     parts: dict[str, Any] = {
         "packets": sum(file.packets for file in census.files.values()),
         "files": [_file(source, census) for source in sources],
         "skipped": dict(sorted(skipped.items(), key=lambda reason: -reason[1])),
         "tcp": _tcp(counts),
-        "connections": _connections(survey, counts),
-        "exchanges": _exchanges(survey, counts),
-        "anomalies": sorted(_anomalies(survey), key=_gravity),
-        "unknown": list(_unknown(survey)),
+        "connections": _connections(observer, counts),
+        "exchanges": _exchanges(observer, counts),
+        "anomalies": sorted(_anomalies(observer), key=_severity_then_count),
+        "unknown": list(_unknown(observer)),
         "warnings": list(warnings),
     }
-    found = findings(**parts, counts=counts)
-    verdict = min((each.verdict for each in found), key=quality.VERDICTS.index, default=quality.GOOD)
+    all_findings = findings(**parts, counts=counts)
+    verdict = min((each.verdict for each in all_findings), key=quality.VERDICTS.index, default=quality.GOOD)
     return quality.Check(
         verdict=verdict,
-        sentence=share(parts["exchanges"]),
-        findings=found,
+        sentence=completeness(parts["exchanges"]),
+        findings=all_findings,
         first=None if span is None else moment(span[0]),
         last=None if span is None else moment(span[1]),
         seconds=0.0 if span is None else (span[1] - span[0]) / SECOND_NS,
@@ -134,52 +134,52 @@ def _tcp(counts: Mapping[str, int]) -> quality.TcpPart:
     )
 
 
-def _connections(survey: Survey, counts: Mapping[str, int]) -> quality.ConnectionsPart:
-    total = survey.protocols.total()
-    kafka = survey.protocols["Kafka"]
+def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.ConnectionsPart:
+    total = observer.protocols.total()
+    kafka = observer.protocols["Kafka"]
     closed = sum(count for name, count in counts.items() if name.startswith(_CLOSED))
     return quality.ConnectionsPart(
         total=total,
-        protocols=dict(survey.protocols.most_common()),
-        ipv4=total - survey.ipv6,
-        ipv6=survey.ipv6,
-        kafka_from_start=survey.from_start,
-        kafka_mid_stream=kafka - survey.from_start,
-        kafka_one_sided=survey.one_sided,
-        ends=dict(sorted(survey.ends.items())),
+        protocols=dict(observer.protocols.most_common()),
+        ipv4=total - observer.ipv6,
+        ipv6=observer.ipv6,
+        kafka_from_start=observer.from_start,
+        kafka_mid_stream=kafka - observer.from_start,
+        kafka_one_sided=observer.one_sided,
+        ends=dict(sorted(observer.ends.items())),
         silent=max(0, closed - total - counts.get("connections on other ports", 0)),
         unread=[
             quality.EndPart(protocol=protocol, end=end, connections=count)
-            for (protocol, end), count in survey.unread.most_common(_MOST_UNREAD)
+            for (protocol, end), count in observer.unread.most_common(_MAX_ROWS)
         ],
     )
 
 
-def _exchanges(survey: Survey, counts: Mapping[str, int]) -> quality.ExchangesPart:
+def _exchanges(observer: Survey, counts: Mapping[str, int]) -> quality.ExchangesPart:
     return quality.ExchangesPart(
-        total=survey.kinds.total(),
-        complete=survey.complete,
-        answered=survey.kinds[ANSWERED],
-        unacknowledged=survey.kinds[UNACKNOWLEDGED],
-        unanswered=survey.kinds[UNANSWERED],
-        orphans=survey.kinds[ORPHAN],
+        total=observer.kinds.total(),
+        complete=observer.complete,
+        answered=observer.kinds[ANSWERED],
+        unacknowledged=observer.kinds[UNACKNOWLEDGED],
+        unanswered=observer.kinds[UNANSWERED],
+        orphans=observer.kinds[ORPHAN],
         lost=counts.get("exchanges_lost", 0),
         incomplete=counts.get("exchanges_incomplete", 0),
     )
 
 
-def _anomalies(survey: Survey) -> Iterable[quality.AnomalyPart]:
-    for kind, found in survey.anomalies.items():
+def _anomalies(observer: Survey) -> Iterable[quality.AnomalyPart]:
+    for kind, count in observer.anomalies.items():
         severity, sentence = CATALOGUE[kind]
-        yield row_of(quality.AnomalyPart, found, anomaly=kind, severity=severity, meaning=sentence)
+        yield row_of(quality.AnomalyPart, count, anomaly=kind, severity=severity, meaning=sentence)
 
 
-def _gravity(part: quality.AnomalyPart) -> tuple[int, int]:
+def _severity_then_count(part: quality.AnomalyPart) -> tuple[int, int]:
     return _SEVERITIES.index(part.severity), -part.exchanges
 
 
-def _unknown(survey: Survey) -> Iterable[quality.UnknownPart]:
-    for (key, version), count in survey.unknown.most_common(_MOST_UNREAD):
+def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
+    for (key, version), count in observer.unknown.most_common(_MAX_ROWS):
         api = apis.by_key(key)
         yield quality.UnknownPart(
             api_key=key, api=None if api is None else api.name, api_version=version, exchanges=count
@@ -196,19 +196,27 @@ _NAME_PORT = "If one of them is, name its port: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."
 _CUT_SHORT = "ends in the middle"
 # Warnings that gaps, cuts, directions, bounds and versions have findings of their own for.
-_TOLD = frozenset(
-    ("gap", "given_up", "one_direction", "partial_frame", "uncaptured_body", "unknown_api", "unknown_version")
+_COVERED = frozenset(
+    (
+        "gap",
+        "times_reached",
+        "one_direction",
+        "partial_frame",
+        "uncaptured_body",
+        "unknown_api",
+        "unknown_version",
+    )
 )
 
 
-def share(exchanges: quality.ExchangesPart) -> str:
+def completeness(exchanges: quality.ExchangesPart) -> str:
     """How many exchanges are complete. What is not all is never called 100 %."""
     total, complete = exchanges.total, exchanges.complete
     if not total:
         return "no exchange was found"
     verb = "is" if total == 1 else "are"
     percent = f"{complete * 1000 // total / 10:.1f}".removesuffix(".0")
-    return f"{complete:,} of {_many(total, 'exchange')} {verb} complete ({percent} %)"
+    return f"{complete:,} of {_plural(total, 'exchange')} {verb} complete ({percent} %)"
 
 
 def findings(
@@ -225,18 +233,18 @@ def findings(
     counts: Mapping[str, int],
 ) -> list[Finding]:
     """What there is to say, the worst first."""
-    found = [
-        *_absence(packets, skipped, connections),
+    results = [
+        *_no_kafka(packets, skipped, connections),
         *_files(files, warnings),
         *_losses(files, counts, exchanges, tcp),
         *_connection_findings(connections),
         *_messages(exchanges, anomalies, unknown),
-        *_bounds(counts),
+        *_limits(counts),
     ]
-    return sorted(found, key=lambda each: quality.VERDICTS.index(each.verdict))
+    return sorted(results, key=lambda each: quality.VERDICTS.index(each.verdict))
 
 
-def _absence(
+def _no_kafka(
     packets: int, skipped: Mapping[str, int], connections: quality.ConnectionsPart
 ) -> Iterator[Finding]:
     if not packets:
@@ -245,16 +253,16 @@ def _absence(
         )
     elif not connections.protocols.get(_KAFKA):
         others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
-        silent = f"{_many(connections.silent, 'connection')} without data" if connections.silent else ""
+        silent = f"{_plural(connections.silent, 'connection')} without data" if connections.silent else ""
         what = (
             f"none of the connections is Kafka: {others}"
             if others
             else silent or "there is no TCP connection"
         )
         unread = sum(skipped.values())
-        looked = f"; {unread:,} of {_many(packets, 'packet')} skipped" if unread else ""
+        skipped_text = f"; {unread:,} of {_plural(packets, 'packet')} skipped" if unread else ""
         advice = _NAME_PORT if connections.protocols.keys() - {_TLS} else _REFUSED if silent else None
-        yield _finding(quality.NO_KAFKA, f"No Kafka traffic: {what}{looked}.", advice)
+        yield _finding(quality.NO_KAFKA, f"No Kafka traffic: {what}{skipped_text}.", advice)
 
 
 def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Finding]:
@@ -267,7 +275,7 @@ def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Findi
         furthest_us = max(file.furthest_back_us for file in files)
         yield _finding(
             quality.GOOD,
-            f"{_many(backward, 'packet')} out of time order, by at most {furthest_us / 1000:,.3f} ms.",
+            f"{_plural(backward, 'packet')} out of time order, by at most {furthest_us / 1000:,.3f} ms.",
             "Latencies of this size are unreliable." if furthest_us else None,
         )
 
@@ -282,15 +290,15 @@ def _losses(
     if dropped := quality.total(*(each.dropped for each in interfaces)):
         yield _finding(
             quality.LOSSY,
-            f"The capture program reported {_many(dropped, 'packet')} dropped.",
+            f"The capture program reported {_plural(dropped, 'packet')} dropped.",
             "Capture with a larger buffer (tcpdump -B 65536, dumpcap -B 64) or a narrower filter.",
         )
     if gaps := counts.get("kafka_gaps", 0):
-        lost = f"{_many(counts.get('kafka_lost_bytes', 0), 'byte')} of Kafka connections"
-        cost = f": {_many(exchanges.lost, 'exchange')} lost, {exchanges.incomplete:,} incomplete"
+        lost = f"{_plural(counts.get('kafka_lost_bytes', 0), 'byte')} of Kafka connections"
+        cost = f": {_plural(exchanges.lost, 'exchange')} lost, {exchanges.incomplete:,} incomplete"
         yield _finding(
             quality.LOSSY,
-            f"{lost} missing in {_many(gaps, 'gap')}{cost}.",
+            f"{lost} missing in {_plural(gaps, 'gap')}{cost}.",
             None
             if dropped
             else "Capture on one of the hosts rather than a mirror port, or with tcpdump -B 65536.",
@@ -300,14 +308,14 @@ def _losses(
         longest = max(each.cut_to or 0 for each in interfaces)
         yield _finding(
             quality.CUT if counts.get("kafka_cut_bytes") else quality.GOOD,
-            f"{_many(cut, 'packet')} ({percent:.1f} %) cut to {longest:,} bytes; bodies are decoded up to "
+            f"{_plural(cut, 'packet')} ({percent:.1f} %) cut to {longest:,} bytes; bodies are decoded up to "
             "the cut.",
             "Capture whole packets: tcpdump -s 0.",
         )
     if tcp.conflicting_bytes:
         yield _finding(
             quality.GOOD,
-            f"{_many(tcp.conflicting_bytes, 'byte')} captured twice with different content; the "
+            f"{_plural(tcp.conflicting_bytes, 'byte')} captured twice with different content; the "
             "first copy is used.",
             "Two connections with the same addresses may be mixed up, for example by NAT.",
         )
@@ -318,27 +326,27 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
     if one_sided := connections.kafka_one_sided:
         yield _finding(
             quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
-            f"Of {one_sided:,} of {_many(kafka, 'Kafka connection')} only one side's bytes were captured.",
+            f"Of {one_sided:,} of {_plural(kafka, 'Kafka connection')} only one side's bytes were captured.",
             "Capture where both directions pass; routes and mirror ports can be one-way.",
         )
     if connections.kafka_mid_stream:
         yield _finding(
             quality.GOOD,
-            f"{connections.kafka_mid_stream:,} of {_many(kafka, 'Kafka connection')} began before the "
+            f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} began before the "
             "capture: their clients, and the requests of early responses, may be unknown.",
             "If that matters, start the capture before the clients, or restart them.",
         )
     if tls := connections.protocols.get(_TLS):
         yield _finding(
             quality.GOOD,
-            f"{_many(tls, 'connection')} with TLS cannot be read.",
+            f"{_plural(tls, 'connection')} with TLS cannot be read.",
             "Capture behind the TLS terminator, or on a PLAINTEXT listener.",
         )
     others = sum(n for name, n in connections.protocols.items() if name not in (_KAFKA, _TLS))
     if kafka and others:
         yield _finding(
             quality.GOOD,
-            f"{_many(others, 'connection')} not Kafka, or not recognized.",
+            f"{_plural(others, 'connection')} not Kafka, or not recognized.",
             _NAME_PORT,
         )
 
@@ -349,14 +357,14 @@ def _messages(
     unknown: list[quality.UnknownPart],
 ) -> Iterator[Finding]:
     if exchanges.unanswered:
-        finding = f"{_many(exchanges.unanswered, 'request')} without response"
+        finding = f"{_plural(exchanges.unanswered, 'request')} without response"
         why = "the connection or capture ended first, or the response was lost"
         yield _finding(quality.GOOD, f"{finding}: {why}.", None)
     if unknown:
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
         yield _finding(
             quality.UNREAD,
-            f"{_many(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
+            f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
             f"to this version of kdissect: {names}{', ...' if len(unknown) > 3 else ''}.",
             "A newer kdissect may know them.",
         )
@@ -367,7 +375,7 @@ def _messages(
             f"Parts of messages could not be decoded: {kinds}.",
             f"Details: kdissect read -V --exchange {errors[0].example} FILE.",
         )
-    odd = [each for each in anomalies if each.severity == WARNING and each.anomaly not in _TOLD]
+    odd = [each for each in anomalies if each.severity == WARNING and each.anomaly not in _COVERED]
     if odd:
         kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in odd)
         yield _finding(
@@ -377,12 +385,12 @@ def _messages(
         )
 
 
-def _bounds(counts: Mapping[str, int]) -> Iterator[Finding]:
-    given_up = sum(counts.get(name, 0) for name in ("closed_evicted", "requests_given_up", "shed"))
-    if given_up:
+def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
+    times_reached = sum(counts.get(name, 0) for name in ("closed_evicted", "requests_given_up", "shed"))
+    if times_reached:
         yield _finding(
             quality.GOOD,
-            f"A limit was reached {_many(given_up, 'time')}.",
+            f"A limit was reached {_plural(times_reached, 'time')}.",
             "--limits shows and sets limits.",
         )
 
@@ -391,5 +399,5 @@ def _finding(verdict: str, finding: str, advice: str | None) -> Finding:
     return Finding(verdict=verdict, finding=finding, advice=advice)
 
 
-def _many(number: int, noun: str) -> str:
+def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 API_VERSIONS = 18
 _BROKER = "broker"
-_NODES_FROM = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
+_NODE_APIS = frozenset({"Metadata", "FindCoordinator", "DescribeCluster", "DescribeTopicPartitions"})
 
 
 Offers = dict[int, tuple[int, int]]
 """Api key -> first and last version."""
 
-Told = tuple[int, str]
-_NEVER: Told = (-1, "")
+Reported = tuple[int, str]
+_NEVER: Reported = (-1, "")
 
 
 class Node(NamedTuple):
@@ -51,10 +51,10 @@ class Cluster:
     def __init__(self, limits: Limits) -> None:
         self.offers: dict[str, Offers] = {}
         self.nodes: dict[int, Node] = {}
-        self._most = limits.summary_rows
+        self._max_rows = limits.summary_rows
         # When each was told, and in which exchange: what was told last counts, whoever is asked to merge.
-        self._offers_told: dict[str, Told] = {}
-        self._nodes_told: dict[int, Told] = {}
+        self._offers_reported: dict[str, Reported] = {}
+        self._nodes_reported: dict[int, Reported] = {}
 
     def feed(self, facts: Facts) -> None:
         """Learn from a response."""
@@ -69,7 +69,7 @@ class Cluster:
             }
             if offered:
                 self._take_offers(facts.broker, offered, (exchange.completed_ns, facts.id))
-        elif facts.api in _NODES_FROM and (layout := response_layout(exchange)) is not None:
+        elif facts.api in _NODE_APIS and (layout := response_layout(exchange)) is not None:
             for path, id_field in _node_paths(layout):
                 for struct in content.at(path, exchange.response):
                     node_id, host, port = (struct.get(name) for name in (id_field, "host", "port"))
@@ -80,9 +80,9 @@ class Cluster:
     def merge(self, other: Cluster) -> None:
         """Learn what another part of the same captures tells."""
         for broker, offered in other.offers.items():
-            self._take_offers(broker, offered, other._offers_told[broker])
+            self._take_offers(broker, offered, other._offers_reported[broker])
         for node in other.nodes.values():
-            self._take_node(node, other._nodes_told[node.id])
+            self._take_node(node, other._nodes_reported[node.id])
 
     def node(self, broker: str) -> Node | None:
         """The node at an address and port; None where nobody told."""
@@ -92,24 +92,24 @@ class Cluster:
         exact = [node for node in at_port if node.host == ip]
         return exact[0] if exact else at_port[0] if len(at_port) == 1 else None
 
-    def _take_offers(self, broker: str, offered: Offers, told: Told) -> None:
-        if broker not in self.offers and len(self.offers) >= self._most:
+    def _take_offers(self, broker: str, offered: Offers, reported: Reported) -> None:
+        if broker not in self.offers and len(self.offers) >= self._max_rows:
             return
-        if told >= self._offers_told.get(broker, _NEVER):
-            self.offers[broker], self._offers_told[broker] = offered, told
+        if reported >= self._offers_reported.get(broker, _NEVER):
+            self.offers[broker], self._offers_reported[broker] = offered, reported
 
-    def _take_node(self, node: Node, told: Told) -> None:
+    def _take_node(self, node: Node, reported: Reported) -> None:
         known = self.nodes.get(node.id)
-        if known is None and len(self.nodes) >= self._most:
+        if known is None and len(self.nodes) >= self._max_rows:
             return
-        is_later = told >= self._nodes_told.get(node.id, _NEVER)
+        is_later = reported >= self._nodes_reported.get(node.id, _NEVER)
         later, earlier = (node, known) if is_later or known is None else (known, node)
         # FindCoordinator tells no rack: it is as it was told before, while the broker is where it was.
         rack = later.rack
         if rack is None and earlier is not None and earlier.host == later.host:
             rack = earlier.rack
         self.nodes[node.id] = later._replace(rack=rack)
-        self._nodes_told[node.id] = max(told, self._nodes_told.get(node.id, _NEVER))
+        self._nodes_reported[node.id] = max(reported, self._nodes_reported.get(node.id, _NEVER))
 
 
 @cache

@@ -47,10 +47,32 @@ class ConnectionLogRow:
     """
 
     __slots__ = (
-        "anomalies", "broker", "capture", "client", "client_id", "client_software_name",
-        "client_software_version", "close_reason", "first_ns", "from_start", "gaps", "id", "is_wanted",
-        "kinds", "last_ns", "made", "out_of_order", "principal", "protocol", "repeated_bytes",
-        "request_bytes", "response_bytes", "resyncs", "sasl_mechanism", "skipped_bytes", "unattached",
+        "anomalies",
+        "broker",
+        "capture",
+        "client",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "close_reason",
+        "exchanges_total",
+        "first_ns",
+        "from_start",
+        "gaps",
+        "id",
+        "is_selected",
+        "kinds",
+        "last_ns",
+        "out_of_order",
+        "principal",
+        "protocol",
+        "repeated_bytes",
+        "request_bytes",
+        "response_bytes",
+        "resyncs",
+        "sasl_mechanism",
+        "skipped_bytes",
+        "unattached",
         "unread_bytes",
     )  # fmt: skip
 
@@ -68,7 +90,7 @@ class ConnectionLogRow:
         self.client_software_version: str | None = None
         self.principal: str | None = None
         self.sasl_mechanism: str | None = None
-        self.made: int | None = None  # exchanges, once it is over
+        self.exchanges_total: int | None = None  # exchanges, once it is over
         self.kinds: Counter[str] = Counter()
         self.request_bytes = self.response_bytes = self.anomalies = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
@@ -78,7 +100,7 @@ class ConnectionLogRow:
         self.skipped_bytes: int | None = None
         self.unread_bytes: int | None = None
         self.unattached: list[Anomaly] = []
-        self.is_wanted = False
+        self.is_selected = False
 
     @property
     def exchanges(self) -> int:
@@ -96,7 +118,7 @@ class ConnectionLogRow:
         self.sasl_mechanism = exchange.sasl_mechanism or self.sasl_mechanism
         if self.first_ns is None:
             self.first_ns = exchange.first_frame.start_ns
-        if self.made is None:
+        if self.exchanges_total is None:
             self.last_ns = (exchange.response_frame or exchange.first_frame).end_ns
         if exchange.request_frame is not None:
             self.request_bytes += exchange.request_frame.wire_bytes
@@ -113,14 +135,14 @@ class ConnectionLog(Survey):
         self._finished: list[ConnectionLogRow] = []
 
     def connection(
-        self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_wanted: bool = True
+        self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_selected: bool = True
     ) -> None:
         """Take a connection that is over; what is odd behind its last exchange only if that is wanted."""
         super().connection(connection, kafka, end)
         row = self._rows.get(connection.id)
         if row is None:
-            asks = connection.initiator or 0 if kafka.client is None else kafka.client
-            client, broker = connection.ends[asks], connection.ends[1 - asks]
+            client_side = connection.initiator or 0 if kafka.client is None else kafka.client
+            client, broker = connection.ends[client_side], connection.ends[1 - client_side]
             row = ConnectionLogRow(connection.id, connection.interface.capture, client, broker)
             self._rows[connection.id] = row
         row.capture = connection.interface.capture
@@ -128,27 +150,27 @@ class ConnectionLog(Survey):
         row.close_reason = end.reason
         row.protocol = kafka.protocol
         row.from_start = connection.initiator is not None
-        row.made = kafka.exchanges
+        row.exchanges_total = kafka.exchanges
         row.gaps = kafka.gaps
         row.repeated_bytes = sum(stream.repeated_bytes for stream in connection.streams)
         row.out_of_order = sum(stream.out_of_order for stream in connection.streams)
         row.resyncs, row.skipped_bytes = kafka.resyncs, kafka.skipped_bytes
         row.unread_bytes = kafka.unread_bytes
-        row.unattached = list(kafka.unattached) if is_wanted else []
+        row.unattached = list(kafka.unattached) if is_selected else []
         row.anomalies += len(row.unattached)
         self._finish(row)
 
-    def exchange(self, exchange: Exchange, *, is_wanted: bool = True) -> None:
+    def exchange(self, exchange: Exchange, *, is_selected: bool = True) -> None:
         """Take an exchange."""
         super().exchange(exchange)
-        told = exchange.connection
-        row = self._rows.get(told.id)
+        info = exchange.connection
+        row = self._rows.get(info.id)
         if row is None:
             capture = exchange.first_frame.interface.capture
-            row = self._rows[told.id] = ConnectionLogRow(told.id, capture, told.client, told.broker)
-        row.is_wanted = row.is_wanted or is_wanted
+            row = self._rows[info.id] = ConnectionLogRow(info.id, capture, info.client, info.broker)
+        row.is_selected = row.is_selected or is_selected
         row.add(exchange)
-        if row.made is not None:
+        if row.exchanges_total is not None:
             self._finish(row)
 
     def finished(self) -> list[ConnectionLogRow]:
@@ -165,6 +187,6 @@ class ConnectionLog(Survey):
         return self.finished()
 
     def _finish(self, row: ConnectionLogRow) -> None:
-        assert row.made is not None
-        if row.exchanges >= row.made:
+        assert row.exchanges_total is not None
+        if row.exchanges >= row.exchanges_total:
             self._finished.append(self._rows.pop(row.id))

@@ -37,23 +37,23 @@ def may_carry_credentials(exchange: Exchange) -> bool:
         return True
     if not is_credential_api(exchange.api_key):
         return False
-    is_whole = all(frame.complete for frame in (exchange.request_frame, exchange.response_frame) if frame)
-    if not is_whole and exchange.api_key != FETCH:
+    is_complete = all(frame.complete for frame in (exchange.request_frame, exchange.response_frame) if frame)
+    if not is_complete and exchange.api_key != FETCH:
         return True
     is_metadata = exchange.api_key == FETCH_SNAPSHOT
-    return any(_is_secret(body, is_metadata, is_whole) for body in (exchange.request, exchange.response))
+    return any(_is_secret(body, is_metadata, is_complete) for body in (exchange.request, exchange.response))
 
 
-def _is_secret(value: Any, is_metadata: bool, is_whole: bool) -> bool:
+def _is_secret(value: Any, is_metadata: bool, is_complete: bool) -> bool:
     if isinstance(value, dict):
         is_metadata = is_metadata or is_cluster_metadata(value)
-        if is_metadata and not is_whole:
+        if is_metadata and not is_complete:
             return True
-        return any(_is_secret(each, is_metadata, is_whole) for each in value.values())
+        return any(_is_secret(each, is_metadata, is_complete) for each in value.values())
     if isinstance(value, list):
-        return any(_is_secret(each, is_metadata, is_whole) for each in value)
+        return any(_is_secret(each, is_metadata, is_complete) for each in value)
     if isinstance(value, Embedded):
-        return any(_is_secret(each, is_metadata, is_whole) for each in (value.data, value.decoded))
+        return any(_is_secret(each, is_metadata, is_complete) for each in (value.data, value.decoded))
     if isinstance(value, RecordData):
         return is_metadata and len(value) > 0
     return isinstance(value, Withheld)

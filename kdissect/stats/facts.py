@@ -13,7 +13,7 @@ from kdissect.model import ORPHAN
 if TYPE_CHECKING:
     from kdissect.model import Endpoint, Exchange
 
-_ENDS = 4096  # whose text is kept
+_MAX_CACHED = 4096  # whose text is kept
 
 
 class Facts:
@@ -43,10 +43,10 @@ class Facts:
         self.api = exchange.api or _unnamed(exchange)
         self.client = exchange.client_id or exchange.connection.client.ip
         self.broker = _end(exchange.connection.broker)
-        asked, answer, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
-        self.time_ns = exchange.time_ns if asked is None else asked.end_ns
-        self.request_bytes = 0 if asked is None else asked.wire_bytes
-        self.response_bytes = 0 if answer is None else answer.wire_bytes
+        request, response, latency_ns = exchange.request_frame, exchange.response_frame, exchange.latency_ns
+        self.time_ns = exchange.time_ns if request is None else request.end_ns
+        self.request_bytes = 0 if request is None else request.wire_bytes
+        self.response_bytes = 0 if response is None else response.wire_bytes
         self.errors = content.errors(exchange)
         self.throttle_ms = content.throttle_time_ms(exchange) or 0
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
@@ -69,7 +69,7 @@ class Facts:
         return f"{self.exchange.connection.id}/{self.exchange.number}"
 
 
-@lru_cache(_ENDS)
+@lru_cache(_MAX_CACHED)
 def _end(endpoint: Endpoint) -> str:
     return str(endpoint)
 

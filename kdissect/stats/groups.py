@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Stamp = tuple[int, str, int, str]
 """When something was so: the key of its event."""
 
-MANNERS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
+EXPECTED_ERRORS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
 """Errors that a group needs to work: who has no member id is told it, who is to join again is told so."""
 
 
@@ -72,12 +72,12 @@ class Group(Summed):
         self.seen += 1
         self.first_ns = earlier(self.first_ns, event.time_ns)
         self.last_ns = later(self.last_ns, event.time_ns)
-        if event.error and event.error not in MANNERS:
+        if event.error and event.error not in EXPECTED_ERRORS:
             self.errors[event.error] += 1
         _note(self.latest, "kind", event.key, event.kind)
         _note(self.latest, "protocol_type", event.key, event.protocol_type)
 
-    def told(self, name: str) -> Any:
+    def latest_value(self, name: str) -> Any:
         """The latest of what may change."""
         return self.latest.get(name, (None, None))[1]
 
@@ -125,7 +125,7 @@ class Member(Summed):
         _note(self.latest, "assignment", event.key, event.assignment)
         _note(self.latest, "subscribed", event.key, event.subscribed)
 
-    def told(self, name: str) -> Any:
+    def latest_value(self, name: str) -> Any:
         """The latest of what may change; None where it was never told."""
         return self.latest.get(name, (None, None))[1]
 
@@ -199,8 +199,8 @@ class Groups(Summed):
         Summed.merge(self, other)
         self._events = 0
         for group in self.groups.values():
-            gathered, group.events = sorted(group.events, key=_by_key), []
-            for event in gathered:
+            events, group.events = sorted(group.events, key=_by_key), []
+            for event in events:
                 self._keep(group, event)
 
     def rows(self) -> list[GroupStory]:
@@ -273,10 +273,10 @@ def _members_by_group(groups: Groups) -> dict[str, dict[str, Member]]:
 def timeline(events: Sequence[GroupEvent], alive_ns: Mapping[str, int]) -> list[Rebalance]:
     """The rebalances of one group in order of time; see ``rebalances.rebalances``."""
     # A group may change from one protocol to the other (KIP-848), and back.
-    told = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
+    result = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
     for kind in (CONSUMER, SHARE, STREAMS):
-        told += epoch_rebalances(event for event in events if event.kind == kind)
-    return sorted(told, key=lambda each: each.start_ns)
+        result += epoch_rebalances(event for event in events if event.kind == kind)
+    return sorted(result, key=lambda each: each.start_ns)
 
 
 def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
@@ -289,17 +289,17 @@ def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
 def _story(
     name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
 ) -> GroupStory:
-    told = _timeline(group, members)
+    timeline = _timeline(group, members)
     return row_of(
         GroupStory,
         group,
         group=name,
-        kind=group.told("kind"),
-        protocol_type=group.told("protocol_type"),
-        protocols=sorted({each.protocol for each in told if each.protocol}),
+        kind=group.latest_value("kind"),
+        protocol_type=group.latest_value("protocol_type"),
+        protocols=sorted({each.protocol for each in timeline if each.protocol}),
         members=_members(members),
-        rebalances=[_rebalance(each) for each in told],
-        storms=[_storm(storm) for storm in storms(told)],
+        rebalances=[_rebalance(each) for each in timeline],
+        storms=[_storm(storm) for storm in storms(timeline)],
         committed=[
             _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
         ],
@@ -309,16 +309,16 @@ def _story(
 
 def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
     """Where ``STORM`` or more rebalances start within ``STORM_NS``; storms that overlap are one."""
-    told = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
-    found: list[tuple[int, int]] = []  # places of the first and the last of each
-    for last in range(STORM - 1, len(told)):
+    counted = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
+    ranges: list[tuple[int, int]] = []  # places of the first and the last of each
+    for last in range(STORM - 1, len(counted)):
         first = last - STORM + 1
-        if told[last].start_ns - told[first].start_ns > STORM_NS:
+        if counted[last].start_ns - counted[first].start_ns > STORM_NS:
             continue
-        if found and found[-1][1] >= first:
-            first = found.pop()[0]
-        found.append((first, last))
-    return [told[first : last + 1] for first, last in found]
+        if ranges and ranges[-1][1] >= first:
+            first = ranges.pop()[0]
+        ranges.append((first, last))
+    return [counted[first : last + 1] for first, last in ranges]
 
 
 def causes(storm: Sequence[Rebalance]) -> dict[str, int]:
@@ -343,18 +343,18 @@ def _members(members: dict[str, Member]) -> list[MemberRow]:
 
 def _member(member_id: str, member: Member) -> MemberRow:
     assert member.alive_ns is not None
-    assignment, subscribed = member.told("assignment"), member.told("subscribed")
+    assignment, subscribed = member.latest_value("assignment"), member.latest_value("subscribed")
     has_left = member.left_ns is not None and member.left_ns >= (member.rejoined_ns or 0)
     return MemberRow(
         member_id=member_id,
-        group_instance_id=member.told("instance"),
-        client=member.told("client"),
-        address=member.told("address"),
+        group_instance_id=member.latest_value("instance"),
+        client=member.latest_value("client"),
+        address=member.latest_value("address"),
         joined=None if member.joined_ns is None else moment(member.joined_ns),
         left=moment(member.left_ns) if has_left and member.left_ns is not None else None,
         last=moment(member.alive_ns),
         heartbeats=member.heartbeats,
-        generation=member.told("generation"),
+        generation=member.latest_value("generation"),
         assignment=None
         if assignment is None
         else {topic: list(partitions) for topic, partitions in assignment},
@@ -407,11 +407,11 @@ class _Epochs:
     """What is known of the group at a moment."""
 
     __slots__ = (
+        "all_known",
         "away",
         "causes",
         "epoch",
         "first",
-        "is_whole",
         "joins",
         "members",
         "rebalances",
@@ -422,7 +422,7 @@ class _Epochs:
         self.epoch: int | None = None
         self.members: set[str] = set()
         self.away: set[str | None] = set()  # static members that will be back, by instance
-        self.is_whole = True  # everybody in it was seen to join
+        self.all_known = True  # everybody in it was seen to join
         self.subscribed: dict[str, tuple[str, ...]] = {}
         self.causes: list[Cause] = []
         self.first: GroupEvent | None = None  # of the events that call for a rebalance
@@ -437,23 +437,23 @@ class _Epochs:
         if event.error is not None:
             if event.error in _FENCED:
                 self.members.discard(member)
-                self._call(TIMEOUT, event)
+                self._add_cause(TIMEOUT, event)
             return
         if event.event == JOIN:
             self.joins += 1
             if event.group_instance_id in self.away:  # it gets back what it had: the group stays as it is
                 self.away.discard(event.group_instance_id)
             elif member not in self.members:
-                self._call(JOINED if self.members or not self.is_whole else FIRST, event)
+                self._add_cause(JOINED if self.members or not self.all_known else FIRST, event)
         elif member not in self.members:
-            self.is_whole = False
+            self.all_known = False
         if event.subscribed is not None:
             if self.subscribed.get(member, event.subscribed) != event.subscribed:
-                self._call(SUBSCRIPTION, event)
+                self._add_cause(SUBSCRIPTION, event)
             self.subscribed[member] = event.subscribed
         self.members.add(member)
         if event.completed_ns is not None and event.generation:
-            self._told(event, event.generation)
+            self._see_epoch(event, event.generation)
 
     def _leave(self, event: GroupEvent, member: str) -> None:
         if event.error is None and member in self.members:
@@ -462,15 +462,15 @@ class _Epochs:
             if event.generation == _AWAY:
                 self.away.add(event.group_instance_id)
                 return
-            self._call(LEFT, event)
-            if not self.members and self.is_whole:  # nobody is left to rebalance
+            self._add_cause(LEFT, event)
+            if not self.members and self.all_known:  # nobody is left to rebalance
                 self.causes, self.first, self.joins = [], None, 0
 
-    def _call(self, cause: str, event: GroupEvent) -> None:
+    def _add_cause(self, cause: str, event: GroupEvent) -> None:
         self.first = self.first or event
         self.causes.append(Cause(cause, event.time_ns, event.member_id, event.client_id))
 
-    def _told(self, event: GroupEvent, epoch: int) -> None:
+    def _see_epoch(self, event: GroupEvent, epoch: int) -> None:
         if self.epoch is not None and epoch <= self.epoch:
             if epoch == self.epoch and self.rebalances and not self.causes:
                 latest = self.rebalances[-1]
@@ -490,7 +490,7 @@ class _Epochs:
                     generation_after=epoch,
                     exchange=f"{start.connection}/{start.number}",
                     causes=self.causes or [Cause(UNKNOWN, event.time_ns)],
-                    members_before=before if self.is_whole else None,
+                    members_before=before if self.all_known else None,
                     members_after=len(self.members),
                     joins=self.joins,
                     protocol=event.protocol,

@@ -26,7 +26,7 @@ _LIST_OFFSETS = 2
 _LATEST = -1  # the timestamp that asks ListOffsets for the end
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
 _SAMPLES = 64
-_LEAST_BITS = 20  # of nanoseconds: a millisecond
+_MIN_BITS = 20  # of nanoseconds: a millisecond
 _MS_NS = 1_000_000
 
 Reader = tuple[str, str, int]  # client or group, topic, partition
@@ -39,18 +39,18 @@ class Samples:
     parts of a capture add up to those of the whole.
     """
 
-    __slots__ = ("_bits", "_first", "_pieces", "count")
+    __slots__ = ("_bits", "_first", "_slots", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._bits = _LEAST_BITS  # a piece has 2 ** bits nanoseconds
+        self._bits = _MIN_BITS  # a piece has 2 ** bits nanoseconds
         self._first: tuple[int, int] | None = None  # time, value
-        self._pieces: dict[int, tuple[int, int]] = {}
+        self._slots: dict[int, tuple[int, int]] = {}
 
     @property
     def last(self) -> tuple[int, int] | None:
         """Time and value; None where there is none."""
-        return max(self._pieces.values(), default=None)
+        return max(self._slots.values(), default=None)
 
     def add(self, time_ns: int, value: int) -> None:
         """Take a value."""
@@ -60,28 +60,28 @@ class Samples:
     def merge(self, other: Samples) -> None:
         """Take in those of another part of the same captures."""
         self.count += other.count
-        self._lengthen(other._bits)
-        for sample in (*filter(None, (other._first,)), *other._pieces.values()):
+        self._widen(other._bits)
+        for sample in (*filter(None, (other._first,)), *other._slots.values()):
             self._take(sample)
 
-    def over_time(self) -> list[tuple[int, int]]:
+    def in_order(self) -> list[tuple[int, int]]:
         """Times and values, in order of time."""
-        return sorted({*filter(None, (self._first,)), *self._pieces.values()})
+        return sorted({*filter(None, (self._first,)), *self._slots.values()})
 
     def _take(self, sample: tuple[int, int]) -> None:
         if self._first is None or sample < self._first:
             self._first = sample
-        piece = sample[0] >> self._bits
-        self._pieces[piece] = max(self._pieces.get(piece, sample), sample)
-        while len(self._pieces) > _SAMPLES:
-            self._lengthen(self._bits + 1)
+        slot = sample[0] >> self._bits
+        self._slots[slot] = max(self._slots.get(slot, sample), sample)
+        while len(self._slots) > _SAMPLES:
+            self._widen(self._bits + 1)
 
-    def _lengthen(self, bits: int) -> None:
+    def _widen(self, bits: int) -> None:
         if bits <= self._bits:
             return
-        samples, self._pieces, self._bits = sorted(self._pieces.values()), {}, bits
+        samples, self._slots, self._bits = sorted(self._slots.values()), {}, bits
         for sample in samples:
-            self._pieces[sample[0] >> bits] = sample
+            self._slots[sample[0] >> bits] = sample
 
 
 @summed
@@ -94,7 +94,7 @@ class PartitionEnd(Summed):
 
 
 @summed
-class Behind(Summed):
+class ClientLag(Summed):
     """A client's lag in a partition. Times are those of the answers.
 
     Attributes:
@@ -132,14 +132,14 @@ class Lag(Summed):
     """Positions, commits and high watermarks."""
 
     ends: Bounded[tuple[str, int], PartitionEnd] = merged()
-    clients: Bounded[Reader, Behind] = merged()
+    clients: Bounded[Reader, ClientLag] = merged()
     commits: Bounded[Reader, Samples] = merged()
     _sessions: FetchSessions = own()
 
     def __init__(self, limits: Limits) -> None:
         rows = limits.summary_rows
         self.ends = Bounded(rows, PartitionEnd)
-        self.clients = Bounded(rows, Behind)
+        self.clients = Bounded(rows, ClientLag)
         self.commits = Bounded(rows, Samples)
         self._sessions = FetchSessions(limits)
 
@@ -184,7 +184,7 @@ class Lag(Summed):
             if not facts.replica:
                 self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
 
-    def _client(self, reader: Reader, behind: Behind) -> LagRow:
+    def _client(self, reader: Reader, behind: ClientLag) -> LagRow:
         client, topic, partition = reader
         return LagRow(
             kind="client",
@@ -207,10 +207,10 @@ class Lag(Summed):
 
     def _group(self, reader: Reader, commits: Samples) -> LagRow:
         group, topic, partition = reader
-        over_time = commits.over_time()
-        lags = self._lags(topic, partition, over_time)
+        samples = commits.in_order()
+        lags = self._lags(topic, partition, samples)
         worst = max(lags, key=lambda item: (item[1], -item[0]), default=None)
-        end, committed = self._end_of(topic, partition), over_time[-1][1]
+        end, committed = self._end_of(topic, partition), samples[-1][1]
         high_watermark = end["high_watermark"]
         return LagRow(
             kind="group",
@@ -226,15 +226,15 @@ class Lag(Summed):
             worst=None if worst is None else moment(worst[0]),
             seconds=None,
             seconds_worst=None,
-            first=moment(over_time[0][0]),
-            last=moment(over_time[-1][0]),
+            first=moment(samples[0][0]),
+            last=moment(samples[-1][0]),
             count=commits.count,
         )
 
     def _lags(self, topic: str, partition: int, commits: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """The lag at each time that a commit or the high watermark changed, where both are known."""
         ends = self.ends.get((topic, partition))
-        known = [] if ends is None else ends.high_watermark.over_time()
+        known = [] if ends is None else ends.high_watermark.in_order()
         commit_times, known_times = [time for time, _ in commits], [time for time, _ in known]
         lags: list[tuple[int, int]] = []
         for time_ns in sorted({*commit_times, *known_times}):
@@ -252,7 +252,7 @@ class Lag(Summed):
             "last_stable_offset": end.last_stable.last,
             "log_start_offset": end.log_start.last,
         }
-        return {name: None if told is None else told[1] for name, told in last.items()}
+        return {name: None if sample is None else sample[1] for name, sample in last.items()}
 
 
 def committed(facts: Facts, each: Touched) -> tuple[str, int] | None:

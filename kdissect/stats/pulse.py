@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 OTHER = "(other)"
 """What stands for all that no row was left for."""
 
-_KEPT_NS = 60_000_000_000  # a row that is silent: long enough to see what has stopped
-_SET_BACK_NS = 10_000_000_000  # a packet that is so much earlier: the clock was set back
-_ASKED_NS = 100_000_000
-_FAILURES = 100
+_IDLE_NS = 60_000_000_000  # a row that is silent: long enough to see what has stopped
+_CLOCK_STEP_NS = 10_000_000_000  # a packet that is so much earlier: the clock was set back
+_ARRIVALS_NS = 100_000_000
+_MAX_FAILURES = 100
 _FRACTIONS = (0.5, 0.95, 0.99)
 
 
@@ -64,7 +64,7 @@ class PulseRow(Summed, Generic[Slice]):
 
     recent: Sliding[Slice] = merged()
     failed: int = total()
-    heard_ns: int = latest(0)
+    last_seen_ns: int = latest(0)
     software: str = either("")
     address: str = either("")
 
@@ -74,7 +74,7 @@ class PulseRow(Summed, Generic[Slice]):
 
     def at(self, now_ns: int) -> Slice:
         """The slice to count in."""
-        self.heard_ns = now_ns
+        self.last_seen_ns = now_ns
         return self.recent.at(now_ns)
 
 
@@ -172,24 +172,24 @@ class Pulse:
         self._failures: OrderedDict[Failure, FailureNow] = OrderedDict()
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when it was heard
         self._connections_of: Counter[str] = Counter()
-        self._most_connections = limits.connections
+        self._max_connections = limits.connections
         self._failed = 0
-        self._since_ns = self._heard_ns = self._fed_ns = self._pruned_ns = 0
-        self._arrived: deque[tuple[int, int]] = deque()  # times, packets until then
+        self._since_ns = self._last_packet_ns = self._last_exchange_ns = self._pruned_ns = 0
+        self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
 
     def tick(self, time_ns: int, packets: int) -> None:
         """Packet time has come so far, with so many packets: to be told now and then, in lulls too."""
         if packets != self.packets:
-            self.packets, self._heard_ns = packets, time_ns
+            self.packets, self._last_packet_ns = packets, time_ns
         self._advance(time_ns)
 
     def feed(self, facts: Facts) -> None:
         """Count an exchange."""
         exchange = facts.exchange
-        now_ns = self._fed_ns = self._advance(max(exchange.completed_ns, exchange.time_ns))
+        now_ns = self._last_exchange_ns = self._advance(max(exchange.completed_ns, exchange.time_ns))
         if abs(now_ns - self._pruned_ns) >= SLICE_NS:
             self._prune(now_ns)
-            self._hang_up(now_ns)
+            self._forget_connections(now_ns)
         self.exchanges += 1
         self._apis[facts.api].at(now_ns).add(facts)
         client = self._clients[facts.client]
@@ -200,28 +200,28 @@ class Pulse:
         if facts.errors:
             self._fail(facts, now_ns)
         self._connect(exchange.connection.id, facts.client, now_ns)
-        self._carry(facts, now_ns)
+        self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
 
     def now(self) -> Now:
         """Tell what happens."""
         now_ns = self.now_ns or 0
-        self._hang_up(now_ns)
+        self._forget_connections(now_ns)
         seconds = span_s(now_ns, self._since_ns)
-        together = Load()
+        combined = Load()
         apis = []
         for name, row in _named(self._apis):
             counted = row.recent.sum(now_ns)
             apis.append(_load(name, row, counted, seconds))
-            together.merge(counted)
+            combined.merge(counted)
         everything: PulseRow[Load] = PulseRow(Load)
         everything.failed = self._failed
         return Now(
             now_ns=self.now_ns,
-            silent_s=max(0, now_ns - self._heard_ns) / 1e9,
-            idle_s=max(0, now_ns - self._fed_ns) / 1e9,
+            silent_s=max(0, now_ns - self._last_packet_ns) / 1e9,
+            idle_s=max(0, now_ns - self._last_exchange_ns) / 1e9,
             seconds=seconds,
-            all=_load("", everything, together, seconds),
+            all=_load("", everything, combined, seconds),
             apis=apis,
             topics=[_topic(name, row, now_ns, seconds) for name, row in _named(self._topics)],
             clients=[
@@ -236,14 +236,14 @@ class Pulse:
             connections=len(self._connections),
             exchanges=self.exchanges,
             packets=self.packets,
-            packets_per_second=self._arrival(now_ns),
+            packets_per_second=self._packet_rate(now_ns),
         )
 
     def _advance(self, time_ns: int) -> int:
         """Let time go on; exchanges of other connections may come late."""
         if self.now_ns is None:
-            self.now_ns = self._since_ns = self._heard_ns = time_ns
-        elif time_ns > self.now_ns or self.now_ns - time_ns > _SET_BACK_NS:
+            self.now_ns = self._since_ns = self._last_packet_ns = time_ns
+        elif time_ns > self.now_ns or self.now_ns - time_ns > _CLOCK_STEP_NS:
             self.now_ns = time_ns
         return self.now_ns
 
@@ -254,7 +254,7 @@ class Pulse:
         for failure in failures_of(facts):
             before = self._failures.pop(failure, None)
             self._failures[failure] = FailureNow(failure, before.times + 1 if before else 1, now_ns)
-        if len(self._failures) > _FAILURES:
+        if len(self._failures) > _MAX_FAILURES:
             self._failures.popitem(last=False)
 
     def _connect(self, connection: str, client: str, now_ns: int) -> None:
@@ -263,7 +263,7 @@ class Pulse:
             self._disconnect(before)
             self._connections_of[client] += 1
         self._connections[connection] = client, now_ns
-        if len(self._connections) > self._most_connections:
+        if len(self._connections) > self._max_connections:
             self._disconnect(self._connections.popitem(last=False)[1])
 
     def _disconnect(self, connection: tuple[str, int] | None) -> None:
@@ -272,7 +272,7 @@ class Pulse:
             if not self._connections_of[connection[0]]:
                 del self._connections_of[connection[0]]
 
-    def _carry(self, facts: Facts, now_ns: int) -> None:
+    def _count_records(self, facts: Facts, now_ns: int) -> None:
         for each in facts.touched:
             produced, fetched = each.produced, each.fetched
             if each.error:
@@ -285,11 +285,11 @@ class Pulse:
                 flow = self._topics[each.topic].at(now_ns)
                 (flow.replicated if facts.replica else flow.fetched).add(fetched)
 
-    def _hang_up(self, now_ns: int) -> None:
+    def _forget_connections(self, now_ns: int) -> None:
         """Forget connections that are silent."""
         while self._connections:
-            connection, (_, heard_ns) = next(iter(self._connections.items()))
-            if now_ns - heard_ns < _KEPT_NS:
+            connection, (_, last_seen_ns) = next(iter(self._connections.items()))
+            if now_ns - last_seen_ns < _IDLE_NS:
                 break
             self._disconnect(self._connections.pop(connection))
 
@@ -301,22 +301,22 @@ class Pulse:
         tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[Flow]], ...]
         tables = self._apis, self._clients, self._topics
         for table in tables:
-            silent = [name for name, row in table.items() if now_ns - row.heard_ns >= _KEPT_NS]
-            for name in silent:
+            idle = [name for name, row in table.items() if now_ns - row.last_seen_ns >= _IDLE_NS]
+            for name in idle:
                 del table[name]
-            if table.other is not None and now_ns - table.other.heard_ns >= _KEPT_NS:
+            if table.other is not None and now_ns - table.other.last_seen_ns >= _IDLE_NS:
                 table.other = None
 
-    def _arrival(self, now_ns: int) -> float:
+    def _packet_rate(self, now_ns: int) -> float:
         """Packets by second, between two of the times at which this was asked."""
-        arrived = self._arrived
-        if arrived and arrived[-1][0] > now_ns:
-            arrived.clear()
-        if not arrived or now_ns - arrived[-1][0] >= _ASKED_NS:
-            arrived.append((now_ns, self.packets))
-        while now_ns - arrived[0][0] > SLICES * SLICE_NS:
-            arrived.popleft()
-        since_ns, packets = arrived[0]
+        arrivals = self._arrivals
+        if arrivals and arrivals[-1][0] > now_ns:
+            arrivals.clear()
+        if not arrivals or now_ns - arrivals[-1][0] >= _ARRIVALS_NS:
+            arrivals.append((now_ns, self.packets))
+        while now_ns - arrivals[0][0] > SLICES * SLICE_NS:
+            arrivals.popleft()
+        since_ns, packets = arrivals[0]
         return (self.packets - packets) * 1e9 / max(SLICE_NS, now_ns - since_ns)
 
 
@@ -369,7 +369,7 @@ SLICE_NS = 1_000_000_000
 SLICES = 10
 WINDOW_S = SLICES * SLICE_NS // 1_000_000_000
 
-_LEAST_S = 1.0  # what came in the first moment is no rate yet
+_MIN_S = 1.0  # what came in the first moment is no rate yet
 
 Value = TypeVar("Value", bound=Mergeable)
 
@@ -377,7 +377,7 @@ Value = TypeVar("Value", bound=Mergeable)
 def span_s(now_ns: int, since_ns: int) -> float:
     """The seconds that a window covers; ``since_ns`` is when counting began."""
     window_ns = now_ns - (now_ns // SLICE_NS - SLICES + 1) * SLICE_NS
-    return max(_LEAST_S, min(window_ns, now_ns - since_ns) / 1e9)
+    return max(_MIN_S, min(window_ns, now_ns - since_ns) / 1e9)
 
 
 class Sliding(Generic[Value]):
@@ -404,11 +404,11 @@ class Sliding(Generic[Value]):
 
     def sum(self, now_ns: int) -> Value:
         """All that is in the window, as a value of its own."""
-        number, together = now_ns // SLICE_NS, self._make()
+        number, combined = now_ns // SLICE_NS, self._make()
         for at, value in self._slices:
             if number - SLICES < at <= number:
-                together.merge(value)
-        return together
+                combined.merge(value)
+        return combined
 
     def merge(self, other: Sliding[Value]) -> None:
         """Take in the slices of another one."""

@@ -30,7 +30,7 @@ _SETTLED_NS = (
 )  # a heartbeat that is answered as usual so long after a join tells that all is well
 _SILENT_NS = 60 * _SECOND_NS  # longer than the session timeouts and heartbeat intervals that people use
 _FORGOTTEN_NS = 600 * _SECOND_NS
-_TOLD = 50  # rebalances, of all groups together
+_MAX_REBALANCES = 50  # rebalances, of all groups together
 _AGAIN = "REBALANCE_IN_PROGRESS"
 
 Key = TypeVar("Key", bound="Hashable")
@@ -57,7 +57,7 @@ class GroupNow(NamedTuple):
     lag: int | None
     furthest: tuple[str, int, int] | None
     rebalances: int
-    heard_ns: int
+    last_seen_ns: int
 
 
 class RebalanceNow(NamedTuple):
@@ -70,24 +70,33 @@ class RebalanceNow(NamedTuple):
 class _Group:
     """What is known of a group."""
 
-    __slots__ = ("changed_ns", "events", "generation", "heard_ns", "is_news", "kind", "rebalances", "state")
+    __slots__ = (
+        "changed_ns",
+        "events",
+        "generation",
+        "has_news",
+        "kind",
+        "last_seen_ns",
+        "rebalances",
+        "state",
+    )
 
     def __init__(self, events: int) -> None:
         self.kind: str | None = None
         self.state: str | None = None
         self.generation: int | None = None
         self.rebalances = 0
-        self.changed_ns = self.heard_ns = 0
+        self.changed_ns = self.last_seen_ns = 0
         self.events: deque[GroupEvent] = deque(maxlen=events)
-        self.is_news = False
+        self.has_news = False
 
     def take(self, event: GroupEvent, now_ns: int) -> None:
         """Take an event in."""
-        self.heard_ns = now_ns
+        self.last_seen_ns = now_ns
         self.kind = event.kind or self.kind
         if event.event == COMMIT:
             return
-        state = self._after(event, now_ns)
+        state = self._next_state(event, now_ns)
         if state is not None and state != self.state:
             self.state, self.changed_ns = state, now_ns
         if self._is_newer(event):
@@ -95,7 +104,7 @@ class _Group:
             self.generation, self.changed_ns = event.generation, now_ns
         if event.event != ALIVE:
             self.events.append(event)
-            self.is_news = True
+            self.has_news = True
 
     def _is_newer(self, event: GroupEvent) -> bool:
         """Whether it tells a generation that was not heard of; members are told one after the other."""
@@ -107,15 +116,15 @@ class _Group:
         is_again = event.event == JOIN and event.kind == CLASSIC and event.generation < self.generation
         return is_again or event.generation > self.generation
 
-    def _after(self, event: GroupEvent, now_ns: int) -> str | None:
+    def _next_state(self, event: GroupEvent, now_ns: int) -> str | None:
         """What the group's state is after an event; None: as it was."""
         if event.error is not None:
             return REBALANCING if event.error == _AGAIN else None
         if event.completed_ns is None:
             return None
         if event.event == ALIVE:
-            is_over = event.kind != CLASSIC or now_ns - self.changed_ns > _SETTLED_NS
-            return STABLE if self.state != REBALANCING or is_over else None
+            is_settled = event.kind != CLASSIC or now_ns - self.changed_ns > _SETTLED_NS
+            return STABLE if self.state != REBALANCING or is_settled else None
         if event.event == SYNC:
             return STABLE
         return REBALANCING if event.event in (JOIN, HEARTBEAT, LEAVE) else None
@@ -130,7 +139,7 @@ class PulseGroups:
         self._members: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._ends: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._commits: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-        self._told: OrderedDict[tuple[str, int, int], RebalanceNow] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int, int], RebalanceNow] = OrderedDict()
 
     def feed(self, facts: Facts, now_ns: int) -> None:
         """Take in an exchange."""
@@ -147,11 +156,13 @@ class PulseGroups:
     def rows(self, now_ns: int) -> list[GroupNow]:
         """The groups that were heard of in the last minutes."""
         self._groups = OrderedDict(
-            (name, group) for name, group in self._groups.items() if now_ns - group.heard_ns < _FORGOTTEN_NS
+            (name, group)
+            for name, group in self._groups.items()
+            if now_ns - group.last_seen_ns < _FORGOTTEN_NS
         )
         members: dict[str, int] = {}
-        for (group, _), heard_ns in self._members.items():
-            if now_ns - heard_ns < _SILENT_NS:
+        for (group, _), last_seen_ns in self._members.items():
+            if now_ns - last_seen_ns < _SILENT_NS:
                 members[group] = members.get(group, 0) + 1
         lags: dict[str, tuple[int, tuple[str, int, int]]] = {}
         for (group, topic, partition), offset in self._commits.items():
@@ -166,18 +177,21 @@ class PulseGroups:
 
     def rebalances(self) -> list[RebalanceNow]:
         """The last ones, the latest first."""
-        news = {name: group for name, group in self._groups.items() if group.is_news}
+        news = {name: group for name, group in self._groups.items() if group.has_news}
         alive_ns: dict[str, dict[str, int]] = {name: {} for name in news}
-        for (name, member), heard_ns in self._members.items():
+        for (name, member), last_seen_ns in self._members.items():
             if name in alive_ns:
-                alive_ns[name][member] = heard_ns
+                alive_ns[name][member] = last_seen_ns
         for name, group in news.items():
-            group.is_news = False
+            group.has_news = False
             for each in timeline(group.events, alive_ns[name]):
                 _keep(
-                    self._told, (name, each.generation_after, each.start_ns), RebalanceNow(name, each), _TOLD
+                    self._recent,
+                    (name, each.generation_after, each.start_ns),
+                    RebalanceNow(name, each),
+                    _MAX_REBALANCES,
                 )
-        return sorted(self._told.values(), key=lambda told: -told.rebalance.start_ns)
+        return sorted(self._recent.values(), key=lambda recent: -recent.rebalance.start_ns)
 
     def _take(self, event: GroupEvent, now_ns: int) -> None:
         group = self._groups.get(event.group_id) or _Group(self._limits.pulse_group_events)
@@ -187,13 +201,13 @@ class PulseGroups:
             return
         if event.event == LEAVE:
             self._members.pop((event.group_id, event.member_id), None)
-            if not any(self._of(event.group_id)):
+            if not any(self._members_of(event.group_id)):
                 group.state, group.changed_ns = EMPTY, now_ns
         elif event.event != COMMIT:
             key = event.group_id, event.member_id
             _keep(self._members, key, event.completed_ns, self._limits.pulse_partitions)
 
-    def _of(self, group: str) -> Iterator[str]:
+    def _members_of(self, group: str) -> Iterator[str]:
         return (member for of, member in self._members if of == group)
 
     @staticmethod
@@ -204,7 +218,7 @@ class PulseGroups:
         lag: tuple[int, tuple[str, int, int]] | None,
         now_ns: int,
     ) -> GroupNow:
-        is_silent = now_ns - group.heard_ns > _SILENT_NS and group.state != EMPTY
+        is_silent = now_ns - group.last_seen_ns > _SILENT_NS and group.state != EMPTY
         return GroupNow(
             name=name,
             kind=group.kind,
@@ -214,7 +228,7 @@ class PulseGroups:
             lag=None if lag is None else lag[0],
             furthest=None if lag is None else lag[1],
             rebalances=group.rebalances,
-            heard_ns=group.heard_ns,
+            last_seen_ns=group.last_seen_ns,
         )
 
 

@@ -30,14 +30,14 @@ class Quantiles:
         count, total, least, most: exact; least and most are None while there is no number.
     """
 
-    __slots__ = ("_sketch", "_waiting", "count", "least", "most", "total")
+    __slots__ = ("_buffer", "_sketch", "count", "least", "most", "total")
 
     def __init__(self) -> None:
         self.count = 0
         self.total = 0
         self.least: int | None = None
         self.most: int | None = None
-        self._waiting: list[int] = []
+        self._buffer: list[int] = []
         self._sketch: Any = None
 
     def add(self, value: int) -> None:
@@ -48,10 +48,10 @@ class Quantiles:
             self.least = value
         if self.most is None or value > self.most:
             self.most = value
-        waiting = self._waiting
-        waiting.append(value)
-        if len(waiting) > _EXACT:
-            self._pass_on()
+        buffer = self._buffer
+        buffer.append(value)
+        if len(buffer) > _EXACT:
+            self._flush()
 
     def merge(self, other: Quantiles) -> None:
         """Take in all numbers of another distribution."""
@@ -60,58 +60,58 @@ class Quantiles:
         if other.least is not None and other.most is not None:
             self.least = other.least if self.least is None else min(self.least, other.least)
             self.most = other.most if self.most is None else max(self.most, other.most)
-        self._waiting += other._waiting
+        self._buffer += other._buffer
         if other._sketch is not None:
-            self._made().merge(other._sketch)
-        if len(self._waiting) > _EXACT:
-            self._pass_on()
+            self._ensure_sketch().merge(other._sketch)
+        if len(self._buffer) > _EXACT:
+            self._flush()
 
     def at(self, fractions: Sequence[float]) -> list[int | None]:
         """The number at each of these ranks (0.5: the median); None while there is none."""
         if not self.count:
             return [None for _ in fractions]
         if self._sketch is None:
-            ordered = sorted(self._waiting)
+            ordered = sorted(self._buffer)
             return [ordered[max(0, ceil(fraction * len(ordered)) - 1)] for fraction in fractions]
-        self._pass_on()
+        self._flush()
         return [round(value) for value in self._sketch.get_quantiles(list(fractions))]
 
     def serialize(self) -> bytes:
         """The sketch of doubles in DataSketches' portable form."""
-        self._made()
-        self._pass_on()
+        self._ensure_sketch()
+        self._flush()
         return bytes(self._sketch.serialize())
 
     @classmethod
     def deserialize(cls, sketch: bytes, total: int) -> Quantiles:
         """What another program sketched; ``total`` is the sum of its numbers, which no sketch tells."""
-        made = cls()
-        found = made._sketch = library().kll_doubles_sketch.deserialize(sketch)
-        made.count, made.total = found.n, total
-        if found.n:
-            made.least, made.most = round(found.get_min_value()), round(found.get_max_value())
-        return made
+        quantiles = cls()
+        kll = quantiles._sketch = library().kll_doubles_sketch.deserialize(sketch)
+        quantiles.count, quantiles.total = kll.n, total
+        if kll.n:
+            quantiles.least, quantiles.most = round(kll.get_min_value()), round(kll.get_max_value())
+        return quantiles
 
     def __getstate__(self) -> tuple[Any, ...]:
         sketch = None if self._sketch is None else bytes(self._sketch.serialize())
-        return self.count, self.total, self.least, self.most, self._waiting, sketch
+        return self.count, self.total, self.least, self.most, self._buffer, sketch
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.count, self.total, self.least, self.most, self._waiting, sketch = state
+        self.count, self.total, self.least, self.most, self._buffer, sketch = state
         self._sketch = None if sketch is None else library().kll_doubles_sketch.deserialize(sketch)
 
-    def _made(self) -> Any:
+    def _ensure_sketch(self) -> Any:
         if self._sketch is None:
             self._sketch = library().kll_doubles_sketch(_K)
         return self._sketch
 
-    def _pass_on(self) -> None:
+    def _flush(self) -> None:
         """Hand what waits to the sketch in one call, which costs a tenth of one for each."""
-        if self._waiting:
+        if self._buffer:
             from numpy import array, float64
 
-            self._made().update(array(self._waiting, dtype=float64))
-            self._waiting.clear()
+            self._ensure_sketch().update(array(self._buffer, dtype=float64))
+            self._buffer.clear()
 
 
 def library() -> Any:
@@ -135,9 +135,9 @@ class Largest:
         """A number must be larger than this to be kept."""
         return self._kept[0][0] if len(self._kept) >= self._most else -1
 
-    def add(self, number: int, time_ns: int, what: Any) -> None:
+    def add(self, number: int, time_ns: int, item: Any) -> None:
         """Keep it if it is large enough; of equals, the earlier one."""
-        insort(self._kept, (number, -time_ns, what), key=_rank)
+        insort(self._kept, (number, -time_ns, item), key=_rank)
         if len(self._kept) > self._most:
             del self._kept[0]
 
@@ -147,7 +147,7 @@ class Largest:
 
     def all(self) -> list[Any]:
         """What is kept, largest first."""
-        return [what for _, _, what in reversed(self._kept)]
+        return [item for _, _, item in reversed(self._kept)]
 
 
 def _rank(kept: tuple[int, int, Any]) -> tuple[int, int]:

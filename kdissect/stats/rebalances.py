@@ -57,7 +57,16 @@ class Rebalance:
 class _Round:
     """The JoinGroups that were answered with one generation, and the SyncGroups behind them."""
 
-    __slots__ = ("assigned", "end_ns", "failed", "generation", "is_told", "joined_ns", "joins", "members")
+    __slots__ = (
+        "assigned",
+        "end_ns",
+        "failed",
+        "generation",
+        "joined_ns",
+        "joins",
+        "members",
+        "members_known",
+    )
 
     def __init__(self, first: GroupEvent) -> None:
         assert first.completed_ns is not None
@@ -67,7 +76,7 @@ class _Round:
         self.joins: list[GroupEvent] = []
         self.failed: list[GroupEvent] = []
         self.members: dict[str, str | None] = {}  # member id -> group instance id
-        self.is_told = False  # by the leader, so that nobody is missing
+        self.members_known = False  # by the leader, so that nobody is missing
         self.assigned: dict[str, Assignment | None] = {}
         self.end_ns: int | None = None
 
@@ -75,14 +84,14 @@ class _Round:
         self.joins.append(join)
         if join.members is not None:
             self.members = dict(zip(join.members, join.instances or (), strict=False))
-            self.is_told = True
-        elif not self.is_told and join.member_id is not None:
+            self.members_known = True
+        elif not self.members_known and join.member_id is not None:
             self.members[join.member_id] = join.group_instance_id
 
     def knows(self, join: GroupEvent) -> bool:
         """Whether it may be a member's already: a new one cannot get a generation that is there."""
         is_static = join.group_instance_id is not None and join.group_instance_id in self.members.values()
-        return is_static or not self.is_told or join.member_id in self.members
+        return is_static or not self.members_known or join.member_id in self.members
 
     @property
     def first(self) -> GroupEvent:
@@ -102,26 +111,26 @@ def rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> lis
     _sync(ordered, rounds)
     handshakes = {event.member_id: event for event in ordered if event.error == _HANDSHAKE}
     leaves = [event for event in ordered if event.event == LEAVE and not event.error]
-    told: list[Rebalance] = []
-    for place, each in enumerate(rounds):
-        since_ns = rounds[place - 1].joined_ns if place else 0
+    results: list[Rebalance] = []
+    for index, each in enumerate(rounds):
+        since_ns = rounds[index - 1].joined_ns if index else 0
         left = [event for event in leaves if since_ns < event.time_ns <= each.joined_ns]
         fresh = [
             handshakes.get(join.member_id, join)
             for join in each.joins
             if join.is_new or join.member_id in handshakes
         ]
-        rebalance = _outset(each)
-        if place:
-            _go_on(rebalance, each, rounds[:place], fresh, left, alive_ns)
+        rebalance = _new_rebalance(each)
+        if index:
+            _compare(rebalance, each, rounds[:index], fresh, left, alive_ns)
         else:
             rebalance.generation_before = _generation_before(each.first, ordered)
-            there: set[str | None] = {
+            present: set[str | None] = {
                 member for member, last_ns in alive_ns.items() if last_ns < rebalance.start_ns
             }
-            _begin(rebalance, each, fresh, left, there - {event.member_id for event in left})
-        told.append(rebalance)
-    return told
+            _first_in_capture(rebalance, each, fresh, left, present - {event.member_id for event in left})
+        results.append(rebalance)
+    return results
 
 
 def _rounds(events: Sequence[GroupEvent]) -> list[_Round]:
@@ -138,9 +147,9 @@ def _rounds(events: Sequence[GroupEvent]) -> list[_Round]:
         # member that is back (KIP-345), or one that asks again for what it has.
     ends_ns = [each.joined_ns for each in rounds]
     for join in joins:
-        place = bisect_left(ends_ns, join.time_ns)
-        if place < len(rounds) and not _is_accepted(join):
-            rounds[place].failed.append(join)
+        index = bisect_left(ends_ns, join.time_ns)
+        if index < len(rounds) and not _is_accepted(join):
+            rounds[index].failed.append(join)
     return rounds
 
 
@@ -157,14 +166,14 @@ def _sync(events: Sequence[GroupEvent], rounds: Sequence[_Round]) -> None:
         if event.event != SYNC or event.error or event.completed_ns is None or event.member_id is None:
             continue
         same = by_generation.get(event.generation, [])
-        of = next((each for each in reversed(same) if each.joined_ns <= event.completed_ns), None)
-        if of is None or event.member_id not in of.members or event.member_id in of.assigned:
+        target = next((each for each in reversed(same) if each.joined_ns <= event.completed_ns), None)
+        if target is None or event.member_id not in target.members or event.member_id in target.assigned:
             continue
-        of.assigned[event.member_id] = event.assignment
-        of.end_ns = max(of.end_ns or 0, event.completed_ns)
+        target.assigned[event.member_id] = event.assignment
+        target.end_ns = max(target.end_ns or 0, event.completed_ns)
 
 
-def _outset(each: _Round) -> Rebalance:
+def _new_rebalance(each: _Round) -> Rebalance:
     first = each.first
     return Rebalance(
         start_ns=first.time_ns,
@@ -179,28 +188,28 @@ def _outset(each: _Round) -> Rebalance:
     )
 
 
-def _begin(
-    told: Rebalance,
+def _first_in_capture(
+    rebalance: Rebalance,
     each: _Round,
     fresh: Sequence[GroupEvent],
     left: Sequence[GroupEvent],
-    there: set[str | None],
+    present: set[str | None],
 ) -> None:
     """The first rebalance in a capture: of who was there before, only those are known that were heard."""
     new = {join.member_id for join in fresh}
-    if told.generation_before is None and new >= each.members.keys() and not there:
-        told.members_before = 0
-        told.causes = [_cause(FIRST, each.first)]
+    if rebalance.generation_before is None and new >= each.members.keys() and not present:
+        rebalance.members_before = 0
+        rebalance.causes = [_cause(FIRST, each.first)]
         return
-    told.causes = [*(_cause(JOINED, join) for join in fresh), *(_cause(LEFT, event) for event in left)]
-    told.causes.sort(key=lambda cause: cause.time_ns or 0)
-    if not told.causes:
+    rebalance.causes = [*(_cause(JOINED, join) for join in fresh), *(_cause(LEFT, event) for event in left)]
+    rebalance.causes.sort(key=lambda cause: cause.time_ns or 0)
+    if not rebalance.causes:
         reason = next((join for join in each.joins if join.reason), None)
-        told.causes = [_cause(UNKNOWN, reason) if reason else Cause(UNKNOWN)]
+        rebalance.causes = [_cause(UNKNOWN, reason) if reason else Cause(UNKNOWN)]
 
 
-def _go_on(
-    told: Rebalance,
+def _compare(
+    rebalance: Rebalance,
     each: _Round,
     earlier: Sequence[_Round],
     fresh: Sequence[GroupEvent],
@@ -209,71 +218,75 @@ def _go_on(
 ) -> None:
     """Any other rebalance: its members are compared with those before."""
     before = earlier[-1]
-    told.generation_before = before.generation
+    rebalance.generation_before = before.generation
     gone = {event.member_id for event in left}
-    if before.is_told and before.members.keys() <= gone:
-        told.members_before = 0
-        told.causes = [_cause(FIRST, each.first)]
+    if before.members_known and before.members.keys() <= gone:
+        rebalance.members_before = 0
+        rebalance.causes = [_cause(FIRST, each.first)]
         return
-    told.members_before = len(before.members)
+    rebalance.members_before = len(before.members)
     named = {join.member_id for join in fresh}
-    others = [join for join in each.joins if before.is_told and join.member_id not in named]
+    others = [join for join in each.joins if before.members_known and join.member_id not in named]
     new = [join for join in (*fresh, *others) if join.member_id not in before.members]
     static = {instance for instance in before.members.values() if instance}
     back = [join for join in new if join.group_instance_id in static]
     instances = {join.group_instance_id for join in back}
     gone |= {member for member, instance in before.members.items() if instance in instances and instance}
-    told.causes = [
+    rebalance.causes = [
         *(_cause(RETURN if join in back else JOINED, join) for join in new),
         *(_cause(LEFT, event) for event in left if event.member_id in before.members),
         *_timeouts(each, before, gone, alive_ns),
     ]
-    if all(cause.time_ns is not None and cause.time_ns > told.start_ns for cause in told.causes):
-        told.causes += _again(told, each, earlier)
-    told.causes.sort(key=lambda cause: (cause.time_ns or told.start_ns, cause.member_id or ""))
+    if all(cause.time_ns is not None and cause.time_ns > rebalance.start_ns for cause in rebalance.causes):
+        rebalance.causes += _rejoin_causes(rebalance, each, earlier)
+    rebalance.causes.sort(key=lambda cause: (cause.time_ns or rebalance.start_ns, cause.member_id or ""))
 
 
-def _again(told: Rebalance, each: _Round, earlier: Sequence[_Round]) -> list[Cause]:
+def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]) -> list[Cause]:
     """Why members that stay the same join again: told by the one that asked first."""
     before = earlier[-1]
-    asked = each.first
-    previous = next((join for join in reversed(before.joins) if join.member_id == asked.member_id), None)
-    wanted = None if previous is None else previous.subscribed
-    if None not in (wanted, asked.subscribed) and wanted != asked.subscribed:
-        return [_cause(SUBSCRIPTION, asked)]
-    if _is_cooperative(told.protocol) and _gave_up(asked.member_id, earlier):
-        return [_cause(REVOCATION, asked)]
-    chosen = next((join.protocol for join in before.joins if join.protocol), None)
-    if chosen is not None and told.protocol is not None and chosen != told.protocol:
-        return [_cause(PROTOCOL, asked)]
-    if any(join.leads and join.member_id == asked.member_id for join in before.joins):
-        return [_cause(METADATA, asked)]
-    if "metadata" in (asked.reason or ""):
-        return [_cause(METADATA, asked)]
-    return [_cause(REJOIN if asked.member_id in before.members else UNKNOWN, asked)]
+    first = each.first
+    previous = next((join for join in reversed(before.joins) if join.member_id == first.member_id), None)
+    subscribed_before = None if previous is None else previous.subscribed
+    if None not in (subscribed_before, first.subscribed) and subscribed_before != first.subscribed:
+        return [_cause(SUBSCRIPTION, first)]
+    if _is_cooperative(rebalance.protocol) and _was_revoked(first.member_id, earlier):
+        return [_cause(REVOCATION, first)]
+    protocol_before = next((join.protocol for join in before.joins if join.protocol), None)
+    if (
+        protocol_before is not None
+        and rebalance.protocol is not None
+        and protocol_before != rebalance.protocol
+    ):
+        return [_cause(PROTOCOL, first)]
+    if any(join.leads and join.member_id == first.member_id for join in before.joins):
+        return [_cause(METADATA, first)]
+    if "metadata" in (first.reason or ""):
+        return [_cause(METADATA, first)]
+    return [_cause(REJOIN if first.member_id in before.members else UNKNOWN, first)]
 
 
 def _timeouts(
-    each: _Round, before: _Round, accounted: set[str | None], alive_ns: Mapping[str, int]
+    each: _Round, before: _Round, explained: set[str | None], alive_ns: Mapping[str, int]
 ) -> list[Cause]:
     """Members that are gone and did not say so.
 
     Silent for a whole session timeout before anybody joined again, one may be what started the rebalance;
     otherwise the broker waited for its JoinGroup in vain, until the others were answered.
     """
-    found: list[Cause] = []
-    for member in sorted(before.members.keys() - each.members.keys() if each.is_told else ()):
-        if member in accounted:
+    causes: list[Cause] = []
+    for member in sorted(before.members.keys() - each.members.keys() if each.members_known else ()):
+        if member in explained:
             continue
         joined = next((join for join in before.joins if join.member_id == member), None)
         last_ns = alive_ns.get(member)
         time_ns = None
         if joined is not None and joined.session_timeout_ms and last_ns is not None:
             timeout_ns = joined.session_timeout_ms * 1_000_000
-            is_over = last_ns + _SILENT * timeout_ns <= each.first.time_ns
-            time_ns = min(last_ns + timeout_ns, each.first.time_ns) if is_over else each.joined_ns
-        found.append(Cause(TIMEOUT, time_ns, member, None if joined is None else joined.client_id))
-    return found
+            has_timed_out = last_ns + _SILENT * timeout_ns <= each.first.time_ns
+            time_ns = min(last_ns + timeout_ns, each.first.time_ns) if has_timed_out else each.joined_ns
+        causes.append(Cause(TIMEOUT, time_ns, member, None if joined is None else joined.client_id))
+    return causes
 
 
 def _generation_before(first: GroupEvent, events: Sequence[GroupEvent]) -> int | None:
@@ -281,12 +294,12 @@ def _generation_before(first: GroupEvent, events: Sequence[GroupEvent]) -> int |
     return max((generation for generation in seen if generation is not None), default=None)
 
 
-def _gave_up(member: str | None, earlier: Sequence[_Round]) -> bool:
+def _was_revoked(member: str | None, earlier: Sequence[_Round]) -> bool:
     """Whether its last assignment lacks something that the one before had."""
-    given = [each.assigned[member] for each in earlier if member in each.assigned] if member else []
-    if len(given) < 2 or given[-1] is None or given[-2] is None:
+    assignments = [each.assigned[member] for each in earlier if member in each.assigned] if member else []
+    if len(assignments) < 2 or assignments[-1] is None or assignments[-2] is None:
         return False
-    return not _pairs(given[-2]) <= _pairs(given[-1])
+    return not _pairs(assignments[-2]) <= _pairs(assignments[-1])
 
 
 def _pairs(assignment: Assignment) -> set[tuple[str, int]]:

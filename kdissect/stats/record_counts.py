@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
-_LOOKED_INTO = 20  # exchanges of a connection whose batches all are
+_FIRST_EXCHANGES = 20  # exchanges of a connection whose batches all are
 _ONE_IN = 16
 _MOST_INFLATED = 16 * 1024 * 1024  # bytes of a batch; a larger one is left out
 _UNCOMPRESSED = COMPRESSION[0]
@@ -37,13 +37,13 @@ class RecordTotals(Summed):
     records: int = total()
     bytes: int = total()
     batches: int = total()
-    hidden: int = total()
+    uncounted: int = total()
 
     def add(self, records: RecordData) -> BatchTotals:
         """Count what a field carries; get what was counted."""
         tally = records.tally()
         if tally.records is None:
-            self.hidden += 1
+            self.uncounted += 1
         else:
             self.records += tally.records
         self.batches += len(tally.codecs)
@@ -67,7 +67,7 @@ class Inflation(Summed):
         """Uncompressed by compressed bytes; None where no compressed batch was looked into."""
         return round(self.inflated / self.compressed, 2) if self.compressed else None
 
-    def add(self, records: RecordData, *, all_of: bool) -> None:
+    def add(self, records: RecordData, *, every: bool) -> None:
         """Look into the batches of a field, into all of them or some."""
         pos = records.start
         for batch in records.batches():
@@ -75,7 +75,7 @@ class Inflation(Summed):
                 return
             end = pos + _LOG_OVERHEAD + batch["batch_length"]
             codec = batch["attributes"] & _CODEC_MASK
-            if codec and (all_of or batch["crc"] % _ONE_IN == 0):
+            if codec and (every or batch["crc"] % _ONE_IN == 0):
                 packed = records.data[pos + _BATCH_HEADER : end]
                 plain = inflate(codec, packed, _MOST_INFLATED)
                 if plain.fault is None:
@@ -111,7 +111,7 @@ class Volume(Summed):
             for codec in codecs:
                 self.codecs[codec] += 1
             if codecs.count(_UNCOMPRESSED) < len(codecs):
-                self.inflation.add(produced, all_of=facts.exchange.number <= _LOOKED_INTO)
+                self.inflation.add(produced, every=facts.exchange.number <= _FIRST_EXCHANGES)
         if fetched is not None and len(fetched):
             (self.replicated if facts.replica else self.fetched).add(fetched)
 
@@ -141,12 +141,12 @@ class RecordCounts(Summed):
 
     topics: Bounded[str, TopicRecords] = merged()
     partitions: Bounded[Partition, Volume] = merged()
-    _partitions_too: bool = own()
+    _by_partition: bool = own()
 
-    def __init__(self, limits: Limits, *, partitions_too: bool = False) -> None:
+    def __init__(self, limits: Limits, *, by_partition: bool = False) -> None:
         self.topics = Bounded(limits.summary_rows, TopicRecords)
         self.partitions = Bounded(limits.summary_rows, Volume)
-        self._partitions_too = partitions_too
+        self._by_partition = by_partition
 
     def feed(self, facts: Facts) -> None:
         """Count what an exchange carries, and what was refused."""
@@ -158,7 +158,7 @@ class RecordCounts(Summed):
             topic = self.topics[each.topic]
             topic.add(each, facts)
             topic.partitions.add(str(each.partition))
-            if self._partitions_too:
+            if self._by_partition:
                 self.partitions[each.topic, each.partition].add(each, facts)
             if produced is not None:
                 topic.producers.add(facts.client)

@@ -43,15 +43,15 @@ def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
     offered = {key: versions for key, versions in offered.items() if apis.by_key(key) is not None}
     if not offered:
         return None
-    unlike = {
+    mismatches = {
         release: sum(1 for key, (_, last) in offered.items() if latest.get(key) != last)
         for release, latest in _latest().items()
         if _API_VERSIONS in latest  # no earlier one can have answered
     }
-    least = min(unlike.values())
+    least = min(mismatches.values())
     if least > _TOLERATED * len(offered):
         return None
-    nearest = [release for release, count in unlike.items() if count == least]
+    nearest = [release for release, count in mismatches.items() if count == least]
     return nearest[0] if len(nearest) == 1 else f"{nearest[0]} to {nearest[-1]}"
 
 
@@ -60,22 +60,22 @@ def _latest() -> dict[str, dict[int, int]]:
     """Each release in order -> the last version of each api that it had."""
     named = {release for api in apis.all_apis() for release in api.introduced.values()}
     releases = sorted({".".join(map(str, order(release))) for release in named}, key=order)
-    return {release: _had(release) for release in releases}
+    return {release: _versions_in(release) for release in releases}
 
 
-def _had(release: str) -> dict[int, int]:
-    had: dict[int, int] = {}
+def _versions_in(release: str) -> dict[int, int]:
+    offered: dict[int, int] = {}
     for api in apis.all_apis():
         versions = [
             version
             for version, since in api.introduced.items()
-            if order(since) <= order(release) and not _is_gone(api, version, release)
+            if order(since) <= order(release) and not _is_removed(api, version, release)
         ]
         if versions:
-            had[api.key] = max(versions)
-    return had
+            offered[api.key] = max(versions)
+    return offered
 
 
-def _is_gone(api: apis.Api, version: int, release: str) -> bool:
+def _is_removed(api: apis.Api, version: int, release: str) -> bool:
     removed = api.removed.get(version)
     return removed is not None and version not in api.restored and order(removed) <= order(release)

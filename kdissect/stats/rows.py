@@ -100,15 +100,15 @@ def load(counted: Load, seconds: float) -> dict[str, Any]:
 def volume(counted: Volume, seconds: float) -> dict[str, Any]:
     """The fields that topics and partitions share, likewise."""
     return {
-        **_carried("produced", counted.produced, seconds),
-        **_carried("fetched", counted.fetched, seconds),
+        **_direction("produced", counted.produced, seconds),
+        **_direction("fetched", counted.fetched, seconds),
         "replicated_bytes": counted.replicated.bytes,
         "compression": ranked(counted.codecs),
     }
 
 
-def _carried(name: str, counted: RecordTotals, seconds: float) -> dict[str, Any]:
-    records = None if counted.hidden else counted.records
+def _direction(name: str, counted: RecordTotals, seconds: float) -> dict[str, Any]:
+    records = None if counted.uncounted else counted.records
     return {
         f"{name}_records": records,
         f"{name}_bytes": counted.bytes,
@@ -128,10 +128,10 @@ def apis(traffic: Traffic, seconds: float) -> list[document.ApiRow]:
 
 def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document.BrokerRow]:
     """By broker."""
-    found: list[document.BrokerRow] = []
+    result: list[document.BrokerRow] = []
     for name, each in _busiest(traffic.tables.brokers):
         node, offers = cluster.node(name), cluster.offers.get(name)
-        found.append(
+        result.append(
             row_of(
                 document.BrokerRow,
                 each,
@@ -142,7 +142,7 @@ def brokers(traffic: Traffic, cluster: Cluster, seconds: float) -> list[document
                 **load(each, seconds),
             )
         )
-    return found
+    return result
 
 
 def clients(traffic: Traffic, seconds: float) -> list[document.ClientRow]:

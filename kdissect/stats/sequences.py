@@ -31,22 +31,22 @@ class SequenceRun(NamedTuple):
 class Runs:
     """The numbers of one epoch."""
 
-    __slots__ = ("_stayed", "_stayed_records", "runs")
+    __slots__ = ("_closed_holes", "_closed_missing", "runs")
 
     def __init__(self) -> None:
         self.runs: list[SequenceRun] = []
-        self._stayed = 0
-        self._stayed_records = 0
+        self._closed_holes = 0
+        self._closed_missing = 0
 
     @property
     def holes(self) -> int:
         """Places where numbers are missing."""
-        return max(0, len(self.runs) - 1) + self._stayed
+        return max(0, len(self.runs) - 1) + self._closed_holes
 
     @property
     def missing(self) -> int:
         """Numbers that are missing there."""
-        return self._span() - sum(run.end - run.first for run in self.runs) + self._stayed_records
+        return self._span() - sum(run.end - run.first for run in self.runs) + self._closed_missing
 
     @property
     def seen(self) -> int:
@@ -54,7 +54,7 @@ class Runs:
         return self._span() - self.missing
 
     @property
-    def behind_holes(self) -> list[SequenceRun]:
+    def after_holes(self) -> list[SequenceRun]:
         """The runs that begin behind a hole."""
         return self.runs[1:]
 
@@ -67,24 +67,24 @@ class Runs:
         earliest = min(joined, key=lambda each: (each.first, each.time_ns, each.exchange))
         self.runs[start:end] = [earliest._replace(end=max(each.end for each in joined))]
         if len(self.runs) > _RUNS:
-            self._bridge()
+            self._close_smallest_hole()
 
     def merge(self, other: Runs) -> None:
         """Take in the numbers of another part of the same captures."""
-        self._stayed += other._stayed
-        self._stayed_records += other._stayed_records
+        self._closed_holes += other._closed_holes
+        self._closed_missing += other._closed_missing
         for run in other.runs:
             self.add(run)
 
     def _span(self) -> int:
         return self.runs[-1].end - self.runs[0].first if self.runs else 0
 
-    def _bridge(self) -> None:
+    def _close_smallest_hole(self) -> None:
         holes = [after.first - run.end for run, after in zip(self.runs, self.runs[1:], strict=False)]
-        place = holes.index(min(holes))
-        self._stayed += 1
-        self._stayed_records += holes[place]
-        self.runs[place : place + 2] = [self.runs[place]._replace(end=self.runs[place + 1].end)]
+        index = holes.index(min(holes))
+        self._closed_holes += 1
+        self._closed_missing += holes[index]
+        self.runs[index : index + 2] = [self.runs[index]._replace(end=self.runs[index + 1].end)]
 
 
 @summed
@@ -155,8 +155,8 @@ class Sequence(Summed):
     @property
     def example(self) -> str | None:
         """The first exchange behind a hole that is remembered."""
-        behind = [run for runs in self._epochs.values() for run in runs.behind_holes]
-        return min((run.time_ns, run.exchange) for run in behind)[1] if behind else None
+        candidates = [run for runs in self._epochs.values() for run in runs.after_holes]
+        return min((run.time_ns, run.exchange) for run in candidates)[1] if candidates else None
 
     def _of(self, epoch: int) -> Runs:
         if epoch not in self._epochs:

@@ -94,7 +94,7 @@ class Summarizer(Summed):
         slowest: int = 10,
     ) -> None:
         self.traffic = Traffic(limits, by, slowest)
-        self.records = RecordCounts(limits, partitions_too="partition" in by)
+        self.records = RecordCounts(limits, by_partition="partition" in by)
         self.cluster = Cluster(limits)
         self.intervals = Intervals(limits, interval_ns, by) if interval_ns else None
         self.parts = {name: PARTS[name](limits) for name in sorted(parts)}

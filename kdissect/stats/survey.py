@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 
-KAFKA, UNRECOGNISED = "Kafka", "not recognized"
+KAFKA, UNRECOGNIZED = "Kafka", "not recognized"
 _UNKNOWN = ("unknown_api", "unknown_version")
 
 
@@ -62,7 +62,7 @@ class Survey:
         self.complete = 0
         self.anomalies: dict[str, AnomalyCount] = {}
         self.unknown: Counter[tuple[int, int | None]] = Counter()
-        self._most = limits.surveyed_ends
+        self._max = limits.surveyed_ends
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass."""
@@ -70,7 +70,7 @@ class Survey:
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
         """Take a connection that is over; of its exchanges some may still be on their way."""
-        protocol = kafka.protocol or UNRECOGNISED
+        protocol = kafka.protocol or UNRECOGNIZED
         self.protocols[protocol] += 1
         self.ends[end.reason] += 1
         self.ipv6 += ":" in connection.ends[0].ip
@@ -78,24 +78,24 @@ class Survey:
             self.from_start += connection.initiator is not None
             self.one_sided += not all(kafka.seen)
             return
-        answers = 1 if connection.initiator is None else 1 - connection.initiator
+        broker = 1 if connection.initiator is None else 1 - connection.initiator
         if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
-            answers = 0  # clients get high ports
-        _count(self.unread, (protocol, str(connection.ends[answers])), self._most)
+            broker = 0  # clients get high ports
+        _count(self.unread, (protocol, str(connection.ends[broker])), self._max)
 
     def exchange(self, exchange: Exchange) -> None:
         """Take an exchange."""
         self.kinds[exchange.kind] += 1
         kinds = {anomaly.kind for anomaly in exchange.anomalies}
-        is_told = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
-        self.complete += is_told and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
+        is_settled = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
+        self.complete += is_settled and all(CATALOGUE[kind].severity == NOTE for kind in kinds)
         for kind in kinds:
             before = self.anomalies.get(kind) or AnomalyCount(
                 0, f"{exchange.connection.id}/{exchange.number}"
             )
             self.anomalies[kind] = before._replace(exchanges=before.exchanges + 1)
         if exchange.api_key is not None and not kinds.isdisjoint(_UNKNOWN):
-            _count(self.unknown, (exchange.api_key, exchange.api_version), self._most)
+            _count(self.unknown, (exchange.api_key, exchange.api_version), self._max)
 
 
 def _count(counter: Counter[Key], key: Key, most: int) -> None:
@@ -151,7 +151,7 @@ class Census:
     def __init__(self, limits: Limits) -> None:
         self.files: dict[str, FileCount] = {}
         self.interfaces: dict[Interface, InterfaceCount] = {}
-        self._most = limits.interfaces
+        self._max = limits.interfaces
         self._forgotten: FileCount | None = None
         self._interface: Interface | None = None  # of the latest packet,
         self._counts = FileCount(0), InterfaceCount()  # and where it is counted
@@ -174,7 +174,7 @@ class Census:
             if time_ns >= file.last_ns:
                 file.last_ns = time_ns
             else:
-                self._went_back(file, time_ns)
+                self._count_backward(file, time_ns)
             count.captured_bytes += end - begin
             count.wire_bytes += length
             if end - begin < length:
@@ -191,7 +191,7 @@ class Census:
         for interface, count in other.interfaces.items():
             if interface in self.interfaces:
                 self.interfaces[interface].merge(count)
-            elif len(self.interfaces) < self._most:
+            elif len(self.interfaces) < self._max:
                 self.interfaces[interface] = count
 
     @property
@@ -218,11 +218,11 @@ class Census:
         if file is None:
             file = self.files[interface.capture] = FileCount(time_ns)
         count = self.interfaces.get(interface) or InterfaceCount()
-        if len(self.interfaces) < self._most:
+        if len(self.interfaces) < self._max:
             self.interfaces[interface] = count
         return file, count
 
-    def _went_back(self, file: FileCount, time_ns: int) -> None:
+    def _count_backward(self, file: FileCount, time_ns: int) -> None:
         file.backward += 1
         file.furthest_back_ns = max(file.furthest_back_ns, file.last_ns - time_ns)
         file.first_ns = min(file.first_ns, time_ns)

@@ -85,7 +85,7 @@ _OF_A_KIND = 16
 """So many times ``Limits.summary_alike`` exchanges are counted, on average, before they are added to rows."""
 
 
-class Shared(NamedTuple):
+class RowKeys(NamedTuple):
     """What exchanges have in common that belong to the same rows: as in ``Facts`` and ``Exchange``.
 
     Attributes:
@@ -113,13 +113,13 @@ class Alike(Load):
         connections: that they came on.
     """
 
-    shared: Shared = own()
+    keys: RowKeys = own()
     client_end: Endpoint = own()
     connections: Distinct = merged(Distinct)
 
-    def __init__(self, shared: Shared, client_end: Endpoint) -> None:
+    def __init__(self, keys: RowKeys, client_end: Endpoint) -> None:
         Load.__init__(self)
-        self.shared = shared
+        self.keys = keys
         self.client_end = client_end
 
 
@@ -132,7 +132,7 @@ class ApiTraffic(Load):
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         join(self, alike, Load)
-        if (version := alike.shared.api_version) is not None:
+        if (version := alike.keys.api_version) is not None:
             self.versions[version] += alike.exchanges
 
 
@@ -146,7 +146,7 @@ class Broker(Load):
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         join(self, alike, Load)
-        self.clients.add(alike.shared.client)
+        self.clients.add(alike.keys.client)
         self.connections.merge(alike.connections)
 
 
@@ -163,14 +163,14 @@ class Client(Load):
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         join(self, alike, Load)
-        shared = alike.shared
-        self.addresses.add(shared.client_ip)
-        self.apis[shared.api] += alike.exchanges
+        keys = alike.keys
+        self.addresses.add(keys.client_ip)
+        self.apis[keys.api] += alike.exchanges
         self.connections.merge(alike.connections)
-        if shared.principal:
-            self.principals.add(shared.principal)
-        if shared.software:
-            self.software.add(f"{shared.software} {shared.software_version or ''}".rstrip())
+        if keys.principal:
+            self.principals.add(keys.principal)
+        if keys.software:
+            self.software.add(f"{keys.software} {keys.software_version or ''}".rstrip())
 
 
 @summed
@@ -183,8 +183,8 @@ class GroupTraffic(Load):
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         join(self, alike, Load)
-        self.apis[alike.shared.api] += alike.exchanges
-        self.clients.add(alike.shared.client)
+        self.apis[alike.keys.api] += alike.exchanges
+        self.clients.add(alike.keys.client)
 
 
 @summed
@@ -198,7 +198,7 @@ class ConnectionTraffic(Load):
     def count(self, alike: Alike) -> None:
         """Count exchanges."""
         if not self.client:
-            self.client, self.broker = alike.shared.client, alike.shared.broker
+            self.client, self.broker = alike.keys.client, alike.keys.broker
             self.client_address = str(alike.client_end)
         join(self, alike, Load)
 
@@ -216,10 +216,10 @@ def failures_of(facts: Facts) -> list[Failure]:
     """Each error once for each topic that has it; an error of no partition, once."""
     if not facts.errors:
         return []
-    found = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
-    named = {error for error, _ in found}
+    placed = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
+    named = {error for error, _ in placed}
     unplaced = {(error, None): None for error in facts.errors if error not in named}
-    return [Failure(error, facts.api, topic, facts.client) for error, topic in (*found, *unplaced)]
+    return [Failure(error, facts.api, topic, facts.client) for error, topic in (*placed, *unplaced)]
 
 
 def _first(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
@@ -287,22 +287,22 @@ class TrafficTables(Summed):
 
     def count(self, alike: Alike) -> None:
         """Add exchanges to the rows that they belong to."""
-        shared = alike.shared
-        self.apis[shared.api].count(alike)
-        self.brokers[shared.broker].count(alike)
-        self.clients[shared.client].count(alike)
-        if shared.group is not None:
-            self.groups[shared.group].count(alike)
-        if shared.connection is not None:
-            self.connections[shared.connection].count(alike)
+        keys = alike.keys
+        self.apis[keys.api].count(alike)
+        self.brokers[keys.broker].count(alike)
+        self.clients[keys.client].count(alike)
+        if keys.group is not None:
+            self.groups[keys.group].count(alike)
+        if keys.connection is not None:
+            self.connections[keys.connection].count(alike)
 
     @property
     def all(self) -> Load:
         """Of all exchanges: each is one api's."""
-        found = Load()
+        load = Load()
         for row in (*self.apis.values(), *(() if self.apis.other is None else (self.apis.other,))):
-            found.merge(row)
-        return found
+            load.merge(row)
+        return load
 
 
 @summed
@@ -325,24 +325,24 @@ class Traffic(Summed):
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
     _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge settles them first
-    _most_alike: int = own()
+    _max_alike: int = own()
     _counted: int = own(int)
-    _groups_too: bool = own()
-    _connections_too: bool = own()
+    _by_group: bool = own()
+    _by_connection: bool = own()
 
     def __init__(self, limits: Limits, by: frozenset[str] = frozenset(), slowest: int = 10) -> None:
         Summed.__init__(self)
         self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
         self._tables = TrafficTables(limits.summary_rows)
-        self._most_alike = limits.summary_alike
-        self._groups_too = "group" in by
-        self._connections_too = "connection" in by
+        self._max_alike = limits.summary_alike
+        self._by_group = "group" in by
+        self._by_connection = "connection" in by
 
     @property
     def tables(self) -> TrafficTables:
         """The tables, of all exchanges so far."""
-        self._settle()
+        self._flush()
         return self._tables
 
     def feed(self, facts: Facts) -> None:
@@ -359,29 +359,29 @@ class Traffic(Summed):
 
     def merge(self, other: Traffic) -> None:
         """Add what another one counted of other connections."""
-        self._settle()
-        other._settle()
+        self._flush()
+        other._flush()
         Summed.merge(self, other)
 
     def _count(self, facts: Facts, exchange: Exchange) -> None:
         connection = exchange.connection
-        group = facts.group if self._groups_too else None
-        connected = connection.id if self._connections_too else None
+        group = facts.group if self._by_group else None
+        connection_id = connection.id if self._by_connection else None
         key = (
             *(facts.api, exchange.api_version, facts.client, facts.broker, connection.client.ip, group),
-            *(connected, exchange.principal),
+            *(connection_id, exchange.principal),
             *(exchange.client_software_name, exchange.client_software_version),
         )
         alike = self._alike.get(key)
         if alike is None:
-            alike = self._alike[key] = Alike(Shared(*key), connection.client)
+            alike = self._alike[key] = Alike(RowKeys(*key), connection.client)
         alike.add(facts)
         alike.connections.add(connection.id)
         self._counted += 1
-        if len(self._alike) >= self._most_alike or self._counted >= self._most_alike * _OF_A_KIND:
-            self._settle()
+        if len(self._alike) >= self._max_alike or self._counted >= self._max_alike * _OF_A_KIND:
+            self._flush()
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         for alike in self._alike.values():
             self._tables.count(alike)
         self._alike.clear()

@@ -54,7 +54,7 @@ class Transactions(Summed):
     producers: Bounded[Name, Producer] = merged()
     sequences: Bounded[tuple[int, str, int], Sequence] = merged()
     _names: dict[int, str] = own(dict)  # producer id -> transactional id: merge learns as many as feed
-    _most: int = own()
+    _max: int = own()
     _last_ns: int = latest(0)
 
     def __init__(self, limits: Limits) -> None:
@@ -62,14 +62,14 @@ class Transactions(Summed):
         make = partial(Producer, limits.summary_transaction_events)
         self.producers = Bounded(limits.summary_rows, make)
         self.sequences = Bounded(limits.summary_rows, Sequence)
-        self._most = limits.summary_rows
+        self._max = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
         """Take an exchange."""
         self._last_ns = max(self._last_ns, facts.exchange.time_ns)
         if facts.api == "Fetch":
             self._fetched(facts)
-        elif facts.exchange.request is not None and (take := self._takers.get(facts.api)) is not None:
+        elif facts.exchange.request is not None and (take := self._handlers.get(facts.api)) is not None:
             take(self, facts, facts.exchange.request)
 
     def merge(self, other: Transactions) -> None:
@@ -80,25 +80,25 @@ class Transactions(Summed):
 
     def rows(self) -> TransactionsPart:
         """Tell it all."""
-        return part(self._united(), dict(self.sequences), self._names, self._last_ns)
+        return part(self._merged_by_name(), dict(self.sequences), self._names, self._last_ns)
 
     def folded(self) -> dict[str, int]:
         """Produced batches that no row was left for."""
         return folded(transactions=(self.producers, "batches"))
 
-    def _united(self) -> dict[Name, Producer]:
+    def _merged_by_name(self) -> dict[Name, Producer]:
         """Producers by name, where what was known of a producer id alone belongs to a name by now."""
-        united: dict[Name, Producer] = dict(self.producers)
-        for name in [name for name in united if name[1] in self._names]:
+        merged_producers: dict[Name, Producer] = dict(self.producers)
+        for name in [name for name in merged_producers if name[1] in self._names]:
             known = self._names[name[1]], -1
-            nameless = deepcopy(united.pop(name))
-            if known in united:
-                nameless.merge(united[known])
-            united[known] = nameless
-        return united
+            nameless = deepcopy(merged_producers.pop(name))
+            if known in merged_producers:
+                nameless.merge(merged_producers[known])
+            merged_producers[known] = nameless
+        return merged_producers
 
     def _learn(self, producer_id: int, transactional_id: str) -> None:
-        if producer_id >= 0 and (producer_id in self._names or len(self._names) < self._most):
+        if producer_id >= 0 and (producer_id in self._names or len(self._names) < self._max):
             self._names[producer_id] = transactional_id
 
     def _producer(self, transactional_id: str | None, producer_id: int) -> Producer:
@@ -113,12 +113,12 @@ class Transactions(Summed):
         facts: Facts,
         kind: int,
         name: str | None,
-        asked: Body,
+        fields: Body,
         error: str | None,
         **more: Any,
     ) -> Producer:
         """Keep what a producer asked for."""
-        producer_id, epoch = asked["producer_id"], asked["producer_epoch"]
+        producer_id, epoch = fields["producer_id"], fields["producer_epoch"]
         producer = self._producer(name, producer_id)
         producer.see(facts)
         producer.has(producer_id, epoch)
@@ -140,32 +140,32 @@ class Transactions(Summed):
 
     def _add_partitions(self, facts: Facts, request: Body) -> None:
         if "v3_and_below_producer_epoch" in request:
-            asked = {
+            fields = {
                 name.removeprefix("v3_and_below_"): value
                 for name, value in request.items()
                 if name.startswith("v3_and_below_")
             }
-            self._add_to(facts, asked, next(iter(facts.errors), None))
+            self._add_to(facts, fields, next(iter(facts.errors), None))
         results = {
             each.get("transactional_id"): each
             for each in (facts.exchange.response or {}).get("results_by_transaction") or ()
         }
-        for asked in request.get("transactions") or ():
-            if asked.get("verify_only") is False:  # a broker, for what a client wrote (KIP-890)
-                error = _first_error(results.get(asked["transactional_id"], {}))
-                self._add_to(facts, asked, error, is_broker=True)
+        for fields in request.get("transactions") or ():
+            if fields.get("verify_only") is False:  # a broker, for what a client wrote (KIP-890)
+                error = _first_error(results.get(fields["transactional_id"], {}))
+                self._add_to(facts, fields, error, is_broker=True)
 
-    def _add_to(self, facts: Facts, asked: Body, error: str | None, *, is_broker: bool = False) -> None:
+    def _add_to(self, facts: Facts, fields: Body, error: str | None, *, is_broker: bool = False) -> None:
         partitions = tuple(
             (topic["name"], partition)
-            for topic in asked.get("topics") or ()
+            for topic in fields.get("topics") or ()
             for partition in topic.get("partitions") or ()
         )
-        name, producer_id = asked["transactional_id"], asked["producer_id"]
+        name, producer_id = fields["transactional_id"], fields["producer_id"]
         if not is_broker:
-            self._note(facts, ADD, name, asked, error, partitions=partitions)
+            self._note(facts, ADD, name, fields, error, partitions=partitions)
         elif error is None:
-            event = _event(facts, ADD, producer_id, asked["producer_epoch"], None, partitions=partitions)
+            event = _event(facts, ADD, producer_id, fields["producer_epoch"], None, partitions=partitions)
             self._producer(name, producer_id).add(event)
 
     def _add_offsets(self, facts: Facts, request: Body) -> None:
@@ -174,7 +174,7 @@ class Transactions(Summed):
 
     def _commit_offsets(self, facts: Facts, request: Body) -> None:
         if "producer_epoch" in request:
-            error, partitions = next(iter(facts.errors), None), _places(facts.touched)
+            error, partitions = next(iter(facts.errors), None), _partitions(facts.touched)
             name = request["transactional_id"]
             self._note(facts, OFFSETS, name, request, error, partitions=partitions)
 
@@ -210,9 +210,9 @@ class Transactions(Summed):
             producer.fenced += fenced is not None
             if name or fenced:
                 error = fenced or (errors[0] if len(errors) == len(batches) else None)
-                places = _places(each for each, _ in batches)
+                partitions = _partitions(each for each, _ in batches)
                 producer.add(
-                    _event(facts, WRITE, producer_id, epoch, error, partitions=places, records=records)
+                    _event(facts, WRITE, producer_id, epoch, error, partitions=partitions, records=records)
                 )
 
     def _number(self, facts: Facts, each: Touched, batch: Body) -> None:
@@ -227,19 +227,21 @@ class Transactions(Summed):
             )
 
     def _write_markers(self, facts: Facts, request: Body) -> None:
-        for asked in request.get("markers") or ():
-            if "transaction_result" not in asked:
+        for marker in request.get("markers") or ():
+            if "transaction_result" not in marker:
                 continue
-            places = tuple(
+            partitions = tuple(
                 (topic["name"], partition)
-                for topic in asked.get("topics") or ()
+                for topic in marker.get("topics") or ()
                 for partition in topic.get("partition_indexes") or ()
             )
-            commits, producer_id = asked["transaction_result"], asked["producer_id"]
+            commits, producer_id = marker["transaction_result"], marker["producer_id"]
             producer = self._producer(None, producer_id)
-            producer.markers[commits] += len(places)
-            epoch = asked["producer_epoch"]
-            producer.add(_event(facts, MARKER, producer_id, epoch, None, partitions=places, commits=commits))
+            producer.markers[commits] += len(partitions)
+            epoch = marker["producer_epoch"]
+            producer.add(
+                _event(facts, MARKER, producer_id, epoch, None, partitions=partitions, commits=commits)
+            )
 
     def _fetched(self, facts: Facts) -> None:
         for each in facts.touched:
@@ -247,7 +249,7 @@ class Transactions(Summed):
                 if batch.get("control") and batch["producer_id"] >= 0:
                     self._producer(None, batch["producer_id"]).control_batches += 1
 
-    _takers: ClassVar[dict[str, Callable[[Transactions, Facts, Body], None]]] = {
+    _handlers: ClassVar[dict[str, Callable[[Transactions, Facts, Body], None]]] = {
         "InitProducerId": _init,
         "AddPartitionsToTxn": _add_partitions,
         "AddOffsetsToTxn": _add_offsets,
@@ -276,7 +278,7 @@ def _event(facts: Facts, kind: int, producer_id: int, epoch: int, error: str | N
     )
 
 
-def _places(touched: Iterator[Touched] | list[Touched]) -> tuple[tuple[str, int], ...]:
+def _partitions(touched: Iterator[Touched] | list[Touched]) -> tuple[tuple[str, int], ...]:
     return tuple(dict.fromkeys((each.topic, each.partition) for each in touched))
 
 
@@ -308,11 +310,11 @@ def part(
         names: producer id -> transactional id.
         last_ns: when the capture ends.
     """
-    stories = {name: producer.told() for name, producer in producers.items()}
+    stories = {name: producer.full_story() for name, producer in producers.items()}
     transactions = [
         _transaction(name[0] or "", each, last_ns)
         for name, story in stories.items()
-        for each in (*story.over, *([story.open] if story.open else ()))
+        for each in (*story.ended, *([story.open] if story.open else ()))
     ]
     transactions.sort(
         key=lambda row: (OUTCOMES.index(row.outcome), -row.open_us, row.begin, row.transactional_id)
@@ -323,12 +325,12 @@ def part(
     numbered.sort(
         key=lambda each: (-each.missing, -each.repeated, each.producer_id, each.topic, each.partition)
     )
-    of_name: dict[Name, list[SequenceRow]] = {}
+    by_name: dict[Name, list[SequenceRow]] = {}
     for row in numbered:
         known = row.transactional_id
-        of_name.setdefault((None, row.producer_id) if known is None else (known, -1), []).append(row)
+        by_name.setdefault((None, row.producer_id) if known is None else (known, -1), []).append(row)
     rows = [
-        _producer(name, each, stories[name], of_name.get(name, []), last_ns)
+        _producer(name, each, stories[name], by_name.get(name, []), last_ns)
         for name, each in producers.items()
     ]
     rows.sort(key=lambda row: (row.transactional_id is None, row.transactional_id or "", row.producer_ids))
@@ -344,7 +346,7 @@ def part(
 def _producer(
     name: Name, producer: Producer, story: Story, sequences: list[SequenceRow], last_ns: int
 ) -> ProducerRow:
-    transactions = [*story.over, *([story.open] if story.open else ())]
+    transactions = [*story.ended, *([story.open] if story.open else ())]
     ids = sorted(producer.epochs)
     return row_of(
         ProducerRow,
@@ -413,7 +415,7 @@ def _sequence(
 #     EndTxn                                  commit or abort
 #     WriteTxnMarkers                         the coordinator's: an abort that nobody asked for is a timeout
 #
-# Holds the open transaction, and ``_LISTED`` of those that are over.
+# Holds the open transaction, and ``_MAX_LISTED`` of those that are over.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -425,9 +427,9 @@ OUTCOMES = (OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED)
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 _TIMEOUT_MS = 60_000  # transaction.timeout.ms by default, where no InitProducerId was captured
 _MS_NS = 1_000_000
-_LISTED = 100
-_PARTITIONS = 1000  # of a transaction, told apart
-_FENCED_ROWS = 50
+_MAX_LISTED = 100
+_MAX_PARTITIONS = 1000  # of a transaction, told apart
+_MAX_FENCED = 50
 
 
 class Event(NamedTuple):
@@ -500,10 +502,10 @@ class Story(Summed):
     """What became of a transactional id so far. Events are taken in order of time."""
 
     open: Transaction | None = either(None)
-    over: list[Transaction] = total(list)
+    ended: list[Transaction] = total(list)
     outcomes: Counter[str] = total(Counter)
     unlisted: int = total()
-    fenced: Bounded[Fence, Fenced] = merged(partial(Bounded, _FENCED_ROWS, Fenced))
+    fenced: Bounded[Fence, Fenced] = merged(partial(Bounded, _MAX_FENCED, Fenced))
     _holder: Event | None = either(None)  # the last InitProducerId that succeeded
     _last: Transaction | None = own(lambda: None)
     _is_known: bool = either(False)  # whether the id had no open transaction before the next event
@@ -543,7 +545,7 @@ class Story(Summed):
         assert transaction is not None
         if event.kind == OFFSETS:
             transaction.offsets += len(event.partitions)
-        elif len(transaction.partitions) < _PARTITIONS:
+        elif len(transaction.partitions) < _MAX_PARTITIONS:
             transaction.partitions.update(event.partitions)
         transaction.records += event.records
 
@@ -555,8 +557,8 @@ class Story(Summed):
         transaction.outcome, transaction.end_ns = outcome, end_ns
         self.outcomes[outcome] += 1
         self._last = transaction
-        self.over.append(transaction)
-        if len(self.over) > 2 * _LISTED:
+        self.ended.append(transaction)
+        if len(self.ended) > 2 * _MAX_LISTED:
             self._trim()
 
     def _mark(self, event: Event) -> None:
@@ -583,9 +585,9 @@ class Story(Summed):
         fenced.by = fenced.by or (holder if is_other else None)
 
     def _trim(self) -> None:
-        self.over.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.begin_ns))
-        self.unlisted += len(self.over[_LISTED:])
-        del self.over[_LISTED:]
+        self.ended.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.begin_ns))
+        self.unlisted += len(self.ended[_MAX_LISTED:])
+        del self.ended[_MAX_LISTED:]
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -595,7 +597,7 @@ class Story(Summed):
 # ------------------------------------------------------------------------------------------------------------
 
 
-IDS = 20
+MAX_IDS = 20
 """Producer ids that are remembered of one transactional id; it has more if its coordinator runs out of
 epochs."""
 
@@ -604,7 +606,7 @@ _IN_ORDER = itemgetter(0, 1, 2)  # time, exchange, kind
 
 def _highest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
     for producer_id, epoch in other.items():
-        if producer_id in one or len(one) < IDS:
+        if producer_id in one or len(one) < MAX_IDS:
             one[producer_id] = max(epoch, one.get(producer_id, -1))
     return one
 
@@ -626,11 +628,11 @@ class Producer(Summed):
     markers: Counter[bool] = total(Counter)
     first_ns: int | None = earliest()
     last_ns: int | None = latest()
-    _most: int = own()
+    _max: int = own()
 
     def __init__(self, most: int) -> None:
         Summed.__init__(self)
-        self._most = most
+        self._max = most
 
     def see(self, facts: Facts) -> None:
         """Note who it is, and when."""
@@ -647,7 +649,7 @@ class Producer(Summed):
     def add(self, event: Event) -> None:
         """Keep an event."""
         self.events.append(event)
-        if len(self.events) > self._most:
+        if len(self.events) > self._max:
             self.events.sort(key=_IN_ORDER)
             older = len(self.events) // 2
             for each in self.events[:older]:
@@ -660,7 +662,7 @@ class Producer(Summed):
         for event in other.events:
             self.add(event)
 
-    def told(self) -> Story:
+    def full_story(self) -> Story:
         """The whole story, up to now."""
         story = deepcopy(self.story)
         for event in sorted(self.events, key=_IN_ORDER):

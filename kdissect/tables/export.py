@@ -370,4 +370,4 @@ def write_part(
             each.abandon()
         raise
     written = {name: list(each.files) for name, each in files.items()}
-    return PartResult(part, written, topics, counts, notices, (ids, named), selected, records.told())
+    return PartResult(part, written, topics, counts, notices, (ids, named), selected, records.result())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Maker = Callable[[Exchange], Iterable[Any]]
 
 Row = tuple[str, Any]
-"""The name of a table, and what its columns read; of records also a batch of them, see ``Records.whole``."""
+"""Table name, and what its columns read: for records also a batch, see ``Records.records_or_batches``."""
 
 
 class TableRows:
@@ -53,7 +53,7 @@ class TableRows:
         self.log = log
         self.every_connection = every_connection
         makers: dict[str, Maker] = {
-            "records": lambda exchange: records.whole((exchange,)),
+            "records": lambda exchange: records.records_or_batches((exchange,)),
             "partitions": partitions.rows,
             "groups": groups.rows,
             "topic_ids": others.TopicIds(limits).rows,
@@ -72,7 +72,7 @@ class TableRows:
 
     def pass_over(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds which was not asked for."""
-        self.log.exchange(exchange, is_wanted=False)
+        self.log.exchange(exchange, is_selected=False)
         yield from self._of(self.log.finished())
 
     def leave(self, source: Source) -> Iterator[Row]:
@@ -91,7 +91,7 @@ class TableRows:
 
     def _of(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:
-            if not (connection.is_wanted or self.every_connection):
+            if not (connection.is_selected or self.every_connection):
                 continue
             if "connections" in self._tables:
                 yield "connections", connection

@@ -15,7 +15,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.phrases import columns_of, cut, many, printable, size
-from kdissect.stats.groups import MANNERS
+from kdissect.stats.groups import EXPECTED_ERRORS
 from kdissect.stats.pulse import WINDOW_S
 from kdissect.stats.pulse_groups import REBALANCING
 from kdissect.text.dashboard_panes import ALARM, FAINT, NEWS, PANES, WARNING, amount, clock, latency, rate
@@ -116,7 +116,7 @@ def _headline(now: Now, width: int) -> Line:
 
 def _is_alarming(now: Now) -> bool:
     """Whether something fails that is more than groups need to work."""
-    latest = (each for each in now.failures if each.failure.error not in MANNERS)
+    latest = (each for each in now.failures if each.failure.error not in EXPECTED_ERRORS)
     return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
 

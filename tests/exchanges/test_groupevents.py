@@ -26,7 +26,9 @@ def has(exchange: Exchange, **expected: object) -> None:
 
 
 def test_a_join_of_the_leader() -> None:
-    joined = g.join("a", 1, 3, members=[("a", "static-a"), ("b", None)], asked="", instance="static-a")
+    joined = g.join(
+        "a", 1, 3, members=[("a", "static-a"), ("b", None)], request_member_id="", instance="static-a"
+    )
     has(
         joined,
         time_ns=START_NS + g.SECOND_NS,
@@ -63,7 +65,7 @@ def test_a_join_of_a_follower() -> None:
 
 
 def test_a_join_that_is_told_its_member_id() -> None:
-    joined = g.join("a", 1, 0, asked="", error=g.MEMBER_ID_REQUIRED)
+    joined = g.join("a", 1, 0, request_member_id="", error=g.MEMBER_ID_REQUIRED)
     has(
         joined,
         error="MEMBER_ID_REQUIRED",
@@ -75,7 +77,9 @@ def test_a_join_that_is_told_its_member_id() -> None:
 
 
 def test_a_join_that_is_never_answered() -> None:
-    has(g.join("a", 1, 0, asked="", answered=False), completed_ns=None, member_id=None, error=None)
+    has(
+        g.join("a", 1, 0, request_member_id="", answered=False), completed_ns=None, member_id=None, error=None
+    )
 
 
 def test_a_sync() -> None:

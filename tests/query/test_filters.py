@@ -157,8 +157,8 @@ def test_names_that_do_not_occur_and_what_was_meant(criteria: dict[str, Any], te
     chosen = filters.build(**criteria)
     for item in ALL.values():
         assert not chosen.matches(item)
-        chosen.pass_over(item)
-    assert chosen.unmet() == text
+        chosen.note_unmatched(item)
+    assert chosen.missing_names() == text
 
 
 @pytest.mark.parametrize(
@@ -238,13 +238,13 @@ def test_connection_by_the_beginning_of_its_id() -> None:
 
 
 def test_topic_by_id_or_by_the_name_it_has() -> None:
-    made = exchange("Fetch", 13, {"topics": [{"topic_id": "the-id"}]}, topic_names={"the-id": "orders"})
-    assert filters.build(topic=["the-id"]).matches(made)
-    assert filters.build(topic=["orders"]).matches(made)
+    sample = exchange("Fetch", 13, {"topics": [{"topic_id": "the-id"}]}, topic_names={"the-id": "orders"})
+    assert filters.build(topic=["the-id"]).matches(sample)
+    assert filters.build(topic=["orders"]).matches(sample)
 
 
 def test_where_is_one_more_criterion() -> None:
-    answered = Where("...", lambda made: made.response is not None, needs_bodies=True)
+    answered = Where("...", lambda sample: sample.response is not None, needs_bodies=True)
     chosen = filters.build(api=["Fetch", "Heartbeat"], where=answered)
     assert [chosen.matches(item) for item in (FETCH, HEARTBEAT, PRODUCE)] == [True, False, False]
 

@@ -25,10 +25,10 @@ RAW = batch(
 
 
 def kept(
-    *, produced: bool = False, topic: str = "orders", raw: bytes = RAW, **wanted: Any
+    *, produced: bool = False, topic: str = "orders", raw: bytes = RAW, **criteria: Any
 ) -> list[int | None]:
     """Offsets of what passes; of a Produce places in the batch."""
-    return kept_by(RecordFilter(RecordCriteria(**wanted)), produced=produced, topic=topic, raw=raw)
+    return kept_by(RecordFilter(RecordCriteria(**criteria)), produced=produced, topic=topic, raw=raw)
 
 
 def kept_by(
@@ -37,16 +37,16 @@ def kept_by(
     records = RecordData(raw, 0, len(raw))
     if produced:
         body = {"topic_data": [{"name": topic, "partition_data": [{"index": 3, "records": records}]}]}
-        found = exchange("Produce", 9, body)
+        item = exchange("Produce", 9, body)
     else:
         body = {"responses": [{"topic": topic, "partitions": [{"partition_index": 3, "records": records}]}]}
-        found = exchange("Fetch", 11, {}, body)
+        item = exchange("Fetch", 11, {}, body)
     return [
         record.offset
-        for each in partition_records(found)
+        for each in partition_records(item)
         if chosen.matches_partition(each)
-        for opened in decode_batches(each)
-        for record in opened
+        for open_batch in decode_batches(each)
+        for record in open_batch
         if chosen.matches(record)
     ]
 

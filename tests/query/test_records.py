@@ -10,12 +10,12 @@ from tests.record_batches import COMMIT_KEY, CONTROL, GZIP, Item, batch
 BAD = batch([Item()], codec=GZIP, compress=lambda _: b"no gzip", base_offset=5)
 
 
-def found(**wanted: object) -> Records:
-    return Records(RecordFilter(RecordCriteria(**wanted)))  # type: ignore[arg-type]
+def records_matching(**criteria: object) -> Records:
+    return Records(RecordFilter(RecordCriteria(**criteria)))  # type: ignore[arg-type]
 
 
 def test_records_in_the_order_of_their_exchanges() -> None:
-    records = found()
+    records = records_matching()
     raw = batch([Item(value=b"1"), Item(value=b"2")])
     values = [record.value for record in records.of([produce(raw), fetch(batch([Item(value=b"3")]))])]
     assert values == [b"1", b"2", b"3"]
@@ -23,7 +23,7 @@ def test_records_in_the_order_of_their_exchanges() -> None:
 
 
 def test_only_those_that_are_wanted() -> None:
-    records = found(fetched=True, keys=["b"])
+    records = records_matching(fetched=True, keys=["b"])
     raw = batch([Item(b"a"), Item(b"b")])
     assert [record.key for record in records.of([produce(raw), fetch(raw)])] == [b"b"]
     assert records.exchanges == 2
@@ -35,15 +35,15 @@ def test_whole_batches_where_all_records_are_wanted_and_plain() -> None:
     exchanges = [fetch(one + three + mark), fetch(three, topic="__consumer_offsets")]
 
     def kinds(records: Records) -> list[type]:
-        return [type(each) for each in records.whole(exchanges)]
+        return [type(each) for each in records.records_or_batches(exchanges)]
 
-    assert kinds(found()) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 5]
-    assert kinds(found(topics=["orders"])) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 2]
-    assert kinds(found(keys=["a"])) == [CarriedRecord] * 4
+    assert kinds(records_matching()) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 5]
+    assert kinds(records_matching(topics=["orders"])) == [CarriedRecord, DecodedBatch, *[CarriedRecord] * 2]
+    assert kinds(records_matching(keys=["a"])) == [CarriedRecord] * 4
 
 
 def test_a_batch_without_a_readable_record_is_told() -> None:
-    records = found()
+    records = records_matching()
     assert len(list(records.of([fetch(BAD + batch([Item()], base_offset=6))]))) == 1
     assert records.anomalies == {"damaged_compression": 1}
     (text,) = records.unreadable
@@ -51,7 +51,7 @@ def test_a_batch_without_a_readable_record_is_told() -> None:
 
 
 def test_a_batch_with_records_is_counted_only() -> None:
-    records = found()
+    records = records_matching()
     assert len(list(records.of([fetch(batch([Item()], crc=1), topic="")]))) == 1
     assert (dict(records.anomalies), records.unreadable) == ({"crc_mismatch": 1}, [])
 
@@ -64,7 +64,7 @@ def test_not_more_is_kept_than_the_bound_allows() -> None:
 
 def test_snapshots_are_joined() -> None:
     raw = batch([Item()]) + batch([Item()])
-    records = found()
+    records = records_matching()
     first, second = snapshot(raw[:90], 0, len(raw)), snapshot(raw[90:], 90, len(raw))
     assert len(list(records.of([first]))) == records.unfinished_snapshots == 1
     assert len(list(records.of([second]))) == 1

@@ -28,24 +28,24 @@ def check(*captures: bytes) -> Check:
 
 
 def test_a_capture_without_fault() -> None:
-    made = talk()
-    made.broker_sends(b"")
-    found = check(capture_bytes(made))
-    assert (found.verdict, found.sentence) == ("damaged", "3 of 4 exchanges are complete (75 %)")
-    assert (found.packets, found.seconds) == (7, 0.006)
-    exchanges = found.exchanges
+    traffic = talk()
+    traffic.broker_sends(b"")
+    result = check(capture_bytes(traffic))
+    assert (result.verdict, result.sentence) == ("damaged", "3 of 4 exchanges are complete (75 %)")
+    assert (result.packets, result.seconds) == (7, 0.006)
+    exchanges = result.exchanges
     assert (exchanges.total, exchanges.answered, exchanges.unanswered, exchanges.lost) == (4, 3, 1, 0)
-    assert found.connections.protocols == {"Kafka": 1}
-    assert (found.connections.ipv4, found.connections.kafka_from_start) == (1, 1)
-    assert found.connections.ends == {"end": 1}
-    assert found.warnings == ["b: odd"]
-    assert found.counts["packets"] == 7
+    assert result.connections.protocols == {"Kafka": 1}
+    assert (result.connections.ipv4, result.connections.kafka_from_start) == (1, 1)
+    assert result.connections.ends == {"end": 1}
+    assert result.warnings == ["b: odd"]
+    assert result.counts["packets"] == 7
 
 
 def test_connections_in_which_nobody_said_anything() -> None:
     refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
-    found = check(capture_bytes(talk().finish(), *refused)).connections
-    assert (found.total, found.ends, found.silent) == (1, {"fin": 1}, 2)
+    result = check(capture_bytes(talk().finish(), *refused)).connections
+    assert (result.total, result.ends, result.silent) == (1, {"fin": 1}, 2)
     nothing = check(capture_bytes(*refused))
     assert (nothing.connections.total, nothing.connections.silent) == (0, 2)
     assert nothing.findings[0].finding == "No Kafka traffic: 2 connections without data."
@@ -76,11 +76,11 @@ def test_files_and_interfaces_tell_what_they_are() -> None:
 
 
 def test_a_file_without_packets() -> None:
-    found = check(pcap(()))
-    assert (found.verdict, found.first, found.packets, found.seconds) == ("empty", None, 0, 0)
-    assert (found.files[0].format, found.files[0].first) == ("pcap", None)
+    result = check(pcap(()))
+    assert (result.verdict, result.first, result.packets, result.seconds) == ("empty", None, 0, 0)
+    assert (result.files[0].format, result.files[0].first) == ("pcap", None)
 
 
 def test_skipped_packets_are_told_by_reason() -> None:
-    found = check(pcap(((START_NS, bytes(12) + b"\x08\x06" + bytes(40)),) * 3))
-    assert found.skipped == {"ARP": 3}
+    result = check(pcap(((START_NS, bytes(12) + b"\x08\x06" + bytes(40)),) * 3))
+    assert result.skipped == {"ARP": 3}

@@ -14,10 +14,10 @@ class Sum:
 
 
 def table(most: int = 2, **counted: int) -> Bounded[str, Sum]:
-    made: Bounded[str, Sum] = Bounded(most, Sum)
+    bounded: Bounded[str, Sum] = Bounded(most, Sum)
     for key, number in counted.items():
-        made[key].total += number
-    return made
+        bounded[key].total += number
+    return bounded
 
 
 def totals(of: Bounded[str, Sum]) -> dict[str, int]:
@@ -25,32 +25,32 @@ def totals(of: Bounded[str, Sum]) -> dict[str, int]:
 
 
 def test_a_missing_key_gets_a_value() -> None:
-    made = table(a=3)
-    made["a"].total += 4
-    assert totals(made) == {"a": 7}
-    assert made.other is None
+    bounded = table(a=3)
+    bounded["a"].total += 4
+    assert totals(bounded) == {"a": 7}
+    assert bounded.other is None
 
 
 def test_all_that_come_too_late_share_one_value() -> None:
-    made = table(a=1, b=2, c=3, d=4)
-    assert totals(made) == {"a": 1, "b": 2}
-    assert made.other is not None
-    assert made.other.total == 7
+    bounded = table(a=1, b=2, c=3, d=4)
+    assert totals(bounded) == {"a": 1, "b": 2}
+    assert bounded.other is not None
+    assert bounded.other.total == 7
 
 
 def test_merged_it_is_what_one_table_would_be() -> None:
-    made = table(a=1)
-    made.merge(table(a=2, b=3))
-    assert totals(made) == {"a": 3, "b": 3}
-    made.merge(table(most=1, c=5, d=6))
-    assert totals(made) == {"a": 3, "b": 3}
-    assert made.other is not None
-    assert made.other.total == 11
+    bounded = table(a=1)
+    bounded.merge(table(a=2, b=3))
+    assert totals(bounded) == {"a": 3, "b": 3}
+    bounded.merge(table(most=1, c=5, d=6))
+    assert totals(bounded) == {"a": 3, "b": 3}
+    assert bounded.other is not None
+    assert bounded.other.total == 11
 
 
 def test_it_travels_between_processes() -> None:
-    made = pickle.loads(pickle.dumps(table(a=1, b=2, c=3)))
-    assert totals(made) == {"a": 1, "b": 2}
-    assert made.other.total == 3
-    made["d"].total += 1
-    assert made.other.total == 4
+    bounded = pickle.loads(pickle.dumps(table(a=1, b=2, c=3)))
+    assert totals(bounded) == {"a": 1, "b": 2}
+    assert bounded.other.total == 3
+    bounded["d"].total += 1
+    assert bounded.other.total == 4

@@ -10,12 +10,12 @@ OTHER = Interface("b.pcap", 0, 1)
 
 def counted(*packets: tuple[Interface, int, int, int], limits: Limits = DEFAULT) -> Census:
     """Let packets pass: interface, time, captured and original length."""
-    made = [
+    sent = [
         Packet(number, time_ns, interface, bytes(captured), length)
         for number, (interface, time_ns, captured, length) in enumerate(packets, 1)
     ]
     census = Census(limits)
-    assert list(census.watch(made)) == made
+    assert list(census.watch(sent)) == sent
     return census
 
 
@@ -62,16 +62,16 @@ def test_lulls_are_no_packets() -> None:
 
 def test_what_was_counted_of_two_parts_of_a_file_adds_up() -> None:
     packets = (ETH, 10, 1, 1), (OTHER, 5, 1, 1), (LO, 7, 1, 3), (ETH, 9, 8, 9), (ETH, 12, 1, 1), (LO, 1, 4, 9)
-    one, two, whole = counted(*packets[:3]), counted(*packets[3:]), counted(*packets)
+    one, two, everything = counted(*packets[:3]), counted(*packets[3:]), counted(*packets)
     behind = two.files["a.pcap"]
     # Who reads the second part has been told how far time had come.
     behind.backward, behind.furthest_back_ns = 2, 11
     one.merge(two)
-    for name, file in whole.files.items():
+    for name, file in everything.files.items():
         assert {each: getattr(one.files[name], each) for each in file.__slots__} == {
             each: getattr(file, each) for each in file.__slots__
         }
-    for interface, count in whole.interfaces.items():
+    for interface, count in everything.interfaces.items():
         assert {each: getattr(one.interfaces[interface], each) for each in count.__slots__} == {
             each: getattr(count, each) for each in count.__slots__
         }

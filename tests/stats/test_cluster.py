@@ -33,33 +33,33 @@ def versions(*offers: tuple[int, int, int]) -> Facts:
 
 
 def cluster(*facts: Facts, limits: Limits = DEFAULT) -> Cluster:
-    made = Cluster(limits)
+    result = Cluster(limits)
     for each in facts:
-        made.feed(each)
-    return made
+        result.feed(each)
+    return result
 
 
 def test_nodes_are_found_by_address_and_port() -> None:
-    made = cluster(metadata(broker(1, "10.0.0.1", rack="a"), broker(2, "10.0.0.2")))
-    assert made.node("10.0.0.1:9092") == Node(1, "10.0.0.1", 9092, "a")
-    assert made.node("10.0.0.3:9092") is None
+    result = cluster(metadata(broker(1, "10.0.0.1", rack="a"), broker(2, "10.0.0.2")))
+    assert result.node("10.0.0.1:9092") == Node(1, "10.0.0.1", 9092, "a")
+    assert result.node("10.0.0.3:9092") is None
 
 
 def test_of_brokers_with_names_a_port_of_its_own_tells() -> None:
-    made = cluster(
+    result = cluster(
         metadata(broker(1, "kafka-1", 9093), broker(2, "kafka-2", 9092), broker(3, "kafka-3", 9092))
     )
-    found = made.node("10.0.0.1:9093")
-    assert found is not None
-    assert found.id == 1
-    assert made.node("10.0.0.2:9092") is None
+    node = result.node("10.0.0.1:9093")
+    assert node is not None
+    assert node.id == 1
+    assert result.node("10.0.0.2:9092") is None
 
 
 def test_a_coordinator_tells_no_rack_and_takes_none_away() -> None:
-    made = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
-    assert made.nodes[1].rack == "a"
-    made = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.9"))
-    assert made.nodes[1] == Node(1, "10.0.0.9", 9092, None)
+    result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
+    assert result.nodes[1].rack == "a"
+    result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.9"))
+    assert result.nodes[1] == Node(1, "10.0.0.9", 9092, None)
 
 
 def test_a_coordinator_that_is_not_there_is_no_node() -> None:
@@ -67,12 +67,12 @@ def test_a_coordinator_that_is_not_there_is_no_node() -> None:
 
 
 def test_offers() -> None:
-    made = cluster(versions((0, 0, 9), (1, 4, 13)), versions())
-    assert made.offers == {"10.0.0.1:9092": {0: (0, 9), 1: (4, 13)}}
+    result = cluster(versions((0, 0, 9), (1, 4, 13)), versions())
+    assert result.offers == {"10.0.0.1:9092": {0: (0, 9), 1: (4, 13)}}
 
 
 def test_merged_and_bounded() -> None:
     limits = Limits(summary_rows=1)
-    made = cluster(metadata(broker(1, "10.0.0.1")), limits=limits)
-    made.merge(cluster(metadata(broker(2, "10.0.0.2")), versions((0, 0, 9))))
-    assert (list(made.nodes), list(made.offers)) == ([1], ["10.0.0.1:9092"])
+    result = cluster(metadata(broker(1, "10.0.0.1")), limits=limits)
+    result.merge(cluster(metadata(broker(2, "10.0.0.2")), versions((0, 0, 9))))
+    assert (list(result.nodes), list(result.offers)) == ([1], ["10.0.0.1:9092"])

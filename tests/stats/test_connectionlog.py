@@ -11,34 +11,34 @@ from tests.segments import Talk
 
 
 def talk(**options: Any) -> Talk:
-    made = Talk(**options)
-    made.handshake()
-    made.client_sends(b"".join(heartbeats(3)))
-    made.broker_sends(b"".join(heartbeat_answers(3)))
-    return made
+    traffic = Talk(**options)
+    traffic.handshake()
+    traffic.client_sends(b"".join(heartbeats(3)))
+    traffic.broker_sends(b"".join(heartbeat_answers(3)))
+    return traffic
 
 
 def rows_of(*talks: Talk) -> list[ConnectionLogRow]:
     """The rows, each as soon as it is finished."""
     log = ConnectionLog(DEFAULT)
-    found = []
+    rows = []
     packets = [packet for each in talks for packet in each.packets]
     for each in Dissection(log.watch(packets), observer=log):
         log.exchange(each)
-        found += log.finished()
-    return found + log.finished() + log.close()
+        rows += log.finished()
+    return rows + log.finished() + log.close()
 
 
 def test_a_connection_from_its_first_packet_to_its_last() -> None:
-    made = talk()
-    made.finish()
-    (row,) = rows_of(made)
-    assert (row.exchanges, row.made, row.kinds) == (3, 3, {"answered": 3})
+    traffic = talk()
+    traffic.finish()
+    (row,) = rows_of(traffic)
+    assert (row.exchanges, row.exchanges_total, row.kinds) == (3, 3, {"answered": 3})
     assert (row.close_reason, row.protocol, row.from_start) == ("fin", "Kafka", True)
     assert (row.client.port, row.broker.port) == (40000, 9092)
-    assert row.first_ns == made.packets[0].time_ns
+    assert row.first_ns == traffic.packets[0].time_ns
     assert row.last_ns is not None
-    assert row.first_ns < row.last_ns <= made.packets[-1].time_ns
+    assert row.first_ns < row.last_ns <= traffic.packets[-1].time_ns
     assert row.request_bytes == len(b"".join(heartbeats(3)))
     assert row.response_bytes == len(b"".join(heartbeat_answers(3)))
     assert (dict(row.gaps), row.unattached, row.anomalies) == ({}, [], 0)
@@ -63,16 +63,16 @@ def test_a_gap_is_that_connections() -> None:
 
 
 def test_what_came_again_and_what_came_too_early() -> None:
-    made = talk()
-    made.client_sends(b"".join(heartbeats(10, first=4)))
-    made.packets.append(made.packets[-1])
-    made.packets.append(made.packets[3])  # of the first three
+    traffic = talk()
+    traffic.client_sends(b"".join(heartbeats(10, first=4)))
+    traffic.packets.append(traffic.packets[-1])
+    traffic.packets.append(traffic.packets[3])  # of the first three
     for first in (14, 15):
-        made.client_sends(b"".join(heartbeats(1, first=first)))
-    made.packets[-2:] = reversed(made.packets[-2:])
-    made.broker_sends(b"".join(heartbeat_answers(12, first=4)))
+        traffic.client_sends(b"".join(heartbeats(1, first=first)))
+    traffic.packets[-2:] = reversed(traffic.packets[-2:])
+    traffic.broker_sends(b"".join(heartbeat_answers(12, first=4)))
     log = ConnectionLog(DEFAULT)
-    run = Dissection(log.watch(made.packets), observer=log)
+    run = Dissection(log.watch(traffic.packets), observer=log)
     for each in run:
         log.exchange(each)
     (row,) = log.finished()
@@ -83,39 +83,39 @@ def test_what_came_again_and_what_came_too_early() -> None:
 
 
 def test_what_was_passed_over() -> None:
-    made = talk()
-    made.client_sends(b"\xff" * 100 + b"".join(heartbeats(4, first=4)))
-    made.broker_sends(b"".join(heartbeat_answers(4, first=4)))
-    (row,) = rows_of(made)
+    traffic = talk()
+    traffic.client_sends(b"\xff" * 100 + b"".join(heartbeats(4, first=4)))
+    traffic.broker_sends(b"".join(heartbeat_answers(4, first=4)))
+    (row,) = rows_of(traffic)
     assert (row.resyncs, row.skipped_bytes, row.unread_bytes) == (1, 100, 0)
 
 
 def test_what_is_not_kafka() -> None:
-    made = Talk()
-    made.handshake()
-    made.client_sends(b"GET / HTTP/1.1\r\n\r\n")
-    made.broker_sends(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10_000))
-    made.finish()
-    (row,) = rows_of(made)
+    traffic = Talk()
+    traffic.handshake()
+    traffic.client_sends(b"GET / HTTP/1.1\r\n\r\n")
+    traffic.broker_sends(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10_000))
+    traffic.finish()
+    (row,) = rows_of(traffic)
     assert row.unread_bytes == 18 + 19 + 10_000
     assert (row.protocol, row.exchanges, row.request_bytes) == ("HTTP", 0, 0)
     assert row.client.port == 40000
-    assert not row.is_wanted
+    assert not row.is_selected
 
 
 def test_a_row_waits_for_its_exchanges() -> None:
     """They may come out of the pipeline after their connection is over."""
     log = ConnectionLog(DEFAULT)
-    made = talk()
-    made.finish()
-    exchanges = list(Dissection(made.packets, observer=log))
+    traffic = talk()
+    traffic.finish()
+    exchanges = list(Dissection(traffic.packets, observer=log))
     assert log.finished() == []
     log.exchange(exchanges[0])
-    log.exchange(exchanges[1], is_wanted=False)
+    log.exchange(exchanges[1], is_selected=False)
     assert log.finished() == []
     log.exchange(exchanges[2])
     (row,) = log.finished()
-    assert (row.exchanges, row.is_wanted) == (3, True)
+    assert (row.exchanges, row.is_selected) == (3, True)
     assert log.finished() == log.close() == []
 
 
@@ -123,8 +123,8 @@ def test_what_exchanges_tell_of_their_client() -> None:
     log = ConnectionLog(DEFAULT)
     shared = connection("abc")
     log.exchange(exchange(connection=shared))
-    told = {"client_id": "app", "client_software_name": "librdkafka", "principal": "User:alice"}
-    log.exchange(exchange(connection=shared, number=2, **told))
+    fields = {"client_id": "app", "client_software_name": "librdkafka", "principal": "User:alice"}
+    log.exchange(exchange(connection=shared, number=2, **fields))
     log.exchange(exchange(connection=shared, number=3, client_id="other"))
     (row,) = log.close()
     assert (row.client_id, row.client_software_name, row.principal) == ("app", "librdkafka", "User:alice")

@@ -10,7 +10,7 @@ from kdissect.kafka.bodies import decode_exchange
 from kdissect.model import Exchange, Frame, Interface
 from kdissect.stats.credentials import may_carry_credentials
 from tests.frames import FETCH, METADATA, SASL_AUTHENTICATE, request_payload, response_payload
-from tests.made_exchanges import exchange as made
+from tests.made_exchanges import exchange as make_exchange
 
 BATCH = bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44)
 CONFIGS = 32
@@ -22,13 +22,13 @@ def frame(data: bytes, cut: int = 0) -> Frame:
 
 
 def exchange(
-    api: int, version: int, asked: dict[str, Any], answered: dict[str, Any], *, cut: int = 0
+    api: int, version: int, request: dict[str, Any], response: dict[str, Any], *, cut: int = 0
 ) -> Exchange:
-    found = made(api_key=api, api_version=version)
-    found.request_frame = frame(request_payload(api, version, asked))
-    found.response_frame = frame(response_payload(api, version, answered), cut)
-    decode_exchange(found)
-    return found
+    item = make_exchange(api_key=api, api_version=version)
+    item.request_frame = frame(request_payload(api, version, request))
+    item.response_frame = frame(response_payload(api, version, response), cut)
+    decode_exchange(item)
+    return item
 
 
 def fetched(topic: str, batch: bytes = BATCH) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def config(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "carries"),
+    ("item", "carries"),
     [
         (exchange(METADATA, 12, {}, {}), False),
         (exchange(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0x"}, {}), True),
@@ -57,12 +57,12 @@ def config(name: str) -> dict[str, Any]:
         (exchange(FETCH, 12, {}, fetched("__cluster_metadata"), cut=30), True),
     ],
 )
-def test_what_may_carry_credentials(found: Exchange, carries: bool) -> None:
-    assert may_carry_credentials(found) == carries
+def test_what_may_carry_credentials(item: Exchange, carries: bool) -> None:
+    assert may_carry_credentials(item) == carries
 
 
 def test_a_response_to_an_unknown_request_may() -> None:
-    found = made(api_key=None, api_version=None, kind="orphan")
-    found.request_frame, found.response_frame = None, frame(b"\0\0\0\7" + b"anything")
-    decode_exchange(found)
-    assert may_carry_credentials(found)
+    item = make_exchange(api_key=None, api_version=None, kind="orphan")
+    item.request_frame, item.response_frame = None, frame(b"\0\0\0\7" + b"anything")
+    decode_exchange(item)
+    assert may_carry_credentials(item)

@@ -22,80 +22,82 @@ def second_comes() -> list[g.Exchange]:
     ]
 
 
-def causes(told: g.GroupStory) -> list[list[tuple[str, str | None]]]:
-    return [[(each.cause, each.client) for each in row.causes] for row in told.rebalances]
+def causes(group: g.GroupStory) -> list[list[tuple[str, str | None]]]:
+    return [[(each.cause, each.client) for each in row.causes] for row in group.rebalances]
 
 
 def test_the_first_member() -> None:
-    told = story(*alone())
-    assert told.kind == "consumer"
-    (row,) = told.rebalances
-    assert causes(told) == [[("first", "a")]]
+    group = story(*alone())
+    assert group.kind == "consumer"
+    (row,) = group.rebalances
+    assert causes(group) == [[("first", "a")]]
     assert (row.generation_before, row.generation_after) == (None, 1)
     assert (row.members_before, row.members_after, row.joins) == (0, 1, 1)
     assert row.seconds == 0.001
-    assert told.members[0].heartbeats == 1
+    assert group.members[0].heartbeats == 1
 
 
 def test_a_second_member_until_it_has_its_part() -> None:
-    told = story(*alone(), *second_comes())
-    assert causes(told) == [[("first", "a")], [("join", "b")]]
-    row = told.rebalances[1]
+    group = story(*alone(), *second_comes())
+    assert causes(group) == [[("first", "a")], [("join", "b")]]
+    row = group.rebalances[1]
     assert (row.generation_before, row.generation_after) == (1, 2)
     assert (row.members_before, row.members_after) == (1, 2)
     assert row.seconds == 5.001
-    assert [member.assignment for member in told.members] == [{"t": [0]}, {"t": [1]}]
+    assert [member.assignment for member in group.members] == [{"t": [0]}, {"t": [1]}]
 
 
 def test_a_member_that_leaves() -> None:
-    told = story(*alone(), *second_comes(), consumer("b", 20, -1, -1), consumer("a", 21, 2, 3, {"t": [0, 1]}))
-    assert causes(told)[-1] == [("leave", "b")]
-    assert (told.rebalances[-1].members_before, told.rebalances[-1].members_after) == (2, 1)
-    assert told.members[1].left is not None
+    group = story(
+        *alone(), *second_comes(), consumer("b", 20, -1, -1), consumer("a", 21, 2, 3, {"t": [0, 1]})
+    )
+    assert causes(group)[-1] == [("leave", "b")]
+    assert (group.rebalances[-1].members_before, group.rebalances[-1].members_after) == (2, 1)
+    assert group.members[1].left is not None
 
 
 def test_a_member_that_is_fenced_and_joins_again() -> None:
-    told = story(
+    group = story(
         *alone(),
         *second_comes(),
         consumer("b", 70, 2, 0, error=g.FENCED_MEMBER_EPOCH),
         consumer("b", 70.1, 0, 3, {}, topics=["t"]),
         consumer("a", 71, 2, 3),
     )
-    assert causes(told)[-1] == [("timeout", "b"), ("join", "b")]
-    assert told.errors == {"FENCED_MEMBER_EPOCH": 1}
+    assert causes(group)[-1] == [("timeout", "b"), ("join", "b")]
+    assert group.errors == {"FENCED_MEMBER_EPOCH": 1}
 
 
 def test_a_static_member_that_is_away_for_a_while() -> None:
     static = {"instance_id": "static-b"}
-    told = story(
+    group = story(
         *alone(),
         consumer("b", 10, 0, 2, {"t": [1]}, topics=["t"], **static),
         consumer("b", 20, -2, -2, **static),
         consumer("b-2", 22, 0, 2, {"t": [1]}, topics=["t"], **static),
         consumer("a", 40, 2, 3, {"t": [0, 2]}),
     )
-    assert causes(told) == [[("first", "a")], [("join", "b")], [("unknown", None)]]
-    assert told.members[2].group_instance_id == "static-b"
+    assert causes(group) == [[("first", "a")], [("join", "b")], [("unknown", None)]]
+    assert group.members[2].group_instance_id == "static-b"
 
 
 def test_other_topics() -> None:
-    told = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1], "u": [0]}, topics=["t", "u"]))
-    assert causes(told) == [[("first", "a")], [("subscription", "a")]]
+    group = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1], "u": [0]}, topics=["t", "u"]))
+    assert causes(group) == [[("first", "a")], [("subscription", "a")]]
 
 
 def test_what_only_the_broker_knows() -> None:
-    told = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1, 2]}))
-    assert causes(told) == [[("first", "a")], [("unknown", None)]]
+    group = story(*alone(), consumer("a", 6, 1, 2, {"t": [0, 1, 2]}))
+    assert causes(group) == [[("first", "a")], [("unknown", None)]]
 
 
 def test_the_last_member_leaves_and_the_group_begins_again() -> None:
-    told = story(*alone(), consumer("a", 6, -1, -1), consumer("b", 30, 0, 3, {"t": [0, 1]}, topics=["t"]))
-    assert causes(told) == [[("first", "a")], [("first", "b")]]
+    group = story(*alone(), consumer("a", 6, -1, -1), consumer("b", 30, 0, 3, {"t": [0, 1]}, topics=["t"]))
+    assert causes(group) == [[("first", "a")], [("first", "b")]]
 
 
 def test_a_capture_that_begins_in_the_middle() -> None:
-    told = story(consumer("a", 0, 7, 7, {"t": [0]}), consumer("b", 1, 0, 8, {}, topics=["t"]))
-    assert causes(told) == [[("join", "b")]]
-    assert told.rebalances[0].members_before is None
+    group = story(consumer("a", 0, 7, 7, {"t": [0]}), consumer("b", 1, 0, 8, {}, topics=["t"]))
+    assert causes(group) == [[("join", "b")]]
+    assert group.rebalances[0].members_before is None
     assert story(consumer("a", 0, -1, -1), commit("a", 1, {0: 1})).rebalances == []

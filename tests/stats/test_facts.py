@@ -10,15 +10,15 @@ from tests.made_exchanges import exchange
 
 
 def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **request: Any) -> Facts:
-    asked = {"replica_id": -1, "max_wait_ms": 500, "topics": [], **request}
+    request = {"replica_id": -1, "max_wait_ms": 500, "topics": [], **request}
     partition = {
         "partition_index": 0,
         "error_code": error,
         "high_watermark": 7,
         "records": RecordData(records, 0, len(records)),
     }
-    told = {"throttle_time_ms": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
-    return Facts(exchange("Fetch", 4, asked, told, latency_ns=round(latency_ms * 1e6)))
+    response = {"throttle_time_ms": 0, "responses": [{"topic": "orders", "partitions": [partition]}]}
+    return Facts(exchange("Fetch", 4, request, response, latency_ns=round(latency_ms * 1e6)))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from kdissect.stats.document import told
+from kdissect.stats.document import described
 
 
 @dataclass
 class Row:
-    number: int = told("How many.")
+    number: int = described("How many.")
 
 
 def test_the_sentence_stands_with_the_field() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kdissect.limits import DEFAULT
 from kdissect.stats import quality
-from kdissect.stats.appraisal import appraise, findings, share
+from kdissect.stats.appraisal import appraise, completeness, findings
 from kdissect.stats.survey import Survey
 
 NOTHING = appraise([], Survey(DEFAULT), {}, {}, [])
@@ -25,7 +25,7 @@ FILE = quality.FilePart(
 KAFKA = replace(NOTHING.connections, protocols={"Kafka": 4}, total=4, kafka_from_start=4)
 
 
-def found(**parts: Any) -> list[tuple[str, str]]:
+def findings_of(**parts: Any) -> list[tuple[str, str]]:
     """Verdict and sentence of each finding about an otherwise faultless capture."""
     usual = {
         "packets": 100, "files": [FILE], "skipped": {}, "tcp": NOTHING.tcp, "connections": KAFKA,
@@ -45,7 +45,7 @@ UNKNOWN = quality.UnknownPart(api_key=3, api="Metadata", api_version=99, exchang
 
 
 def test_nothing_to_say() -> None:
-    assert found() == []
+    assert findings_of() == []
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_nothing_to_say() -> None:
     ],
 )
 def test_each_finding(parts: dict[str, Any], verdict: str, sentence: str) -> None:
-    assert found(**parts) == [(verdict, sentence)]
+    assert findings_of(**parts) == [(verdict, sentence)]
 
 
 def test_the_worst_comes_first() -> None:
-    said = found(
+    said = findings_of(
         unknown=[UNKNOWN],
         counts={"kafka_gaps": 1, "shed": 1},
         files=interface(cut=1, cut_to=9),
@@ -175,7 +175,7 @@ def test_the_worst_comes_first() -> None:
 
 def test_what_is_not_all_is_not_called_a_hundred_percent() -> None:
     def of(complete: int, total: int) -> str:
-        return share(replace(NOTHING.exchanges, complete=complete, total=total))
+        return completeness(replace(NOTHING.exchanges, complete=complete, total=total))
 
     assert of(0, 0) == "no exchange was found"
     assert of(1, 1) == "1 of 1 exchange is complete (100 %)"

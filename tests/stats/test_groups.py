@@ -38,11 +38,11 @@ def exchanges(path: Path) -> list[Exchange]:
 
 
 def truth(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
-    return found
+    truth: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
+    return truth
 
 
-def told(path: Path) -> dict[str, GroupStory]:
+def stories_of(path: Path) -> dict[str, GroupStory]:
     return {each.group: each for each in stories(counted(exchanges(path)))}
 
 
@@ -64,7 +64,7 @@ def owned(path: Path) -> dict[tuple[str, str, str | None], set[tuple[str, int]]]
 # In midstream the assignment was before the capture.
 @pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "midstream"], ids=name_of)
 def test_members_have_what_their_clients_say(path: Path) -> None:
-    groups = told(path)
+    groups = stories_of(path)
     for (group, client, member_id), partitions in owned(path).items():
         members = [
             member
@@ -84,7 +84,7 @@ def test_commits_are_those_of_the_clients(path: Path) -> None:
     for each in truth(path)["commits"]:
         if each["offset"] >= 0:
             said[each["group_id"], each["topic"], each["partition"]].append(each["offset"])
-    groups = told(path)
+    groups = stories_of(path)
     for (group, topic, partition), offsets in said.items():
         (row,) = (row for row in groups[group].committed if (row.topic, row.partition) == (topic, partition))
         assert (row.first_offset, row.last_offset, row.commits) == (offsets[0], offsets[-1], len(offsets))
@@ -92,12 +92,12 @@ def test_commits_are_those_of_the_clients(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "kafka-4-storm"], ids=name_of)
 def test_no_other_sample_has_a_storm(path: Path) -> None:
-    assert [each.storms for each in told(path).values() if each.storms] == []
+    assert [each.storms for each in stories_of(path).values() if each.storms] == []
 
 
 def test_the_rebalances_of_the_samples() -> None:
     """As the scripts that made them tell their groups to do."""
-    wanted = {
+    expected = {
         ("mock-rebalance", "workers-range"): ["first", "join"],
         ("mock-rebalance", "workers-cooperative-sticky"): ["first", "join", "revocation"],
         ("mock-next-groups", "next"): ["first", "join"],
@@ -110,11 +110,11 @@ def test_the_rebalances_of_the_samples() -> None:
     }
     seen = {}
     for path in SAMPLES:
-        for name, group in told(path).items():
-            if (name_of(path), name) in wanted:
+        for name, group in stories_of(path).items():
+            if (name_of(path), name) in expected:
                 causes = [row.causes[0].cause for row in group.rebalances]
                 seen[name_of(path), name] = causes
-    assert seen == wanted
+    assert seen == expected
 
 
 @given(st.data())
@@ -132,40 +132,40 @@ def test_parts_divided_by_connection_add_up_to_the_whole(data: st.DataObject) ->
 
 
 def test_a_member_that_came_back_has_not_left() -> None:
-    told = story(
-        join("a", 0, 1, members=["a"], asked=""),
+    group = story(
+        join("a", 0, 1, members=["a"], request_member_id=""),
         leave("a", 5),
         join("a", 9, 2, members=["a"]),
         sync("a", 9.1, 2, {"t": [0]}),
         heartbeat("a", 10, 2),
     )
-    (member,) = told.members
+    (member,) = group.members
     assert member.left is None
     assert (member.generation, member.heartbeats, member.client, member.address) == (2, 1, "a", "10.0.0.1")
-    assert (member.joined, member.subscribed) == (told.first, ["t"])
+    assert (member.joined, member.subscribed) == (group.first, ["t"])
 
 
 def test_commits_over_time() -> None:
-    told = story(
+    group = story(
         commit("a", 0, {0: 10, 1: 5}),
         commit("a", 5, {0: 60}),
         commit("a", 6, {0: 90}, error=22),
         commit("b", 2, {0: 20}),
     )
-    assert told.kind is None
-    first, second = told.committed
+    assert group.kind is None
+    first, second = group.committed
     assert (first.first_offset, first.last_offset, first.commits, first.failed) == (10, 60, 3, 1)
     assert first.per_second == 10.0
     assert (second.commits, second.per_second) == (1, None)
-    assert told.errors == {"ILLEGAL_GENERATION": 1}
+    assert group.errors == {"ILLEGAL_GENERATION": 1}
 
 
 def test_what_no_room_is_left_for_is_said() -> None:
     several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
-    told = story(*several, limits=Limits(summary_group_events=4))
-    assert (len(told.rebalances), told.events_left_out) == (4, 6)
+    group = story(*several, limits=Limits(summary_group_events=4))
+    assert (len(group.rebalances), group.events_left_out) == (4, 6)
     assert story(*several, limits=Limits(summary_group_events_in_all=3)).events_left_out == 7
-    assert told.members[0].generation == 10
+    assert group.members[0].generation == 10
 
     limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)
     groups = counted(

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 def storm(count: int, every: float, first: float = 10) -> list[Exchange]:
     """One member that joins again and again, as when its poll takes longer than max.poll.interval.ms."""
-    told = [join("a", 0, 1, members=["a"], asked="", until=3), sync("a", 3, 1, {"t": [0]})]
+    events = [join("a", 0, 1, members=["a"], request_member_id="", until=3), sync("a", 3, 1, {"t": [0]})]
     for number in range(count):
         at = first + number * every
-        told += [
+        events += [
             join("a", at, 2 + number, members=["a"], until=at + 0.1),
             sync("a", at + 0.2, 2 + number, {"t": [0]}),
         ]
-    return told
+    return events
 
 
 def test_a_storm() -> None:
-    told = story(*storm(6, 5))
-    (row,) = told.storms
+    group = story(*storm(6, 5))
+    (row,) = group.storms
     assert (row.rebalances, row.causes) == (6, {"metadata": 6})
     assert (row.end - row.start).total_seconds() == 25
 
@@ -43,8 +43,8 @@ def test_two_storms_are_two() -> None:
 def test_cooperative_groups_that_grow_have_no_storm() -> None:
     """Each new member costs two rebalances, of which the second is no news."""
     sticky = "cooperative-sticky"
-    told = [
-        join("a", 0, 1, members=["a"], asked="", until=1, protocol=sticky),
+    group = [
+        join("a", 0, 1, members=["a"], request_member_id="", until=1, protocol=sticky),
         sync("a", 1, 1, {"t": [0, 1, 2, 3]}),
     ]
     names = ["a"]
@@ -55,24 +55,24 @@ def test_cooperative_groups_that_grow_have_no_storm() -> None:
             for place, other in enumerate(names):
                 is_new = other == name and not is_second_half
                 began = at if is_new else at + 0.1 + place / 100
-                told.append(
+                group.append(
                     join(
                         other,
                         began,
                         generation,
                         members=[] if place else names,
-                        asked="" if is_new else None,
+                        request_member_id="" if is_new else None,
                         until=at + 1,
                         protocol=sticky,
                     )
                 )
-                told.append(
+                group.append(
                     sync(other, at + 1.1, generation, {"t": list(range(4 - number))[: 4 * (not place)]})
                 )
-    made = story(*told)
-    causes = [row.causes[0].cause for row in made.rebalances]
+    result = story(*group)
+    causes = [row.causes[0].cause for row in result.rebalances]
     assert causes == ["first", *("join", "revocation") * 3]
-    assert made.storms == []
+    assert result.storms == []
 
 
 def test_groups_are_told_by_name() -> None:
@@ -83,17 +83,17 @@ def test_groups_are_told_by_name() -> None:
 
 
 def test_a_group_that_changes_its_protocol() -> None:
-    told = story(
-        join("a", 0, 1, members=["a"], asked="", until=3),
+    group = story(
+        join("a", 0, 1, members=["a"], request_member_id="", until=3),
         sync("a", 3, 1, {"t": [0]}),
         consumer("b", 10, 0, 2, {"t": [0]}, topics=["t"]),
     )
-    assert told.kind == "consumer"
-    assert [row.generation_after for row in told.rebalances] == [1, 2]
+    assert group.kind == "consumer"
+    assert [row.generation_after for row in group.rebalances] == [1, 2]
 
 
 def test_members_without_a_client_id() -> None:
-    told = story(
+    group = story(
         exchange(
             "Heartbeat",
             3,
@@ -103,5 +103,5 @@ def test_members_without_a_client_id() -> None:
             completed_ns=1_790_000_000_200_000_000,
         )
     )
-    (member,) = told.members
+    (member,) = group.members
     assert (member.client, member.joined, member.assignment) == ("10.9.8.7", None, None)

@@ -16,10 +16,10 @@ def heartbeat(after_s: float, **options: Any) -> Facts:
 
 
 def intervals(by: frozenset[str], *facts: Facts, limits: Limits = DEFAULT) -> Intervals:
-    made = Intervals(limits, SECOND, by)
+    result = Intervals(limits, SECOND, by)
     for each in facts:
-        made.feed(each)
-    return made
+        result.feed(each)
+    return result
 
 
 def test_pieces_begin_at_whole_seconds() -> None:
@@ -36,19 +36,19 @@ def test_each_row_of_a_table_has_its_own() -> None:
 
 
 def test_keys_of_every_table() -> None:
-    asked = {"topics": [{"topic": "orders", "partitions": [{"partition": 3, "fetch_offset": 1}]}]}
-    facts = Facts(exchange("Fetch", 4, asked, {"responses": []}, client_id="reader"))
+    request = {"topics": [{"topic": "orders", "partitions": [{"partition": 3, "fetch_offset": 1}]}]}
+    facts = Facts(exchange("Fetch", 4, request, {"responses": []}, client_id="reader"))
     by = frozenset({"client", "broker", "connection", "topic", "partition"})
     keys = {row.key for row in intervals(by, facts).rows()}
     assert keys == {None, "reader", "10.0.0.1:9092", "c0ffee", "orders", "orders:3"}
 
 
 def test_what_no_row_is_left_for_is_counted() -> None:
-    made = intervals(frozenset(), *map(heartbeat, range(5)), limits=Limits(summary_intervals=3))
-    assert (len(made.rows()), made.folded()) == (3, {"intervals": 2})
+    result = intervals(frozenset(), *map(heartbeat, range(5)), limits=Limits(summary_intervals=3))
+    assert (len(result.rows()), result.folded()) == (3, {"intervals": 2})
 
 
 def test_merged() -> None:
-    made = intervals(frozenset(), heartbeat(0))
-    made.merge(intervals(frozenset(), heartbeat(0), heartbeat(1)))
-    assert [row.exchanges for row in made.rows()] == [2, 1]
+    result = intervals(frozenset(), heartbeat(0))
+    result.merge(intervals(frozenset(), heartbeat(0), heartbeat(1)))
+    assert [row.exchanges for row in result.rows()] == [2, 1]

@@ -25,14 +25,14 @@ UNLIKE = {"tls", "http-on-9092"}
 
 
 def lag(*facts: Facts) -> Lag:
-    made = Lag(DEFAULT)
+    result = Lag(DEFAULT)
     for each in facts:
-        made.feed(each)
-    return made
+        result.feed(each)
+    return result
 
 
 def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1) -> Facts:
-    asked = {"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": position}]}
+    request_topic = {"topic": "orders", "partitions": [{"partition": 0, "fetch_offset": position}]}
     answer = {
         "partition_index": 0,
         "error_code": 0,
@@ -45,7 +45,7 @@ def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1) ->
         "max_wait_ms": 1,
         "session_id": 0,
         "session_epoch": -1,
-        "topics": [asked],
+        "topics": [request_topic],
     }
     response = {"session_id": 0, "error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
     time_ns = START_NS + after_s * SECOND
@@ -53,38 +53,38 @@ def fetch(position: int, end: int, after_s: int = 0, *, replica_id: int = -1) ->
 
 
 def commit(offset: int, after_s: int, error: int = 0) -> Facts:
-    asked = {"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": offset}]}
-    told = {"name": "orders", "partitions": [{"partition_index": 0, "error_code": error}]}
+    request_topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": offset}]}
+    response_topic = {"name": "orders", "partitions": [{"partition_index": 0, "error_code": error}]}
     return Facts(
         exchange(
             "OffsetCommit",
             7,
-            {"group_id": "billing", "topics": [asked]},
-            {"topics": [told]},
+            {"group_id": "billing", "topics": [request_topic]},
+            {"topics": [response_topic]},
             time_ns=START_NS + after_s * SECOND,
             connection=connection("beef"),
         )
     )
 
 
-def row(made: Lag, kind: str) -> LagRow:
-    (found,) = [each for each in made.rows() if each.kind == kind]
-    return found
+def row(lag: Lag, kind: str) -> LagRow:
+    (result,) = [each for each in lag.rows() if each.kind == kind]
+    return result
 
 
 def test_first_last_and_worst_of_a_client() -> None:
-    found = row(lag(fetch(0, 10), fetch(2, 50, 1), fetch(50, 55, 2)), "client")
-    assert (found.lag_first, found.lag_worst, found.lag, found.position) == (10, 48, 5, 50)
-    assert (found.name, found.high_watermark, found.count) == ("reader", 55, 3)
-    assert found.worst is not None
-    assert (found.worst - found.first).total_seconds() == 1
+    result = row(lag(fetch(0, 10), fetch(2, 50, 1), fetch(50, 55, 2)), "client")
+    assert (result.lag_first, result.lag_worst, result.lag, result.position) == (10, 48, 5, 50)
+    assert (result.name, result.high_watermark, result.count) == ("reader", 55, 3)
+    assert result.worst is not None
+    assert (result.worst - result.first).total_seconds() == 1
 
 
 def test_a_group_is_behind_what_it_committed() -> None:
-    made = lag(fetch(0, 10), commit(4, 1), fetch(10, 90, 2), commit(80, 3), fetch(90, 95, 4))
-    found = row(made, "group")
-    assert (found.committed_offset, found.high_watermark, found.lag) == (80, 95, 15)
-    assert (found.lag_first, found.lag_worst, found.count) == (6, 86, 2)
+    result = lag(fetch(0, 10), commit(4, 1), fetch(10, 90, 2), commit(80, 3), fetch(90, 95, 4))
+    result = row(result, "group")
+    assert (result.committed_offset, result.high_watermark, result.lag) == (80, 95, 15)
+    assert (result.lag_first, result.lag_worst, result.count) == (6, 86, 2)
 
 
 def test_a_commit_that_failed_is_none() -> None:
@@ -92,21 +92,26 @@ def test_a_commit_that_failed_is_none() -> None:
 
 
 def test_a_group_whose_partition_nobody_read_has_no_lag() -> None:
-    found = row(lag(commit(4, 1)), "group")
-    assert (found.committed_offset, found.high_watermark, found.lag, found.lag_worst) == (4, None, None, None)
+    result = row(lag(commit(4, 1)), "group")
+    assert (result.committed_offset, result.high_watermark, result.lag, result.lag_worst) == (
+        4,
+        None,
+        None,
+        None,
+    )
 
 
 def test_followers_are_no_readers_but_tell_the_end() -> None:
-    made = lag(fetch(3, 9, replica_id=2), commit(4, 1))
-    assert [each.kind for each in made.rows()] == ["group"]
-    assert row(made, "group").lag == 5
+    result = lag(fetch(3, 9, replica_id=2), commit(4, 1))
+    assert [each.kind for each in result.rows()] == ["group"]
+    assert row(result, "group").lag == 5
 
 
 def test_produce_and_list_offsets_tell_the_end() -> None:
-    asked = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    request_topic = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     answer = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 70}
     listed = Facts(
-        exchange("ListOffsets", 4, asked, {"topics": [{"name": "orders", "partitions": [answer]}]})
+        exchange("ListOffsets", 4, request_topic, {"topics": [{"name": "orders", "partitions": [answer]}]})
     )
     assert row(lag(commit(4, 1), listed), "group").lag == 66
 
@@ -119,23 +124,23 @@ def test_merged_it_is_the_lag_of_all() -> None:
 
 
 def test_samples_keep_the_first_and_the_last() -> None:
-    made = Samples()
+    result = Samples()
     for number in range(10_000):
-        made.add(START_NS + number * SECOND, number)
-    over_time = made.over_time()
-    assert 20 < len(over_time) <= 65
-    assert (over_time[0], over_time[-1]) == ((START_NS, 0), (START_NS + 9999 * SECOND, 9999))
-    assert (made.last, made.count) == (over_time[-1], 10_000)
+        result.add(START_NS + number * SECOND, number)
+    in_order = result.in_order()
+    assert 20 < len(in_order) <= 65
+    assert (in_order[0], in_order[-1]) == ((START_NS, 0), (START_NS + 9999 * SECOND, 9999))
+    assert (result.last, result.count) == (in_order[-1], 10_000)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 9), st.booleans()), max_size=300))
 def test_samples_of_parts_are_those_of_the_whole(values: list[tuple[int, int, bool]]) -> None:
-    whole, one, two = Samples(), Samples(), Samples()
+    everything, one, two = Samples(), Samples(), Samples()
     for time_ns, value, is_first in values:
-        whole.add(time_ns, value)
+        everything.add(time_ns, value)
         (one if is_first else two).add(time_ns, value)
     one.merge(two)
-    assert (one.over_time(), one.last, one.count) == (whole.over_time(), whole.last, whole.count)
+    assert (one.in_order(), one.last, one.count) == (everything.in_order(), everything.last, everything.count)
 
 
 @pytest.mark.parametrize("path", [path for path in captures() if name_of(path) not in UNLIKE], ids=name_of)
@@ -147,11 +152,11 @@ def test_commits_are_those_that_the_clients_made(path: Path) -> None:
         if each["offset"] < 0:  # librdkafka's word for a partition of which nothing was to commit
             continue
         said[each["group_id"], each["topic"], each["partition"]] = each["offset"]
-    made = Lag(DEFAULT)
+    result = Lag(DEFAULT)
     with open_capture(path) as packets:
         for one in dissect(packets):
-            made.feed(Facts(one))
-    rows = {(each.name, each.topic, each.partition): each for each in made.rows() if each.kind == "group"}
+            result.feed(Facts(one))
+    rows = {(each.name, each.topic, each.partition): each for each in result.rows() if each.kind == "group"}
     wrong = Counter(
         key for key, offset in said.items() if key not in rows or (rows[key].committed_offset or 0) < offset
     )

@@ -6,10 +6,10 @@ from tests.made_exchanges import START_NS, exchange
 
 
 def load(*facts: Facts) -> Load:
-    made = Load()
+    result = Load()
     for each in facts:
-        made.add(each)
-    return made
+        result.add(each)
+    return result
 
 
 def heartbeat(
@@ -24,29 +24,29 @@ def heartbeat(
 
 
 def test_what_is_counted() -> None:
-    made = load(heartbeat(), heartbeat(27, throttle_ms=40, latency_ns=7_000_000, after_ns=9))
-    assert made.exchanges == 2
-    assert dict(made.kinds) == {"answered": 2}
-    assert (made.request_bytes, made.response_bytes) == (200, 400)
-    assert (made.latency_us.least, made.latency_us.most) == (5000, 7000)
-    assert (made.failed, made.throttled, made.throttle_ms) == (1, 1, 40)
-    assert (made.first_ns, made.last_ns) == (START_NS, START_NS + 9)
+    result = load(heartbeat(), heartbeat(27, throttle_ms=40, latency_ns=7_000_000, after_ns=9))
+    assert result.exchanges == 2
+    assert dict(result.kinds) == {"answered": 2}
+    assert (result.request_bytes, result.response_bytes) == (200, 400)
+    assert (result.latency_us.least, result.latency_us.most) == (5000, 7000)
+    assert (result.failed, result.throttled, result.throttle_ms) == (1, 1, 40)
+    assert (result.first_ns, result.last_ns) == (START_NS, START_NS + 9)
 
 
 def test_what_has_no_answer_has_no_latency() -> None:
-    made = load(Facts(exchange("Heartbeat", 3, {"group_id": "g"})))
-    assert dict(made.kinds) == {"unanswered": 1}
-    assert made.latency_us.count == 0
-    assert made.response_bytes == 0
+    result = load(Facts(exchange("Heartbeat", 3, {"group_id": "g"})))
+    assert dict(result.kinds) == {"unanswered": 1}
+    assert result.latency_us.count == 0
+    assert result.response_bytes == 0
 
 
 def test_merged_it_is_the_load_of_all() -> None:
     first, second = heartbeat(after_ns=5), heartbeat(27, throttle_ms=3)
-    made = load(first)
-    made.merge(load(second))
-    made.merge(Load())
+    result = load(first)
+    result.merge(load(second))
+    result.merge(Load())
     both = load(first, second)
     for name in ("kinds", "request_bytes", "response_bytes", "failed", "throttled", "throttle_ms"):
-        assert getattr(made, name) == getattr(both, name)
-    assert (made.first_ns, made.last_ns) == (both.first_ns, both.last_ns) == (START_NS, START_NS + 5)
-    assert made.latency_us.count == 2
+        assert getattr(result, name) == getattr(both, name)
+    assert (result.first_ns, result.last_ns) == (both.first_ns, both.last_ns) == (START_NS, START_NS + 5)
+    assert result.latency_us.count == 2

@@ -30,14 +30,14 @@ def test_before_the_first_packet_nothing_is_known() -> None:
 
 def test_rates_latencies_and_failures_of_an_api() -> None:
     beats = [beat(number / 10, latency_ms=number, error=27 * (number == 50)) for number in range(1, 101)]
-    told = now(fed(*beats), 10)
-    (api,) = told.apis
+    current = now(fed(*beats), 10)
+    (api,) = current.apis
     assert api.name == "Heartbeat"
     assert api.per_second == pytest.approx(10, rel=0.15)
     assert (api.p50_us, api.p99_us) == pytest.approx((50_000, 99_000), rel=0.1)
-    assert (api.failed, told.exchanges) == (1, 100)
+    assert (api.failed, current.exchanges) == (1, 100)
     assert api.failed_per_second == pytest.approx(0.1, rel=0.15)
-    assert told.all._replace(name="Heartbeat") == api
+    assert current.all._replace(name="Heartbeat") == api
 
 
 def test_rates_go_to_zero_where_nothing_comes_and_the_row_goes_later() -> None:
@@ -66,23 +66,23 @@ def test_silence_is_told() -> None:
 
 
 def test_records_and_bytes_of_a_topic() -> None:
-    told = now(fed(*(produce(second) for second in range(5)), fetch(5), fetch(5.5, replica_id=2)), 6)
-    (topic,) = told.topics
-    assert topic.records_in == pytest.approx(50 / told.seconds)
-    assert topic.bytes_in == pytest.approx(5 * len(BATCH) / told.seconds)
-    assert topic.records_out == pytest.approx(10 / told.seconds)
-    assert topic.bytes_out == topic.replicated_bytes == pytest.approx(len(BATCH) / told.seconds)
+    current = now(fed(*(produce(second) for second in range(5)), fetch(5), fetch(5.5, replica_id=2)), 6)
+    (topic,) = current.topics
+    assert topic.records_in == pytest.approx(50 / current.seconds)
+    assert topic.bytes_in == pytest.approx(5 * len(BATCH) / current.seconds)
+    assert topic.records_out == pytest.approx(10 / current.seconds)
+    assert topic.bytes_out == topic.replicated_bytes == pytest.approx(len(BATCH) / current.seconds)
 
 
 def test_what_was_refused_is_not_written() -> None:
-    told = now(fed(produce(0, error=NOT_LEADER)), 1)
-    assert (told.topics[0].records_in, told.topics[0].failed) == (0, 1)
-    assert told.failures[0].failure == Failure("NOT_LEADER_OR_FOLLOWER", "Produce", "orders", "shop")
+    current = now(fed(produce(0, error=NOT_LEADER)), 1)
+    assert (current.topics[0].records_in, current.topics[0].failed) == (0, 1)
+    assert current.failures[0].failure == Failure("NOT_LEADER_OR_FOLLOWER", "Produce", "orders", "shop")
 
 
 def test_failures_are_told_the_latest_first() -> None:
-    told = now(fed(beat(0, error=25), beat(1, "x", error=27), beat(2, error=25)), 3)
-    assert [(each.failure.error, each.times) for each in told.failures] == [
+    current = now(fed(beat(0, error=25), beat(1, "x", error=27), beat(2, error=25)), 3)
+    assert [(each.failure.error, each.times) for each in current.failures] == [
         ("UNKNOWN_MEMBER_ID", 2),
         ("REBALANCE_IN_PROGRESS", 1),
     ]
@@ -111,10 +111,10 @@ def test_tables_are_bounded_and_the_rest_is_counted_together() -> None:
     facts = [
         beat(number / 100, f"client-{number}", connection=connection(str(number))) for number in range(50)
     ]
-    told = now(fed(*facts, limits=SMALL), 1)
-    assert [row.name for row in told.clients] == ["client-0", "client-1", OTHER]
-    assert told.clients[-1].per_second == 48
-    assert told.connections == 3
+    current = now(fed(*facts, limits=SMALL), 1)
+    assert [row.name for row in current.clients] == ["client-0", "client-1", OTHER]
+    assert current.clients[-1].per_second == 48
+    assert current.connections == 3
     later = fed(*facts, beat(100, "late"), limits=SMALL)
     assert [row.name for row in now(later, 100).clients] == ["late"]
 
@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_what_there_was() -> None:
     assert len(pulse._failures) <= 100
     for _ in range(1000):
         pulse.now()
-    assert len(pulse._arrived) <= 101
+    assert len(pulse._arrivals) <= 101
 
 
 def test_a_clock_that_is_set_back_is_followed() -> None:
@@ -149,12 +149,12 @@ def test_packets_by_second() -> None:
 
 
 def test_a_small_cluster() -> None:
-    told = busy().now()
-    assert {row.name for row in told.clients} == {"app", "shop", "reader"}
-    assert {row.name for row in told.topics} == {"orders", "refunds"}
-    (group,) = told.groups
+    current = busy().now()
+    assert {row.name for row in current.clients} == {"app", "shop", "reader"}
+    assert {row.name for row in current.topics} == {"orders", "refunds"}
+    (group,) = current.groups
     assert (group.state, group.members, group.lag, group.furthest) == ("stable", 1, 510, ("orders", 0, 510))
-    assert told.rebalances[0].group == "g"
+    assert current.rebalances[0].group == "g"
 
 
 @pytest.mark.parametrize("name", ["kafka-4-storm.pcap.gz", "kafka-4-cluster.pcap.gz", "quickstart.pcap"])
@@ -165,7 +165,7 @@ def test_real_captures_add_up(name: str) -> None:
             pulse.feed(Facts(each))
             exchanges += 1
             if not exchanges % 50:
-                told = pulse.now()
-                rates = [row.per_second for row in told.clients]
-                assert sum(rates) == pytest.approx(told.all.per_second)
+                current = pulse.now()
+                rates = [row.per_second for row in current.clients]
+                assert sum(rates) == pytest.approx(current.all.per_second)
     assert pulse.exchanges == exchanges

@@ -31,11 +31,11 @@ def only(groups: PulseGroups, seconds: float) -> GroupNow:
 
 
 FORMED = (
-    join("a", 1, 1, members=["a"], asked=""),
+    join("a", 1, 1, members=["a"], request_member_id=""),
     sync("a", 2, 1, {"t": [0, 1]}),
 )
 REFORMED = (
-    join("b", 5, 2, asked="", error=MEMBER_ID_REQUIRED),
+    join("b", 5, 2, request_member_id="", error=MEMBER_ID_REQUIRED),
     heartbeat("a", 5.5, 1, REBALANCE_IN_PROGRESS),
     join("b", 5.1, 2, until=6),
     join("a", 5.6, 2, members=["a", "b"], until=6),
@@ -90,9 +90,9 @@ def test_a_group_that_only_knows_heartbeats() -> None:
     assert only(fed(joined), 1.5).state == REBALANCING
     assert only(fed(joined, alive), 2.5).state == STABLE
     second = consumer("b", 3, 0, 2, {}, topics=["t"])
-    told = consumer("a", 4, 1, 2, {"t": [0]})
+    assigned = consumer("a", 4, 1, 2, {"t": [0]})
     late = consumer("b", 4.5, 1, 1)  # the older epoch, told late: nothing new
-    groups = fed(joined, alive, second, told, late, consumer("a", 5, 2, 2))
+    groups = fed(joined, alive, second, assigned, late, consumer("a", 5, 2, 2))
     row = only(groups, 5)
     assert (row.kind, row.state, row.members, row.generation, row.rebalances) == ("consumer", STABLE, 2, 2, 2)
     causes = [each.rebalance.causes[0].cause for each in groups.rebalances()]
@@ -123,17 +123,17 @@ def test_everything_is_bounded() -> None:
     groups = PulseGroups(limits)
     for number in range(200):
         name = f"group-{number % 7}"
-        for made in (
+        for item in (
             join(f"m{number}", number, number + 1, members=[f"m{number}"]),
             heartbeat("x", number, 1),
         ):
-            assert made.request is not None
-            made.request["group_id"] = name
-            groups.feed(Facts(made), at(number))
+            assert item.request is not None
+            item.request["group_id"] = name
+            groups.feed(Facts(item), at(number))
         groups.feed(commit(number, number, name, f"topic-{number}"), at(number))
         groups.feed(produce(number, f"topic-{number}"), at(number))
         groups.rebalances()
     assert len(groups.rows(at(200))) == 3
     assert all(len(group.events) <= 4 for group in groups._groups.values())
     assert len(groups._members) == len(groups._ends) == len(groups._commits) == 5
-    assert len(groups._told) == 50
+    assert len(groups._recent) == 50

@@ -14,16 +14,16 @@ FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
 
 
 def of(numbers: list[int]) -> Quantiles:
-    made = Quantiles()
+    result = Quantiles()
     for number in numbers:
-        made.add(number)
-    return made
+        result.add(number)
+    return result
 
 
-def assert_ranks(made: Quantiles, numbers: list[int], error: float) -> None:
+def assert_ranks(result: Quantiles, numbers: list[int], error: float) -> None:
     """The true rank of each answer is near the one that was asked for."""
     ordered = sorted(numbers)
-    for fraction, answer in zip(FRACTIONS, made.at(FRACTIONS), strict=True):
+    for fraction, answer in zip(FRACTIONS, result.at(FRACTIONS), strict=True):
         assert answer is not None
         low = bisect_left(ordered, answer) / len(ordered)
         high = bisect_right(ordered, answer) / len(ordered)
@@ -31,15 +31,15 @@ def assert_ranks(made: Quantiles, numbers: list[int], error: float) -> None:
 
 
 def test_nothing_has_no_quantiles() -> None:
-    made = Quantiles()
-    assert (made.count, made.total, made.least, made.most) == (0, 0, None, None)
-    assert made.at((0.5, 0.99)) == [None, None]
+    result = Quantiles()
+    assert (result.count, result.total, result.least, result.most) == (0, 0, None, None)
+    assert result.at((0.5, 0.99)) == [None, None]
 
 
 def test_few_are_exact() -> None:
-    made = of([5, 1, 4, 2, 3])
-    assert made.at((0.0, 0.5, 0.95, 1.0)) == [1, 3, 5, 5]
-    assert (made.count, made.total, made.least, made.most) == (5, 15, 1, 5)
+    result = of([5, 1, 4, 2, 3])
+    assert result.at((0.0, 0.5, 0.95, 1.0)) == [1, 3, 5, 5]
+    assert (result.count, result.total, result.least, result.most) == (5, 15, 1, 5)
 
 
 @pytest.mark.parametrize("count", [256, 257, 5000, 100_000])
@@ -57,14 +57,14 @@ def test_the_error_is_what_the_library_says() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 10**9), max_size=400), min_size=1, max_size=4))
 def test_merged_they_count_all(parts: list[list[int]]) -> None:
-    made = Quantiles()
+    result = Quantiles()
     for part in parts:
-        made.merge(pickle.loads(pickle.dumps(of(part))))
+        result.merge(pickle.loads(pickle.dumps(of(part))))
     numbers = [number for part in parts for number in part]
-    assert (made.count, made.total) == (len(numbers), sum(numbers))
+    assert (result.count, result.total) == (len(numbers), sum(numbers))
     if numbers:
-        assert (made.least, made.most) == (min(numbers), max(numbers))
-        assert_ranks(made, numbers, 3 * RANK_ERROR)
+        assert (result.least, result.most) == (min(numbers), max(numbers))
+        assert_ranks(result, numbers, 3 * RANK_ERROR)
 
 
 def test_the_bytes_are_those_of_a_sketch_of_doubles() -> None:
@@ -73,11 +73,11 @@ def test_the_bytes_are_those_of_a_sketch_of_doubles() -> None:
 
 
 def test_the_largest_are_kept_and_of_equals_the_earlier() -> None:
-    made = Largest(3)
+    result = Largest(3)
     for time, number in enumerate([5, 9, 5, 1, 7, 5]):
-        if number > made.least:
-            made.add(number, time, (number, time))
-    assert made.all() == [(9, 1), (7, 4), (5, 0)]
+        if number > result.least:
+            result.add(number, time, (number, time))
+    assert result.all() == [(9, 1), (7, 4), (5, 0)]
 
 
 def test_the_largest_of_two() -> None:
@@ -91,9 +91,9 @@ def test_the_largest_of_two() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 300, 5000])
 def test_what_was_serialized_is_read_again(count: int) -> None:
-    made = of(list(range(count)))
-    again = Quantiles.deserialize(made.serialize(), made.total)
+    result = of(list(range(count)))
+    again = Quantiles.deserialize(result.serialize(), result.total)
     assert (again.count, again.total, again.least, again.most) == (
-        made.count, made.total, made.least, made.most,
+        result.count, result.total, result.least, result.most,
     )  # fmt: skip
-    assert again.at(FRACTIONS) == made.at(FRACTIONS)
+    assert again.at(FRACTIONS) == result.at(FRACTIONS)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def alone(at: float = 0, generation: int = 1) -> list[Exchange]:
     """A joins an empty group (KIP-394: in two steps) and gets all."""
     return [
-        join("a", at, 0, asked="", error=g.MEMBER_ID_REQUIRED),
+        join("a", at, 0, request_member_id="", error=g.MEMBER_ID_REQUIRED),
         join("a", at + 0.01, generation, members=["a"], until=at + 3),
         sync("a", at + 3.1, generation, {"t": [0, 1]}),
     ]
@@ -33,7 +33,7 @@ def both(at: float, generation: int, **leader: object) -> list[Exchange]:
 
 def second_comes(at: float = 10) -> list[Exchange]:
     return [
-        join("b", at, 2, asked="", until=at + 1),
+        join("b", at, 2, request_member_id="", until=at + 1),
         heartbeat("a", at + 0.2, 1, g.REBALANCE_IN_PROGRESS),
         join("a", at + 0.3, 2, members=["a", "b"], until=at + 1),
         sync("a", at + 1.1, 2, {"t": [0]}),
@@ -45,8 +45,8 @@ def causes(row: RebalanceRow) -> list[tuple[str, str | None]]:
     return [(each.cause, each.client) for each in row.causes]
 
 
-def started_by(told: GroupStory) -> list[list[tuple[str, str | None]]]:
-    return [causes(row) for row in told.rebalances]
+def started_by(group: GroupStory) -> list[list[tuple[str, str | None]]]:
+    return [causes(row) for row in group.rebalances]
 
 
 def test_the_first_member() -> None:
@@ -59,33 +59,33 @@ def test_the_first_member() -> None:
 
 
 def test_a_second_member() -> None:
-    told = story(*alone(), *second_comes())
-    row = told.rebalances[1]
+    group = story(*alone(), *second_comes())
+    row = group.rebalances[1]
     assert causes(row) == [("join", "b")]
     assert (row.generation_before, row.generation_after) == (1, 2)
     assert (row.members_before, row.members_after, row.joins) == (1, 2, 2)
     assert row.seconds == 1.101
-    assert [member.assignment for member in told.members] == [{"t": [0]}, {"t": [1]}]
+    assert [member.assignment for member in group.members] == [{"t": [0]}, {"t": [1]}]
 
 
 def test_a_member_that_leaves_and_says_why() -> None:
-    told = story(
+    group = story(
         *alone(),
         *second_comes(),
         leave("b", 20, "the consumer is being closed"),
         join("a", 20.5, 3, members=["a"], until=20.6),
         sync("a", 20.7, 3, {"t": [0, 1]}),
     )
-    row = told.rebalances[-1]
+    row = group.rebalances[-1]
     assert causes(row) == [("leave", "b")]
     assert row.causes[0].reason == "the consumer is being closed"
     assert (row.members_before, row.members_after) == (2, 1)
-    assert told.members[1].left is not None
+    assert group.members[1].left is not None
 
 
 def test_a_member_that_falls_silent() -> None:
     """Its session is over ten seconds after its last heartbeat; then the other one is told to join again."""
-    told = story(
+    group = story(
         *alone(),
         *second_comes(),
         heartbeat("b", 13, 2),
@@ -93,55 +93,64 @@ def test_a_member_that_falls_silent() -> None:
         join("a", 23.1, 3, members=["a"], until=23.2),
         sync("a", 23.3, 3, {"t": [0, 1]}),
     )
-    row = told.rebalances[-1]
+    row = group.rebalances[-1]
     assert causes(row) == [("timeout", "b")]
     assert row.causes[0].time is not None
-    assert 22.9 < (row.causes[0].time - told.first).total_seconds() < 23.1
+    assert 22.9 < (row.causes[0].time - group.first).total_seconds() < 23.1
 
 
 def test_a_member_that_joins_too_late_did_not_start_it() -> None:
-    told = story(
+    group = story(
         *alone(),
         *second_comes(),
         heartbeat("b", 20, 2),
-        join("c", 21, 3, asked="", until=50),
+        join("c", 21, 3, request_member_id="", until=50),
         join("a", 21.5, 3, members=["a", "c"], until=50),
         sync("a", 50.1, 3, {"t": [0]}),
         sync("c", 50.1, 3, {"t": [1]}),
     )
-    assert causes(told.rebalances[-1]) == [("join", "c"), ("timeout", "b")]
+    assert causes(group.rebalances[-1]) == [("join", "c"), ("timeout", "b")]
 
 
 def test_a_static_member_that_comes_back_in_time_disturbs_nobody() -> None:
     """KIP-345: it is given its old assignment, in the generation that there is."""
     start = [
-        join("a", 0, 1, members=[("a", "static-a")], asked="", instance="static-a", until=3),
+        join("a", 0, 1, members=[("a", "static-a")], request_member_id="", instance="static-a", until=3),
         sync("a", 3, 1, {"t": [0, 1]}),
-        join("a", 9, 1, members=[("a-2", "static-a")], asked="", instance="static-a", member="a-2"),
+        join(
+            "a", 9, 1, members=[("a-2", "static-a")], request_member_id="", instance="static-a", member="a-2"
+        ),
         sync("a", 9.1, 1, {"t": [0, 1]}, member="a-2", instance="static-a"),
     ]
-    told = story(*start)
-    (row,) = told.rebalances
+    group = story(*start)
+    (row,) = group.rebalances
     assert row.seconds == 3.001
-    assert [member.member_id for member in told.members] == ["a", "a-2"]
+    assert [member.member_id for member in group.members] == ["a", "a-2"]
 
 
 def test_a_static_member_that_comes_back_with_other_wishes() -> None:
-    told = story(
-        join("a", 0, 1, members=[("a", "static-a")], asked="", instance="static-a", until=3),
+    group = story(
+        join("a", 0, 1, members=[("a", "static-a")], request_member_id="", instance="static-a", until=3),
         sync("a", 3, 1, {"t": [0, 1]}),
         join(
-            "a", 9, 2, members=[("a-2", "static-a")], asked="", instance="static-a", member="a-2", until=9.5
+            "a",
+            9,
+            2,
+            members=[("a-2", "static-a")],
+            request_member_id="",
+            instance="static-a",
+            member="a-2",
+            until=9.5,
         ),
         sync("a", 9.6, 2, {"t": [0, 1]}, member="a-2", instance="static-a"),
     )
-    assert started_by(told) == [[("first", "a")], [("return", "a")]]
+    assert started_by(group) == [[("first", "a")], [("return", "a")]]
 
 
 def test_the_leader_joins_again_because_topics_changed() -> None:
-    told = story(*alone(), *second_comes(), *both(20, 3, reason="cached metadata has changed"))
-    assert causes(told.rebalances[-1]) == [("metadata", "a")]
-    assert told.rebalances[-1].causes[0].reason == "cached metadata has changed"
+    group = story(*alone(), *second_comes(), *both(20, 3, reason="cached metadata has changed"))
+    assert causes(group.rebalances[-1]) == [("metadata", "a")]
+    assert group.rebalances[-1].causes[0].reason == "cached metadata has changed"
 
 
 def test_a_follower_joins_again() -> None:
@@ -149,30 +158,30 @@ def test_a_follower_joins_again() -> None:
         join("b", 20, 3, until=21, reason="rebalance enforced by user"),
         join("a", 20.5, 3, members=["a", "b"], until=21),
     ]
-    told = story(*alone(), *second_comes(), *again)
-    row = told.rebalances[-1]
+    group = story(*alone(), *second_comes(), *again)
+    row = group.rebalances[-1]
     assert causes(row) == [("rejoin", "b")]
     assert row.causes[0].reason == "rebalance enforced by user"
     assert (row.end, row.seconds) == (None, None)
 
 
 def test_a_member_that_wants_other_topics() -> None:
-    told = story(*alone(), *second_comes(), *both(20, 3, topics=["t", "u"]))
-    assert causes(told.rebalances[-1]) == [("subscription", "a")]
+    group = story(*alone(), *second_comes(), *both(20, 3, topics=["t", "u"]))
+    assert causes(group.rebalances[-1]) == [("subscription", "a")]
 
 
 def test_another_assignor() -> None:
-    told = story(*alone(), *second_comes(), *both(20, 3, protocol="roundrobin"))
-    assert causes(told.rebalances[-1]) == [("protocol", "a")]
-    assert told.protocols == ["range", "roundrobin"]
+    group = story(*alone(), *second_comes(), *both(20, 3, protocol="roundrobin"))
+    assert causes(group.rebalances[-1]) == [("protocol", "a")]
+    assert group.protocols == ["range", "roundrobin"]
 
 
 def cooperative(protocol: str) -> GroupStory:
     """A second member comes; the first gives up what it is to have, and joins again so that it gets it."""
     return story(
-        join("a", 0, 1, members=["a"], asked="", until=3, protocol=protocol),
+        join("a", 0, 1, members=["a"], request_member_id="", until=3, protocol=protocol),
         sync("a", 3, 1, {"t": [0, 1]}),
-        join("b", 10, 2, asked="", until=11, protocol=protocol),
+        join("b", 10, 2, request_member_id="", until=11, protocol=protocol),
         join("a", 10.5, 2, members=["a", "b"], until=11, protocol=protocol),
         sync("a", 11.1, 2, {"t": [0]}),
         sync("b", 11.1, 2, {}),
@@ -193,76 +202,78 @@ def test_an_eager_one_has_not() -> None:
 
 
 def test_a_group_that_was_empty_begins_again() -> None:
-    told = story(*alone(), leave("a", 8), join("b", 20, 2, asked="", members=["b"], until=23))
-    assert started_by(told) == [[("first", "a")], [("first", "b")]]
-    assert told.rebalances[1].members_before == 0
+    group = story(*alone(), leave("a", 8), join("b", 20, 2, request_member_id="", members=["b"], until=23))
+    assert started_by(group) == [[("first", "a")], [("first", "b")]]
+    assert group.rebalances[1].members_before == 0
 
 
 def test_a_capture_that_begins_in_the_middle() -> None:
-    told = story(heartbeat("a", 0, 6, g.REBALANCE_IN_PROGRESS), *both(1, 7))
-    (row,) = told.rebalances
+    group = story(heartbeat("a", 0, 6, g.REBALANCE_IN_PROGRESS), *both(1, 7))
+    (row,) = group.rebalances
     assert causes(row) == [("unknown", None)]
     assert (row.generation_before, row.generation_after) == (6, 7)
     assert (row.members_before, row.members_after) == (None, 2)
-    told = story(join("c", 0, 7, asked="", until=2), *both(1, 7))
-    assert causes(told.rebalances[0])[0] == ("join", "c")
+    group = story(join("c", 0, 7, request_member_id="", until=2), *both(1, 7))
+    assert causes(group.rebalances[0])[0] == ("join", "c")
 
 
 def test_who_was_heard_before_was_there_before() -> None:
-    told = story(heartbeat("a", 0, 6), join("b", 20, 7, asked="", members=["b"], until=25))
-    assert started_by(told) == [[("join", "b")]]
-    assert told.rebalances[0].members_before is None
+    group = story(heartbeat("a", 0, 6), join("b", 20, 7, request_member_id="", members=["b"], until=25))
+    assert started_by(group) == [[("join", "b")]]
+    assert group.rebalances[0].members_before is None
 
 
 def test_a_group_that_was_deleted_and_made_again() -> None:
     """Its generations begin anew; what comes later is not taken for an answer that comes late."""
-    told = story(
-        join("a", 0, 1, members=["a"], asked="", until=3),
+    group = story(
+        join("a", 0, 1, members=["a"], request_member_id="", until=3),
         sync("a", 3.1, 1, {"t": [0]}),
         leave("a", 5),
-        join("b", 60, 1, members=["b"], asked="", until=63),
+        join("b", 60, 1, members=["b"], request_member_id="", until=63),
         sync("b", 63.1, 1, {"t": [0]}),
     )
-    assert started_by(told) == [[("first", "a")], [("first", "b")]]
-    assert [row.seconds for row in told.rebalances] == [3.101, 3.101]
+    assert started_by(group) == [[("first", "a")], [("first", "b")]]
+    assert [row.seconds for row in group.rebalances] == [3.101, 3.101]
 
 
 def test_followers_alone_are_seen() -> None:
     """The leader's connection was not captured: nobody is said to be gone, nobody new who is not."""
-    told = story(
+    group = story(
         join("b", 0, 4, until=1),
         join("c", 0.1, 4, until=1),
         join("b", 20, 5, until=21),
         sync("b", 21.1, 5, {"t": [0]}),
     )
-    assert started_by(told) == [[("unknown", None)], [("rejoin", "b")]]
-    assert [row.members_after for row in told.rebalances] == [2, 1]
+    assert started_by(group) == [[("unknown", None)], [("rejoin", "b")]]
+    assert [row.members_after for row in group.rebalances] == [2, 1]
 
 
 def test_one_that_is_cut_short_by_the_next() -> None:
     """As Kafka 0.9 does, which waits for nobody: the SyncGroup that waits is refused."""
-    told = story(
-        join("a", 0, 1, members=["a"], asked=""),
+    group = story(
+        join("a", 0, 1, members=["a"], request_member_id=""),
         sync("a", 0.1, 1, error=g.REBALANCE_IN_PROGRESS),
-        join("b", 2, 2, asked="", until=2.5),
+        join("b", 2, 2, request_member_id="", until=2.5),
         join("a", 2.1, 2, members=["a", "b"], until=2.5),
         sync("a", 2.6, 2, {"t": [0]}),
     )
-    assert [row.seconds for row in told.rebalances] == [None, 0.601]
-    assert told.errors == {}
+    assert [row.seconds for row in group.rebalances] == [None, 0.601]
+    assert group.errors == {}
 
 
 def test_who_never_was_answered_counts_as_a_join() -> None:
-    told = story(join("z", 0, 0, asked="", answered=False), *alone(0.5))
-    assert told.rebalances[0].joins == 3
-    assert [member.client for member in told.members] == ["a"]
+    group = story(join("z", 0, 0, request_member_id="", answered=False), *alone(0.5))
+    assert group.rebalances[0].joins == 3
+    assert [member.client for member in group.members] == ["a"]
 
 
 def test_an_answer_that_comes_late_belongs_to_its_own_generation() -> None:
-    told = story(
+    group = story(
         *alone(),
-        join("b", 10, 2, asked="", until=12.5),  # the capture saw it after the answers of generation 3
+        join(
+            "b", 10, 2, request_member_id="", until=12.5
+        ),  # the capture saw it after the answers of generation 3
         join("a", 10.5, 2, members=["a", "b"], until=11),
         join("a", 11.5, 3, members=["a", "b"], until=12),
     )
-    assert [row.generation_after for row in told.rebalances] == [1, 2, 3]
+    assert [row.generation_after for row in group.rebalances] == [1, 2, 3]

@@ -21,11 +21,11 @@ UNLIKE = {"tls", "midstream", "http-on-9092"}
 
 
 def records(path: Path) -> RecordCounts:
-    made = RecordCounts(DEFAULT, partitions_too=True)
+    counts = RecordCounts(DEFAULT, by_partition=True)
     with open_capture(path) as packets:
         for each in dissect(packets):
-            made.feed(Facts(each))
-    return made
+            counts.feed(Facts(each))
+    return counts
 
 
 @pytest.mark.parametrize("path", [path for path in captures() if name_of(path) not in UNLIKE], ids=name_of)
@@ -34,64 +34,64 @@ def test_what_clients_wrote_was_written(path: Path) -> None:
     rows = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())["produced"]
     rows = [row for row in rows if row["error"] is None and row["offset"] is not None]
     said = Counter((row["topic"], row["partition"]) for row in rows)
-    made = records(path)
+    counts = records(path)
     for (topic, partition), count in said.items():
-        produced = made.partitions[topic, partition].produced
-        assert produced.hidden or produced.records >= count
+        produced = counts.partitions[topic, partition].produced
+        assert produced.uncounted or produced.records >= count
     producers: dict[str, set[str]] = {}
     for row in rows:
         producers.setdefault(row["topic"], set()).add(row["client_id"])
     for topic, clients in producers.items():
-        assert clients <= set(made.topics[topic].producers.first(100))
+        assert clients <= set(counts.topics[topic].producers.first(100))
 
 
 def produce(error: int, records: Any = None) -> Facts:
-    asked = {
+    request = {
         "acks": -1,
         "topic_data": [{"name": "orders", "partition_data": [{"index": 0, "records": records}]}],
     }
-    told = {"responses": [{"name": "orders", "partition_responses": [{"index": 0, "error_code": error}]}]}
-    return Facts(exchange("Produce", 7, asked, told, client_id="shop"))
+    response = {"responses": [{"name": "orders", "partition_responses": [{"index": 0, "error_code": error}]}]}
+    return Facts(exchange("Produce", 7, request, response, client_id="shop"))
 
 
 def test_what_was_refused_is_an_error_and_not_written() -> None:
-    made = RecordCounts(DEFAULT)
-    made.feed(produce(10))
-    topic = made.topics["orders"]
+    counts = RecordCounts(DEFAULT)
+    counts.feed(produce(10))
+    topic = counts.topics["orders"]
     assert topic.errors == {"MESSAGE_TOO_LARGE": 1}
     assert topic.produced.records == 0
 
 
 def test_partitions_are_counted_only_when_asked_for() -> None:
-    made = RecordCounts(DEFAULT)
-    made.feed(produce(10))
-    assert dict(made.partitions) == {}
+    counts = RecordCounts(DEFAULT)
+    counts.feed(produce(10))
+    assert dict(counts.partitions) == {}
 
 
 def test_the_ratio_is_that_of_what_was_compressed() -> None:
     items = [Item(value=b"the same text " * 40)] * 5
     packed, plain = batch(items, codec=GZIP), batch(items)
     data = plain + packed
-    made = RecordCounts(DEFAULT)
-    made.feed(produce(0, RecordData(data, 0, len(data))))
+    counts = RecordCounts(DEFAULT)
+    counts.feed(produce(0, RecordData(data, 0, len(data))))
     header = 61
     expected = (len(plain) - header) / (len(packed) - header)
-    assert made.topics["orders"].ratio == round(expected, 2)
-    assert made.topics["orders"].codecs == {"none": 1, "gzip": 1}
+    assert counts.topics["orders"].ratio == round(expected, 2)
+    assert counts.topics["orders"].codecs == {"none": 1, "gzip": 1}
 
 
 def test_nothing_compressed_has_no_ratio() -> None:
     data = batch([Item()])
-    made = RecordCounts(DEFAULT)
-    made.feed(produce(0, RecordData(data, 0, len(data))))
-    assert made.topics["orders"].ratio is None
-    assert made.topics["orders"].produced.records == 1
+    counts = RecordCounts(DEFAULT)
+    counts.feed(produce(0, RecordData(data, 0, len(data))))
+    assert counts.topics["orders"].ratio is None
+    assert counts.topics["orders"].produced.records == 1
 
 
 def test_of_later_exchanges_only_some_batches_are_looked_into() -> None:
-    made = Inflation()
+    counts = Inflation()
     for number in range(400):
         data = batch([Item(value=b"x" * 50 + str(number).encode())], codec=GZIP)
-        made.add(RecordData(data, 0, len(data)), all_of=False)
-        looked_into = made.inflated // 60
+        counts.add(RecordData(data, 0, len(data)), every=False)
+        looked_into = counts.inflated // 60
     assert 5 < looked_into < 60

@@ -14,16 +14,16 @@ def test_moment_cuts_to_microseconds() -> None:
 
 
 def test_spread_of_nothing_is_null() -> None:
-    made = rows.spread(Quantiles())
-    assert (made.count, made.min, made.mean, made.p50, made.max) == (0, None, None, None, None)
+    result = rows.spread(Quantiles())
+    assert (result.count, result.min, result.mean, result.p50, result.max) == (0, None, None, None, None)
 
 
 def test_spread() -> None:
     quantiles = Quantiles()
     for number in (1, 2, 4):
         quantiles.add(number)
-    made = rows.spread(quantiles)
-    assert (made.count, made.min, made.mean, made.p50, made.p99, made.max) == (3, 1, 2.3, 2, 4, 4)
+    result = rows.spread(quantiles)
+    assert (result.count, result.min, result.mean, result.p50, result.p99, result.max) == (3, 1, 2.3, 2, 4, 4)
 
 
 def test_a_rate_needs_time() -> None:
@@ -35,10 +35,10 @@ def test_hidden_records_are_null() -> None:
     volume = Volume()
     volume.produced.records = 3
     volume.fetched.records = 3
-    volume.fetched.hidden = 1
-    made = rows.volume(volume, 1.0)
-    assert (made["produced_records"], made["produced_records_per_second"]) == (3, 3.0)
-    assert (made["fetched_records"], made["fetched_records_per_second"]) == (None, None)
+    volume.fetched.uncounted = 1
+    result = rows.volume(volume, 1.0)
+    assert (result["produced_records"], result["produced_records_per_second"]) == (3, 3.0)
+    assert (result["fetched_records"], result["fetched_records_per_second"]) == (None, None)
     assert isinstance(volume.produced, RecordTotals)
 
 
@@ -49,10 +49,14 @@ def test_fields_that_are_not_given_are_what_was_counted() -> None:
     client.addresses.add("192.0.2.1")
     client.connections.add("c0ffee")
     client.last_ns = 1_790_000_000_123_456_789
-    made = rows.row_of(ClientRow, client, client="shop", **rows.load(client, 1.0))
-    assert (made.client, made.latency_us.max, made.request_bytes, made.first) == ("shop", 5, 0, None)
-    assert (list(made.apis), made.addresses, made.connections) == (["Produce", "Fetch"], ["192.0.2.1"], 1)
-    assert made.last == rows.moment(client.last_ns)
+    result = rows.row_of(ClientRow, client, client="shop", **rows.load(client, 1.0))
+    assert (result.client, result.latency_us.max, result.request_bytes, result.first) == ("shop", 5, 0, None)
+    assert (list(result.apis), result.addresses, result.connections) == (
+        ["Produce", "Fetch"],
+        ["192.0.2.1"],
+        1,
+    )
+    assert result.last == rows.moment(client.last_ns)
 
 
 def test_a_field_that_was_not_counted_is_refused() -> None:

@@ -10,16 +10,16 @@ from kdissect.stats.sequences import Runs, Sequence, SequenceRun
 
 def sequence(*batches: tuple[int, int, int]) -> Sequence:
     """Batches as epoch, base sequence, records."""
-    made = Sequence()
+    result = Sequence()
     for number, (epoch, base, records) in enumerate(batches):
-        made.add(epoch, base, records, number, f"c/{number}")
-    return made
+        result.add(epoch, base, records, number, f"c/{number}")
+    return result
 
 
 def test_numbers_one_behind_the_other_have_no_hole() -> None:
-    made = sequence((0, 0, 3), (0, 3, 2), (0, 5, 1))
-    assert (made.holes, made.missing, made.repeated, made.example) == (0, 0, 0, None)
-    assert (made.batches, made.records, made.epochs) == (3, 6, 1)
+    result = sequence((0, 0, 3), (0, 3, 2), (0, 5, 1))
+    assert (result.holes, result.missing, result.repeated, result.example) == (0, 0, 0, None)
+    assert (result.batches, result.records, result.epochs) == (3, 6, 1)
 
 
 def test_the_first_number_may_be_any() -> None:
@@ -27,13 +27,13 @@ def test_the_first_number_may_be_any() -> None:
 
 
 def test_a_hole_and_what_is_behind_it() -> None:
-    made = sequence((0, 0, 3), (0, 10, 2), (0, 12, 1), (0, 20, 1))
-    assert (made.holes, made.missing, made.repeated, made.example) == (2, 14, 0, "c/1")
+    result = sequence((0, 0, 3), (0, 10, 2), (0, 12, 1), (0, 20, 1))
+    assert (result.holes, result.missing, result.repeated, result.example) == (2, 14, 0, "c/1")
 
 
 def test_what_is_sent_again_is_no_hole() -> None:
-    made = sequence((0, 0, 3), (0, 3, 2), (0, 3, 2), (0, 5, 1))
-    assert (made.holes, made.repeated) == (0, 2)
+    result = sequence((0, 0, 3), (0, 3, 2), (0, 3, 2), (0, 5, 1))
+    assert (result.holes, result.repeated) == (0, 2)
 
 
 def test_a_hole_may_be_filled_later() -> None:
@@ -41,27 +41,27 @@ def test_a_hole_may_be_filled_later() -> None:
 
 
 def test_each_epoch_counts_from_0() -> None:
-    made = sequence((0, 0, 3), (1, 0, 2), (2, 0, 2))
-    assert (made.holes, made.repeated, made.epochs) == (0, 0, 3)
+    result = sequence((0, 0, 3), (1, 0, 2), (2, 0, 2))
+    assert (result.holes, result.repeated, result.epochs) == (0, 0, 3)
 
 
 def test_epochs_that_are_over_are_added_up() -> None:
-    made = sequence(*((epoch, base, 2) for epoch in range(30) for base in (0, 2, 5, 5)))
-    assert (made.epochs, made.holes, made.missing, made.repeated) == (30, 30, 30, 60)
+    result = sequence(*((epoch, base, 2) for epoch in range(30) for base in (0, 2, 5, 5)))
+    assert (result.epochs, result.holes, result.missing, result.repeated) == (30, 30, 30, 60)
 
 
 def test_behind_the_last_number_comes_0() -> None:
     last = 2**31 - 3
-    made = sequence((0, last - 2, 2), (0, last, 5), (0, 2, 4))
-    assert (made.holes, made.missing, made.repeated) == (0, 0, 0)
+    result = sequence((0, last - 2, 2), (0, last, 5), (0, 2, 4))
+    assert (result.holes, result.missing, result.repeated) == (0, 0, 0)
 
 
 def test_errors_are_counted() -> None:
-    made = Sequence()
-    made.add(0, 0, 1, 5, "c/1", "OUT_OF_ORDER_SEQUENCE_NUMBER")
-    made.add(0, 0, 1, 3, "c/2", None)
-    assert dict(made.errors) == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
-    assert (made.first_ns, made.last_ns) == (3, 5)
+    result = Sequence()
+    result.add(0, 0, 1, 5, "c/1", "OUT_OF_ORDER_SEQUENCE_NUMBER")
+    result.add(0, 0, 1, 3, "c/2", None)
+    assert dict(result.errors) == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
+    assert (result.first_ns, result.last_ns) == (3, 5)
 
 
 def test_of_many_holes_the_smallest_stay_as_they_are() -> None:
@@ -77,10 +77,10 @@ Batches = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(
 
 @given(Batches, Batches)
 def test_parts_add_up_to_the_whole(one: list[tuple[int, int, int]], two: list[tuple[int, int, int]]) -> None:
-    merged, whole = sequence(*one), sequence(*one, *two)
+    merged, everything = sequence(*one), sequence(*one, *two)
     merged.merge(pickle.loads(pickle.dumps(sequence(*two))))
     for name in ("holes", "missing", "repeated", "batches", "records", "epochs"):
-        assert getattr(merged, name) == getattr(whole, name)
+        assert getattr(merged, name) == getattr(everything, name)
 
 
 @given(Batches)
@@ -88,6 +88,6 @@ def test_holes_are_what_sets_of_numbers_say(batches: list[tuple[int, int, int]])
     seen: dict[int, set[int]] = {}
     for epoch, base, records in batches:
         seen.setdefault(epoch, set()).update(range(base, base + records))
-    made = sequence(*batches)
-    assert made.missing == sum(max(numbers) - min(numbers) + 1 - len(numbers) for numbers in seen.values())
-    assert made.repeated == sum(each[2] for each in batches) - sum(map(len, seen.values()))
+    result = sequence(*batches)
+    assert result.missing == sum(max(numbers) - min(numbers) + 1 - len(numbers) for numbers in seen.values())
+    assert result.repeated == sum(each[2] for each in batches) - sum(map(len, seen.values()))

@@ -17,48 +17,48 @@ class Count:
 
 
 def counted(*at: float) -> Sliding[Count]:
-    made = Sliding(Count)
+    window = Sliding(Count)
     for seconds in at:
-        made.at(START_NS + round(seconds * SLICE_NS)).of["x"] += 1
-    return made
+        window.at(START_NS + round(seconds * SLICE_NS)).of["x"] += 1
+    return window
 
 
-def total(made: Sliding[Count], at: float) -> int:
-    return made.sum(START_NS + round(at * SLICE_NS)).of["x"]
+def total(window: Sliding[Count], at: float) -> int:
+    return window.sum(START_NS + round(at * SLICE_NS)).of["x"]
 
 
 def test_what_is_in_the_window_counts_and_nothing_else() -> None:
-    made = counted(0, 0.5, 3, 9.9)
-    assert [total(made, at) for at in (9.9, 10, 12.9, 13, 18.9, 19, 1000)] == [4, 2, 2, 1, 1, 0, 0]
+    window = counted(0, 0.5, 3, 9.9)
+    assert [total(window, at) for at in (9.9, 10, 12.9, 13, 18.9, 19, 1000)] == [4, 2, 2, 1, 1, 0, 0]
 
 
 def test_what_is_silent_comes_back() -> None:
-    made = counted(0, 500, 500.1)
-    assert total(made, 505) == 2
+    window = counted(0, 500, 500.1)
+    assert total(window, 505) == 2
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
-    made = counted(100, 101, 3)
-    assert total(made, 3) == 1
-    assert total(made, 101) == 0
+    window = counted(100, 101, 3)
+    assert total(window, 3) == 1
+    assert total(window, 101) == 0
 
 
 def test_no_more_slices_than_the_window_has_are_held() -> None:
-    made = counted(*range(1000))
-    assert len(made._slices) == SLICES == WINDOW_S
-    assert total(made, 999) == SLICES
+    window = counted(*range(1000))
+    assert len(window._slices) == SLICES == WINDOW_S
+    assert total(window, 999) == SLICES
 
 
 def test_a_sum_is_a_value_of_its_own() -> None:
-    made = counted(0)
-    made.sum(START_NS).of["x"] += 100
-    assert total(made, 0) == 1
+    window = counted(0)
+    window.sum(START_NS).of["x"] += 100
+    assert total(window, 0) == 1
 
 
 def test_windows_add_up() -> None:
-    made = counted(0, 1)
-    made.merge(counted(1, 2))
-    assert [total(made, at) for at in (2, 10, 11)] == [4, 3, 1]
+    window = counted(0, 1)
+    window.merge(counted(1, 2))
+    assert [total(window, at) for at in (2, 10, 11)] == [4, 3, 1]
 
 
 def test_rates_are_taken_over_what_has_passed() -> None:

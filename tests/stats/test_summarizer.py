@@ -48,13 +48,13 @@ def truth(path: Path) -> dict[str, Any]:
 def test_requests_by_api_and_client_are_those_of_the_clients(path: Path) -> None:
     rows = [row for row in truth(path)["requests"] if row["client_id"]]
     telling = {row["client_id"] for row in rows}
-    made = summarize(exchanges(path))
-    assert made.clients is not None
-    seen = {row.client: row.exchanges for row in made.clients if row.client in telling}
+    summary = summarize(exchanges(path))
+    assert summary.clients is not None
+    seen = {row.client: row.exchanges for row in summary.clients if row.client in telling}
     said = Counter(row["client_id"] for row in rows)
     assert seen == dict(said)
     apis: Counter[str] = Counter()
-    for row in made.clients:
+    for row in summary.clients:
         if row.client in telling:
             apis.update(row.apis)
     assert apis == Counter(named(row["api"]) for row in rows)
@@ -62,21 +62,21 @@ def test_requests_by_api_and_client_are_those_of_the_clients(path: Path) -> None
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name_of)
 def test_tables_add_up(path: Path) -> None:
-    made = summarize(exchanges(path), by=BY, interval_s=1)
-    for table in (made.apis, made.brokers, made.clients, made.connections):
+    summary = summarize(exchanges(path), by=BY, interval_s=1)
+    for table in (summary.apis, summary.brokers, summary.clients, summary.connections):
         assert table is not None
         assert sum(row.exchanges for row in table) == len(exchanges(path))
-        assert sum(row.request_bytes for row in table) == made.capture.request_bytes
-    assert made.intervals is not None
-    assert sum(row.exchanges for row in made.intervals if row.key is None) == len(exchanges(path))
-    assert made.topics is not None
-    assert made.partitions is not None
+        assert sum(row.request_bytes for row in table) == summary.capture.request_bytes
+    assert summary.intervals is not None
+    assert sum(row.exchanges for row in summary.intervals if row.key is None) == len(exchanges(path))
+    assert summary.topics is not None
+    assert summary.partitions is not None
     for name in ("produced_bytes", "fetched_bytes", "replicated_bytes", "produced_batches"):
         by_topic = Counter[str]()
-        for row in made.partitions:
+        for row in summary.partitions:
             by_topic[row.topic] += getattr(row, name)
         assert +by_topic == Counter(
-            {row.topic: count for row in made.topics if (count := getattr(row, name))}
+            {row.topic: count for row in summary.topics if (count := getattr(row, name))}
         )
 
 
@@ -85,9 +85,9 @@ def named(api: str | None) -> str:
     return "SASL token" if api is None else f"api {api}" if api.isdecimal() else api
 
 
-def untimed(made: Summary) -> dict[str, Any]:
+def untimed(summary: Summary) -> dict[str, Any]:
     """A summary as plain values, without percentiles and what depends on the order of what is equal."""
-    plain = json.loads(json.dumps(_plain(made)))
+    plain = json.loads(json.dumps(_plain(summary)))
     assert isinstance(plain, dict)
     return plain
 
@@ -115,7 +115,7 @@ def state(value: Any) -> Any:
     if isinstance(value, Largest):
         return value.all()
     if isinstance(value, Samples):
-        return value.count, value.over_time()
+        return value.count, value.in_order()
     if isinstance(value, Cluster):
         return value.nodes, value.offers
     if isinstance(value, Leaders):
@@ -128,9 +128,9 @@ def state(value: Any) -> Any:
 
 
 def both(one: Summarizer, other: Summarizer) -> Summarizer:
-    made: Summarizer = pickle.loads(pickle.dumps(one))
-    made.merge(pickle.loads(pickle.dumps(other)))
-    return made
+    summary: Summarizer = pickle.loads(pickle.dumps(one))
+    summary.merge(pickle.loads(pickle.dumps(other)))
+    return summary
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -140,40 +140,40 @@ def test_parts_divided_by_connection_add_up_to_the_whole(most: int, data: st.Dat
     all_of = exchanges(path)
     ids = sorted({each.connection.id for each in all_of})
     part_of = {each: data.draw(st.integers(0, most - 1)) for each in ids}
-    whole, *parts = (
+    everything, *parts = (
         Summarizer(DEFAULT, by=BY, parts=frozenset(PARTS), interval_ns=10**9) for _ in range(most + 1)
     )
     for each in all_of:
         parts[part_of[each.connection.id]].feed(each)
-        whole.feed(each)
+        everything.feed(each)
     first, *others = parts
     from_left, from_right = reduce(both, parts), both(first, reduce(both, others))
-    expected = untimed(whole.close([], {}, {}))
+    expected = untimed(everything.close([], {}, {}))
     for merged in (from_left, from_right):
-        assert state(merged) == state(whole)
+        assert state(merged) == state(everything)
         assert untimed(merged.close([], {}, {})) == expected
 
 
 def test_full_tables_say_so() -> None:
     path = next(path for path in SAMPLES if name_of(path) == "quickstart")
-    made = summarize(exchanges(path), limits=Limits(summary_rows=2), by=BY)
-    assert made.apis is not None
-    assert len(made.apis) == 2
-    kept = sum(row.exchanges for row in made.apis)
-    assert made.folded["apis"] == len(exchanges(path)) - kept
-    assert {"apis", "clients", "connections"} <= set(made.folded)
+    summary = summarize(exchanges(path), limits=Limits(summary_rows=2), by=BY)
+    assert summary.apis is not None
+    assert len(summary.apis) == 2
+    kept = sum(row.exchanges for row in summary.apis)
+    assert summary.folded["apis"] == len(exchanges(path)) - kept
+    assert {"apis", "clients", "connections"} <= set(summary.folded)
 
 
 def test_a_dissection_brings_its_counts() -> None:
     path = next(path for path in SAMPLES if name_of(path) == "quickstart")
     with open_capture(path) as packets:
-        made = summarize(dissect(packets))
-    assert made.capture.packets == 283
-    assert made.capture.connections == {"Kafka": 12}
-    assert made.capture.captures == [str(path)]
+        summary = summarize(dissect(packets))
+    assert summary.capture.packets == 283
+    assert summary.capture.connections == {"Kafka": 12}
+    assert summary.capture.captures == [str(path)]
 
 
 def test_nothing_is_a_summary_too() -> None:
-    made = summarize([])
-    assert made.capture.exchanges == 0
-    assert (made.capture.first, made.apis, made.errors) == (None, [], [])
+    summary = summarize([])
+    assert summary.capture.exchanges == 0
+    assert (summary.capture.first, summary.apis, summary.errors) == (None, [], [])

@@ -99,10 +99,10 @@ def both(one: Count, other: Count) -> Count:
 
 def test_parts_add_up_in_any_order_and_nothing_changes_nothing() -> None:
     parts = [Count().see(7), Count().see(3).see(7), Count(), Count().see(1)]
-    whole = Count().see(7).see(3).see(7).see(1).state
-    assert reduce(both, parts).state == whole
-    assert reduce(both, reversed(parts)).state == whole
-    assert both(both(parts[0], parts[1]), both(parts[2], parts[3])).state == whole
+    everything = Count().see(7).see(3).see(7).see(1).state
+    assert reduce(both, parts).state == everything
+    assert reduce(both, reversed(parts)).state == everything
+    assert both(both(parts[0], parts[1]), both(parts[2], parts[3])).state == everything
 
 
 def test_what_is_own_stays() -> None:

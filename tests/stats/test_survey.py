@@ -24,7 +24,7 @@ def surveyed(*talks: Talk, limits: Limits = DEFAULT) -> Survey:
     return observer
 
 
-def told(*exchanges: Exchange, limits: Limits = DEFAULT) -> Survey:
+def observed(*exchanges: Exchange, limits: Limits = DEFAULT) -> Survey:
     observer = Survey(limits)
     for each in exchanges:
         observer.exchange(each)
@@ -32,9 +32,9 @@ def told(*exchanges: Exchange, limits: Limits = DEFAULT) -> Survey:
 
 
 def odd(*kinds: str, **how: object) -> Exchange:
-    made = exchange(request={}, response={}, **how)  # type: ignore[arg-type]
-    made.anomalies = [Anomaly(kind, "request", "") for kind in kinds]
-    return made
+    odd_exchange = exchange(request={}, response={}, **how)  # type: ignore[arg-type]
+    odd_exchange.anomalies = [Anomaly(kind, "request", "") for kind in kinds]
+    return odd_exchange
 
 
 def test_connections() -> None:
@@ -53,10 +53,10 @@ def test_connections() -> None:
 
 
 def test_who_answers_where_it_is_not_kafka() -> None:
-    opened = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
+    first = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
     again = Talk(client=("10.0.0.1", 50_001), broker=("10.0.0.2", 9093)).client_sends(TLS_HELLO)
     answer = Talk(client=("10.0.0.2", 9093), broker=("10.0.0.1", 50_002)).client_sends(TLS_HELLO)
-    observer = surveyed(opened, again, answer)
+    observer = surveyed(first, again, answer)
     assert observer.unread == {("TLS", "10.0.0.2:9093"): 3}
 
 
@@ -73,7 +73,7 @@ def test_ends_are_bounded() -> None:
 
 
 def test_complete_exchanges_lack_nothing() -> None:
-    observer = told(
+    observer = observed(
         exchange(request={}, response={}),
         exchange(request={}, kind="unacknowledged"),
         odd("left_over"),
@@ -87,7 +87,7 @@ def test_complete_exchanges_lack_nothing() -> None:
 
 
 def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
-    observer = told(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
+    observer = observed(odd("gap", "gap", "left_over", number=7), odd("gap", number=8))
     assert observer.anomalies == {
         "gap": AnomalyCount(2, "c0ffee/7"),
         "left_over": AnomalyCount(1, "c0ffee/7"),
@@ -95,5 +95,5 @@ def test_anomalies_are_counted_by_exchange_with_the_first_as_example() -> None:
 
 
 def test_unknown_versions() -> None:
-    observer = told(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
+    observer = observed(odd("unknown_version", version=99), odd("unknown_version", version=99), odd("gap"))
     assert observer.unknown == {(3, 99): 2}

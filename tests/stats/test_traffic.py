@@ -9,71 +9,71 @@ from tests.made_exchanges import START_NS, connection, exchange
 
 
 def produce(error: int, *, topic: str = "orders", number: int = 1, **options: Any) -> Facts:
-    asked = {"acks": -1, "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": None}]}]}
-    told = {"responses": [{"name": topic, "partition_responses": [{"index": 0, "error_code": error}]}]}
-    return Facts(exchange("Produce", 7, asked, told, number=number, client_id="shop", **options))
+    request = {"acks": -1, "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": None}]}]}
+    response = {"responses": [{"name": topic, "partition_responses": [{"index": 0, "error_code": error}]}]}
+    return Facts(exchange("Produce", 7, request, response, number=number, client_id="shop", **options))
 
 
 def traffic(*facts: Facts, **options: Any) -> Traffic:
-    made = Traffic(DEFAULT, frozenset(BY), **options)
+    result = Traffic(DEFAULT, frozenset(BY), **options)
     for each in facts:
-        made.feed(each)
-    return made
+        result.feed(each)
+    return result
 
 
 def test_an_error_counts_once_for_each_topic_and_remembers_its_first_example() -> None:
-    made = traffic(
+    result = traffic(
         produce(6, number=2, time_ns=START_NS + 5), produce(6), produce(0), produce(6, topic="payments")
     )
-    orders = made.failures[Failure("NOT_LEADER_OR_FOLLOWER", "Produce", "orders", "shop")]
+    orders = result.failures[Failure("NOT_LEADER_OR_FOLLOWER", "Produce", "orders", "shop")]
     assert (orders.count, orders.example) == (2, "c0ffee/1")
     assert (orders.first_ns, orders.last_ns) == (START_NS, START_NS + 5)
-    assert len(made.failures) == 2
+    assert len(result.failures) == 2
 
 
 def test_an_error_of_no_partition_has_no_topic() -> None:
-    made = traffic(Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 27}, client_id="shop")))
-    assert list(made.failures) == [Failure("REBALANCE_IN_PROGRESS", "Heartbeat", None, "shop")]
+    result = traffic(Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 27}, client_id="shop")))
+    assert list(result.failures) == [Failure("REBALANCE_IN_PROGRESS", "Heartbeat", None, "shop")]
 
 
 def test_the_slowest_are_kept_slowest_first() -> None:
-    made = traffic(
+    result = traffic(
         *(produce(0, number=number, latency_ns=number * 10**6) for number in (3, 9, 1, 7)), slowest=2
     )
-    assert [(slow.exchange, slow.latency_us, slow.topics) for slow in made.slowest.all()] == [
+    assert [(slow.exchange, slow.latency_us, slow.topics) for slow in result.slowest.all()] == [
         ("c0ffee/9", 9000, ("orders",)),
         ("c0ffee/7", 7000, ("orders",)),
     ]
 
 
 def test_long_polls_are_none_of_the_slowest() -> None:
-    asked = {"replica_id": -1, "max_wait_ms": 500, "topics": []}
-    made = traffic(Facts(exchange("Fetch", 4, asked, {"responses": []}, latency_ns=500_000_000)))
-    assert made.slowest.all() == []
-    assert made.tables.apis["Fetch"].long_poll_us.count == 1
-    assert made.tables.apis["Fetch"].latency_us.count == 0
+    request = {"replica_id": -1, "max_wait_ms": 500, "topics": []}
+    result = traffic(Facts(exchange("Fetch", 4, request, {"responses": []}, latency_ns=500_000_000)))
+    assert result.slowest.all() == []
+    assert result.tables.apis["Fetch"].long_poll_us.count == 1
+    assert result.tables.apis["Fetch"].latency_us.count == 0
 
 
 def test_what_a_client_is() -> None:
     software = {"client_software_name": "librdkafka", "client_software_version": "2.16.0"}
-    made = traffic(
+    result = traffic(
         produce(0, principal="User:alice", **software),
         produce(0, connection=connection("beef", client="10.0.0.6")),
     )
-    client = made.tables.clients["shop"]
+    client = result.tables.clients["shop"]
     assert client.software.first(5) == ["librdkafka 2.16.0"]
     assert client.addresses.first(5) == ["10.0.0.5", "10.0.0.6"]
     assert client.principals.first(5) == ["User:alice"]
     assert len(client.connections) == 2
     assert client.apis == {"Produce": 2}
-    assert made.tables.apis["Produce"].versions == {7: 2}
-    assert len(made.tables.brokers["10.0.0.1:9092"].connections) == 2
-    assert made.tables.connections["beef"].client_address == "10.0.0.6:41234"
+    assert result.tables.apis["Produce"].versions == {7: 2}
+    assert len(result.tables.brokers["10.0.0.1:9092"].connections) == 2
+    assert result.tables.connections["beef"].client_address == "10.0.0.6:41234"
 
 
 def test_groups_and_connections_are_counted_only_when_asked_for() -> None:
     facts = Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="reader"))
     assert traffic(facts).tables.groups["g"].apis == {"Heartbeat": 1}
-    made = Traffic(DEFAULT)
-    made.feed(facts)
-    assert (dict(made.tables.groups), dict(made.tables.connections)) == ({}, {})
+    result = Traffic(DEFAULT)
+    result.feed(facts)
+    assert (dict(result.tables.groups), dict(result.tables.connections)) == ({}, {})

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def transactions(*facts: Facts) -> Transactions:
-    made = Transactions(DEFAULT)
+    result = Transactions(DEFAULT)
     for each in facts:
-        made.feed(each)
-    return made
+        result.feed(each)
+    return result
 
 
-def producer(made: Transactions) -> ProducerRow:
-    (row,) = made.rows().producers
+def producer(result: Transactions) -> ProducerRow:
+    (row,) = result.rows().producers
     return row
 
 
@@ -66,7 +66,7 @@ def test_its_transactions() -> None:
 
 
 def test_version_2_begins_with_produce_and_takes_an_epoch_each() -> None:
-    made = transactions(
+    result = transactions(
         p.init(0),
         p.produce(1, 0),
         p.add_for(1.001, 0, verify_only=False),
@@ -76,14 +76,14 @@ def test_version_2_begins_with_produce_and_takes_an_epoch_each() -> None:
         p.add_for(2.001, 1, verify_only=False),
         p.end(2.5, 1, bumped=2),
     )
-    row = producer(made)
+    row = producer(result)
     assert (row.begun, row.committed, row.epoch, row.missing, row.repeated) == (2, 2, 2, 0, 0)
-    assert {each.records for each in made.rows().transactions} == {1}
+    assert {each.records for each in result.rows().transactions} == {1}
 
 
 def test_what_a_broker_verifies_begins_nothing() -> None:
-    made = transactions(p.init(0), p.add_for(1, 0, verify_only=True))
-    assert producer(made).begun == 0
+    result = transactions(p.init(0), p.add_for(1, 0, verify_only=True))
+    assert producer(result).begun == 0
 
 
 def test_markers_of_a_producer_id_that_nobody_names() -> None:
@@ -97,23 +97,23 @@ def test_markers_seen_before_the_name_is() -> None:
 
 
 def test_an_idempotent_producer_has_sequence_numbers_only() -> None:
-    made = transactions(
+    result = transactions(
         p.init(0, name=None),
         p.produce(1, 0, 2, name=None),
         p.produce(1.1, 2, 2, name=None, answered=False),
         p.produce(1.2, 2, 2, name=None),
         p.produce(1.3, 9, 1, name=None, error=p.OUT_OF_ORDER),
     )
-    row = producer(made)
+    row = producer(result)
     assert (row.transactional_id, row.begun, row.missing, row.repeated) == (None, 0, 5, 2)
-    (numbered,) = made.rows().sequences
+    (numbered,) = result.rows().sequences
     assert (numbered.topic, numbered.partition, numbered.holes) == ("orders", 0, 1)
     assert numbered.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
     assert numbered.example == "payments-Produce/1300"
 
 
 def test_a_producer_that_was_fenced_and_by_whom() -> None:
-    made = transactions(
+    result = transactions(
         p.init(0),
         p.add(1),
         p.init(2, 1, client="other"),
@@ -121,38 +121,38 @@ def test_a_producer_that_was_fenced_and_by_whom() -> None:
         p.produce(3.1, 0, error=p.PRODUCER_FENCED),
         p.end(4, error=p.PRODUCER_FENCED),
     )
-    rows = made.rows().fenced
+    rows = result.rows().fenced
     assert [(row.api, row.count, row.error) for row in rows] == [
         ("Produce", 2, "PRODUCER_FENCED"),
         ("EndTxn", 1, "PRODUCER_FENCED"),
     ]
     assert (rows[0].client, rows[0].epoch, rows[0].by_client) == ("payments", 0, "other")
     assert rows[0].by_example == "other-InitProducerId/2000"
-    row = producer(made)
+    row = producer(result)
     assert (row.fenced, row.superseded, row.open) == (3, 1, 0)
 
 
 def test_connections_merged_in_any_order_are_the_whole() -> None:
-    whole = transactions(*USUAL)
+    everything = transactions(*USUAL)
     parts: dict[str, list[Facts]] = {}
     for each in USUAL:
         parts.setdefault(each.exchange.connection.id, []).append(each)
     merged = transactions()
     for part in reversed(parts.values()):
         merged.merge(pickle.loads(pickle.dumps(transactions(*part))))
-    assert merged.rows() == whole.rows()
+    assert merged.rows() == everything.rows()
 
 
 def test_many_transactions_are_added_up() -> None:
-    made = Transactions(replace(DEFAULT, summary_transaction_events=50))
-    made.feed(p.init(0))
+    result = Transactions(replace(DEFAULT, summary_transaction_events=50))
+    result.feed(p.init(0))
     for number in range(1, 1001):
         for each in (p.add(number), p.produce(number + 0.1, number - 1), p.end(number + 0.5)):
-            made.feed(each)
-    made.feed(p.add(1001))
-    row = producer(made)
+            result.feed(each)
+    result.feed(p.add(1001))
+    row = producer(result)
     assert (row.begun, row.committed, row.open, row.records, row.missing) == (1001, 1000, 1, 1000, 0)
-    part = made.rows()
+    part = result.rows()
     assert len(part.transactions) + part.transactions_left_out == 1001
     assert part.transactions[0].outcome == "open"
 
@@ -161,8 +161,8 @@ def test_a_real_capture() -> None:
     with open_capture("samples/kafka-4-transactions.pcap") as packets:
         part = summarize(dissect(packets), parts=["transactions"]).transactions
     assert part is not None
-    found = {row.transactional_id: (row.committed, row.aborted) for row in part.producers}
-    assert found == {
+    outcomes = {row.transactional_id: (row.committed, row.aborted) for row in part.producers}
+    assert outcomes == {
         "pay-1": (1, 1),
         "pay-aio": (1, 1),
         "pay-java": (2, 1),

@@ -24,93 +24,93 @@ def event(
 
 
 def story(*events: Event) -> Story:
-    made = Story()
+    result = Story()
     for each in events:
-        made.take(each)
-    return made
+        result.take(each)
+    return result
 
 
-def outcomes(made: Story) -> list[str]:
-    return [each.outcome for each in made.over]
+def outcomes(result: Story) -> list[str]:
+    return [each.outcome for each in result.ended]
 
 
 def test_commit_and_abort() -> None:
-    made = story(
+    result = story(
         event(0, INIT),
         event(1, ADD),
         event(2, END, commits=True),
         event(3, ADD),
         event(4, END, commits=False),
     )
-    assert outcomes(made) == ["committed", "aborted"]
-    assert made.open is None
+    assert outcomes(result) == ["committed", "aborted"]
+    assert result.open is None
 
 
 def test_what_failed_begins_and_ends_nothing() -> None:
-    made = story(
+    result = story(
         event(0, INIT), event(1, ADD, "CONCURRENT_TRANSACTIONS"), event(2, WRITE, "NOT_LEADER_OR_FOLLOWER")
     )
-    assert made.open is None
-    made = story(event(1, ADD), event(2, END, "COORDINATOR_NOT_AVAILABLE", commits=True))
-    assert made.open is not None
+    assert result.open is None
+    result = story(event(1, ADD), event(2, END, "COORDINATOR_NOT_AVAILABLE", commits=True))
+    assert result.open is not None
 
 
 def test_an_end_that_is_asked_for_twice() -> None:
-    made = story(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
-    assert outcomes(made) == ["committed"]
+    result = story(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
+    assert outcomes(result) == ["committed"]
 
 
 def test_an_end_whose_begin_was_not_captured() -> None:
-    (transaction,) = story(event(2, END, commits=True)).over
+    (transaction,) = story(event(2, END, commits=True)).ended
     assert not transaction.is_whole
-    (transaction,) = story(event(1, WRITE), event(2, END, commits=True)).over
+    (transaction,) = story(event(1, WRITE), event(2, END, commits=True)).ended
     assert not transaction.is_whole
 
 
 def test_a_new_producer_id_ends_what_was_open() -> None:
-    made = story(event(0, INIT), event(1, ADD), event(2, INIT, epoch=1))
-    assert outcomes(made) == ["superseded"]
+    result = story(event(0, INIT), event(1, ADD), event(2, INIT, epoch=1))
+    assert outcomes(result) == ["superseded"]
 
 
 def test_markers_that_nobody_asked_for_are_a_timeout() -> None:
     begun = (event(0, INIT, timeout_ms=10_000), event(1, ADD), event(1.5, WRITE, records=4))
-    made = story(*begun, event(14, MARKER, commits=False))
-    (transaction,) = made.over
+    result = story(*begun, event(14, MARKER, commits=False))
+    (transaction,) = result.ended
     assert (transaction.outcome, transaction.records) == ("timed_out", 4)
     assert transaction.marked_ns == 14 * SECOND_NS
     assert story(*begun, event(3, MARKER, commits=False)).open is not None  # of an earlier transaction
 
 
 def test_markers_belong_to_the_transaction_that_ended() -> None:
-    made = story(
+    result = story(
         event(0, INIT),
         event(1, ADD),
         event(2, END, commits=True),
         event(3, ADD),
         event(4, MARKER, commits=True),
     )
-    assert made.over[0].marked_ns == 4 * SECOND_NS
-    assert made.open is not None
+    assert result.ended[0].marked_ns == 4 * SECOND_NS
+    assert result.open is not None
 
 
 def test_offsets_and_partitions_are_told_apart() -> None:
-    made = story(
+    result = story(
         event(1, ADD, partitions=(("t", 0), ("t", 1))),
         event(2, WRITE, partitions=(("t", 0),), records=2),
         event(3, OFFSETS, partitions=(("in", 0),)),
     )
-    assert made.open is not None
-    assert (len(made.open.partitions), made.open.records, made.open.offsets) == (2, 2, 1)
+    assert result.open is not None
+    assert (len(result.open.partitions), result.open.records, result.open.offsets) == (2, 2, 1)
 
 
 def test_a_producer_of_the_same_name_fences_the_older() -> None:
-    made = story(
+    result = story(
         event(0, INIT, client="a"),
         event(1, INIT, client="b", epoch=1),
         event(2, WRITE, "INVALID_PRODUCER_EPOCH", client="a"),
         event(3, WRITE, "INVALID_PRODUCER_EPOCH", client="a"),
     )
-    ((fence, fenced),) = made.fenced.items()
+    ((fence, fenced),) = result.fenced.items()
     assert (fence.client, fence.error) == ("a", "INVALID_PRODUCER_EPOCH")
     assert (fenced.count, fenced.example) == (2, "c/2")
     assert fenced.by is not None
@@ -118,18 +118,18 @@ def test_a_producer_of_the_same_name_fences_the_older() -> None:
 
 
 def test_who_is_fenced_for_a_reason_that_was_not_captured() -> None:
-    made = story(event(0, INIT), event(2, WRITE, "PRODUCER_FENCED"))
-    (fenced,) = made.fenced.values()
+    result = story(event(0, INIT), event(2, WRITE, "PRODUCER_FENCED"))
+    (fenced,) = result.fenced.values()
     assert fenced.by is None
 
 
 def test_many_are_counted_and_the_longest_kept() -> None:
-    made = Story()
+    result = Story()
     for number in range(1000):
-        made.take(event(number, ADD))
-        made.take(event(number + (number % 100) / 200, END, commits=number % 2 == 0))
-    assert made.outcomes.total() == 1000
-    assert len(made.over) <= 200
-    assert len(made.over) + made.unlisted == 1000
-    longest = max(each.open_ns(0) for each in made.over if each.outcome == "aborted")
+        result.take(event(number, ADD))
+        result.take(event(number + (number % 100) / 200, END, commits=number % 2 == 0))
+    assert result.outcomes.total() == 1000
+    assert len(result.ended) <= 200
+    assert len(result.ended) + result.unlisted == 1000
+    longest = max(each.open_ns(0) for each in result.ended if each.outcome == "aborted")
     assert longest == round(0.495 * SECOND_NS) + 1

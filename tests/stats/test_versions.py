@@ -26,9 +26,9 @@ TELLING = [path for path in captures() if name_of(path) not in UNLIKE and truth(
 
 
 def versions(*exchanges: Any) -> VersionsPart:
-    found = summarize(exchanges, parts=["versions"]).versions
-    assert found is not None
-    return found
+    versions = summarize(exchanges, parts=["versions"]).versions
+    assert versions is not None
+    return versions
 
 
 @pytest.mark.parametrize("path", TELLING, ids=name_of)
@@ -79,10 +79,10 @@ def test_what_nobody_uses_of_a_broker_is_told_by_broker() -> None:
 
 
 def test_software_tells_clients_of_one_name_apart() -> None:
-    made = [
+    exchanges = [
         exchange(
             "Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="app", client_software_name=name
         )
         for name in ("librdkafka", "apache-kafka-java")
     ]
-    assert [row.software for row in versions(*made).used] == ["apache-kafka-java", "librdkafka"]
+    assert [row.software for row in versions(*exchanges).used] == ["apache-kafka-java", "librdkafka"]

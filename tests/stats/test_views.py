@@ -9,17 +9,17 @@ from kdissect.stats.views import limited, ordered, viewed
 
 
 @cache
-def whole() -> Summary:
+def full_summary() -> Summary:
     with open_capture("samples/kafka-4-basics.pcap") as packets:
         return summarize(dissect(packets), by=("partition", "group", "connection"), interval_s=1)
 
 
 def test_all_tables_unless_one_is_named() -> None:
-    assert viewed(whole(), None) is whole()
-    made = viewed(whole(), "topic")
-    assert made.topics is whole().topics
-    assert (made.apis, made.errors, made.slowest, made.partitions) == (None, None, None, None)
-    assert made.intervals is whole().intervals
+    assert viewed(full_summary(), None) is full_summary()
+    result = viewed(full_summary(), "topic")
+    assert result.topics is full_summary().topics
+    assert (result.apis, result.errors, result.slowest, result.partitions) == (None, None, None, None)
+    assert result.intervals is full_summary().intervals
 
 
 @pytest.mark.parametrize(
@@ -34,23 +34,30 @@ def test_all_tables_unless_one_is_named() -> None:
     ],
 )
 def test_orders(order: str, key: object) -> None:
-    made = ordered(whole(), order)
-    assert made.apis == sorted(whole().apis or [], key=key)  # type: ignore[call-overload]
-    for table in (made.brokers, made.clients, made.topics, made.partitions, made.groups, made.connections):
+    result = ordered(full_summary(), order)
+    assert result.apis == sorted(full_summary().apis or [], key=key)  # type: ignore[call-overload]
+    for table in (
+        result.brokers,
+        result.clients,
+        result.topics,
+        result.partitions,
+        result.groups,
+        result.connections,
+    ):
         assert table
 
 
 def test_errors_slowest_and_time_keep_their_own_order() -> None:
-    made = ordered(whole(), "name")
-    assert (made.errors, made.slowest, made.intervals) == (
-        whole().errors,
-        whole().slowest,
-        whole().intervals,
+    result = ordered(full_summary(), "name")
+    assert (result.errors, result.slowest, result.intervals) == (
+        full_summary().errors,
+        full_summary().slowest,
+        full_summary().intervals,
     )
 
 
 def test_limited() -> None:
-    assert limited(whole(), None) is whole()
-    made = limited(whole(), 2)
-    assert [len(table or ()) for table in (made.apis, made.clients, made.errors)] == [2, 2, 2]
-    assert made.capture == whole().capture
+    assert limited(full_summary(), None) is full_summary()
+    result = limited(full_summary(), 2)
+    assert [len(table or ()) for table in (result.apis, result.clients, result.errors)] == [2, 2, 2]
+    assert result.capture == full_summary().capture

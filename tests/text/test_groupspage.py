@@ -14,7 +14,7 @@ from tests.groups import commit, counted, heartbeat, join, leave, story, sync
 
 def told(limit: int | None = None, **limits: int) -> list[page.PageSection]:
     events = [
-        join("reader-1", 0, 1, members=["reader-1"], asked="", until=3),
+        join("reader-1", 0, 1, members=["reader-1"], request_member_id="", until=3),
         sync("reader-1", 3, 1, {"t": [0, 1, 2, 3, 4], "u": [7, 9]}),
         commit("reader-1", 4, {0: 1_000, 1: 5}),
         *(
@@ -65,7 +65,9 @@ def test_no_groups() -> None:
 def test_the_page_fits(width: int, narrow: bool) -> None:
     long = "a-group-with-a-name-that-goes-on-and-on-" * 2
     rows = stories(counted([commit("c", 0, {0: 1}, group=long)]))
-    rows += [story(join("a" * 60, 0, 1, members=["a" * 60], asked="", reason="why " * 30, until=2))]
+    rows += [
+        story(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
+    ]
     out = StringIO()
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, colour=False)
     lines = out.getvalue().splitlines()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 
-_GREETINGS = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+_HANDSHAKE = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 _MOST = 10  # connections
 _REQUESTS = 3  # of a connection that was not worth it
 _SHARE = 0.8
@@ -59,7 +59,7 @@ class ConnectionChurn(Rule):
         kept = self.kept[key]
         if not kept.count:
             kept.add(facts)
-        if facts.api not in _GREETINGS:
+        if facts.api not in _HANDSHAKE:
             kept.requests += 1
 
     def findings(self) -> Iterator[FindingRow]:
@@ -71,9 +71,9 @@ class ConnectionChurn(Rule):
             short = Minutes()
             for each in connected:
                 if each.requests <= _REQUESTS:
-                    short.occurred(each)
+                    short.add_evidence(each)
             if short.busiest >= _MOST and short.count >= _SHARE * len(connected):
-                yield self.found(
+                yield self.finding(
                     f"client {client} at {ip}, broker {broker}",
                     f"{short.count:,} of {len(connected):,} connections carry at most {_REQUESTS} requests, "
                     f"{short.busiest:,} of them within a minute",
@@ -101,26 +101,26 @@ class Leaders:
             tuple[int, int], tuple[int, str]
         ] = {}  # leader epoch, leader -> when told first, where
 
-    def lead(self, leader: int, epoch: int, told: tuple[int, str]) -> None:
+    def lead(self, leader: int, epoch: int, reported: tuple[int, str]) -> None:
         """Take what an answer tells."""
         term = epoch, leader
         if term in self.terms or len(self.terms) < _TERMS:
-            self.terms[term] = min(told, self.terms.get(term, told))
+            self.terms[term] = min(reported, self.terms.get(term, reported))
 
     def merge(self, other: Leaders) -> None:
         """Take in what other answers tell."""
-        for (epoch, leader), told in other.terms.items():
-            self.lead(leader, epoch, told)
+        for (epoch, leader), reported in other.terms.items():
+            self.lead(leader, epoch, reported)
 
     @property
-    def in_turn(self) -> list[tuple[int, int, str]]:
+    def in_order(self) -> list[tuple[int, int, str]]:
         """The leaders, one after the other, and when and where each was first told; none follows itself."""
         turns: list[tuple[int, int, str]] = []
-        with_epoch = {term: told for term, told in self.terms.items() if term[0] >= 0}
+        with_epoch = {term: reported for term, reported in self.terms.items() if term[0] >= 0}
         terms = with_epoch or self.terms  # what has no epoch has no place between those that have one
-        for (_, leader), told in sorted(terms.items(), key=lambda item: (item[0][0], item[1])):
+        for (_, leader), reported in sorted(terms.items(), key=lambda item: (item[0][0], item[1])):
             if not turns or turns[-1][0] != leader:
-                turns.append((leader, *told))
+                turns.append((leader, *reported))
         return turns
 
 
@@ -143,9 +143,9 @@ class LeadersMoving(Rule):
 
     def feed(self, facts: Facts) -> None:
         """Note leaders; -1 is none."""
-        for told in (facts.exchange.response or {}).get("topics") or ():
-            name = told.get("name") or told.get("topic_id")
-            for partition in told.get("partitions") or ():
+        for topic in (facts.exchange.response or {}).get("topics") or ():
+            name = topic.get("name") or topic.get("topic_id")
+            for partition in topic.get("partitions") or ():
                 leader = partition.get("leader_id", -1)
                 if name and leader >= 0:
                     kept = self.kept[name, partition.get("partition_index", -1)]
@@ -155,7 +155,7 @@ class LeadersMoving(Rule):
         """Tell of each topic whose leaders moved."""
         topics: dict[str, dict[int, list[tuple[int, int, str]]]] = {}
         for (topic, partition), each in self.kept.items():
-            if len(turns := each.in_turn) > 1:
+            if len(turns := each.in_order) > 1:
                 topics.setdefault(topic, {})[partition] = turns
         for topic, partitions in topics.items():
             evidence = Evidence()
@@ -168,7 +168,7 @@ class LeadersMoving(Rule):
             )
             more = f" and {len(partitions) - _PLACES:,} more" if len(partitions) > _PLACES else ""
             times = "once" if evidence.count == 1 else f"{evidence.count:,} times"
-            yield self.found(
+            yield self.finding(
                 f"topic {topic}",
                 f"leaders moved {times}: partition {named}{more}",
                 evidence,
@@ -218,7 +218,7 @@ class NotLeader(Rule):
         """Tell of those who asked often within a short time."""
         for (client, topic), each in self.kept.items():
             if each.busiest >= _STORM:
-                yield self.found(
+                yield self.finding(
                     f"client {client}, topic {topic}",
                     f"{each.count:,} responses from a broker that does not lead the partition, "
                     f"{each.busiest:,} of them within 10 seconds",
@@ -260,7 +260,9 @@ class Sasl(Rule):
             times = "once" if each.count == 1 else f"{each.count:,} times"
             by = f" by {mechanism}" if mechanism else ""
             severity = ERROR if each.count >= _LOOP else WARNING
-            yield self.found(f"client {client} at {ip}", f"login{by} failed {times}: {error}", each, severity)
+            yield self.finding(
+                f"client {client} at {ip}", f"login{by} failed {times}: {error}", each, severity
+            )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ class Throttled(Rule):
         """Tell of those who were throttled often or for long."""
         for (client, broker), each in self.kept.items():
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
-                yield self.found(
+                yield self.finding(
                     f"client {client}, broker {broker}",
                     f"throttled in {each.count:,} response{'s' if each.count > 1 else ''}, for "
                     f"{each.sum_ms:,} ms in total and {each.most_ms:,} ms at most",
@@ -332,7 +334,7 @@ class Requests(Evidence):
 
 
 @summed
-class Greeting(Evidence):
+class RejectedApiVersions(Evidence):
     """Refused ApiVersions requests of a connection, and whether something else worked on it."""
 
     works: bool = either(False)
@@ -355,30 +357,30 @@ class UnsupportedVersions(Rule):
     advice = "Upgrade the client library, or configure the broker's release if the client has such an option."
     counts = Requests
 
-    greetings: Bounded[tuple[str, str], Greeting] = merged()
-    taken: Bounded[tuple[str, str, int | None], Evidence] = merged()
+    rejected: Bounded[tuple[str, str], RejectedApiVersions] = merged()
+    accepted: Bounded[tuple[str, str, int | None], Evidence] = merged()
 
     def __init__(self, limits: Limits) -> None:
         Rule.__init__(self, limits)
-        self.greetings = Bounded(limits.summary_rows, Greeting)
-        self.taken = Bounded(limits.summary_rows, Evidence)
+        self.rejected = Bounded(limits.summary_rows, RejectedApiVersions)
+        self.accepted = Bounded(limits.summary_rows, Evidence)
 
     def feed(self, facts: Facts) -> None:
         """Count what is refused, and what works."""
         exchange = facts.exchange
         version, connection = exchange.api_version, exchange.connection.id
-        is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_hung_up_on(exchange)
-        greeting = facts.client, connection
+        is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_disconnected(exchange)
+        key = facts.client, connection
         if facts.api == _API_VERSIONS and is_refused:
-            self.greetings[greeting].add(facts)
+            self.rejected[key].add(facts)
         elif is_refused or is_silent:
             kept = self.kept[facts.client, facts.broker, facts.api, version, is_silent]
             kept.add(facts)
             kept.connections.add(connection)
         elif exchange.response is not None:
-            self.taken[facts.broker, facts.api, version].add(facts)
-            if greeting in self.greetings:
-                self.greetings[greeting].works = True
+            self.accepted[facts.broker, facts.api, version].add(facts)
+            if key in self.rejected:
+                self.rejected[key].works = True
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of those who were refused often."""
@@ -387,24 +389,24 @@ class UnsupportedVersions(Rule):
             if is_silent:
                 # Where only one direction was captured, a connection has any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
-                if is_loop and (broker, api, version) not in self.taken:
+                if is_loop and (broker, api, version) not in self.accepted:
                     sentence = f"{connections:,} connections end with such a request and no response"
-                    yield self.found(about, sentence, each)
+                    yield self.finding(about, sentence, each)
             elif each.count >= _MOST_UNSUPPORTED:
-                yield self.found(about, f"{each.count:,} requests were rejected", each)
+                yield self.finding(about, f"{each.count:,} requests were rejected", each)
         clients: dict[str, tuple[int, Evidence]] = {}
-        for (client, _), greeting in self.greetings.items():
-            if not greeting.works:
+        for (client, _), rejected in self.rejected.items():
+            if not rejected.works:
                 connections, evidence = clients.get(client, (0, Evidence()))
-                evidence.merge(greeting)
+                evidence.merge(rejected)
                 clients[client] = connections + 1, evidence
         for client, (connections, evidence) in clients.items():
             if connections >= _MOST_UNSUPPORTED:
                 sentence = f"ApiVersions was rejected on {connections:,} connections, and nothing followed"
-                yield self.found(f"client {client}", sentence, evidence)
+                yield self.finding(f"client {client}", sentence, evidence)
 
 
-def _may_be_hung_up_on(exchange: Exchange) -> bool:
+def _may_be_disconnected(exchange: Exchange) -> bool:
     """Whether it had no answer, in a version that some brokers do not answer."""
     if exchange.kind != UNANSWERED or exchange.api_key is None or exchange.api_version is None:
         return False
@@ -450,19 +452,19 @@ class ClientIds(Rule):
         for (group, client, _), each in self.kept.items():
             members.setdefault((group, client), []).append(each)
         for (group, client), active in members.items():
-            most = _at_once(active)
+            most = _max_concurrent(active)
             if most > 1:
                 evidence = Evidence()
                 for each in active:
                     evidence.merge(each)
-                yield self.found(
+                yield self.finding(
                     f"group {group}, client {client}",
                     f"{most:,} members with this client id were active at the same time",
                     evidence,
                 )
 
 
-def _at_once(active: list[Evidence]) -> int:
+def _max_concurrent(active: list[Evidence]) -> int:
     """The most that were active at a moment."""
     lasting = [each for each in active if each.last_ns > each.first_ns]
     changes = sorted([(each.first_ns, 1) for each in lasting] + [(each.last_ns, -1) for each in lasting])
@@ -487,7 +489,7 @@ class MetadataRequests(Minutes):
     """Metadata requests of a client."""
 
     bytes: int = total()
-    of_all: int = total()
+    for_all_topics: int = total()
 
 
 @summed
@@ -516,16 +518,16 @@ class MetadataPolling(Rule):
         kept.add(facts)
         kept.bytes += 0 if exchange.response_frame is None else exchange.response_frame.size
         topics = exchange.request.get("topics")
-        kept.of_all += topics is None or (exchange.api_version == 0 and not topics)
+        kept.for_all_topics += topics is None or (exchange.api_version == 0 and not topics)
 
     def findings(self) -> Iterator[FindingRow]:
         """Tell of those who ask much."""
         for client, each in self.kept.items():
             mean = each.bytes // max(1, each.count)
             if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):
-                yield self.found(
+                yield self.finding(
                     f"client {client}",
                     f"{each.count:,} Metadata requests, {each.busiest:,} of them within a minute and "
-                    f"{each.of_all:,} for all topics; responses average {mean:,} bytes",
+                    f"{each.for_all_topics:,} for all topics; responses average {mean:,} bytes",
                     each,
                 )

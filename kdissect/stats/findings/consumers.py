@@ -10,7 +10,7 @@ from kdissect.exchanges.fetch_sessions import FetchSessions
 from kdissect.kafka.codes import error_code
 from kdissect.stats.findings.rule import SECOND_NS, Bursts, Evidence, Rule
 from kdissect.stats.groups import STORM, STORM_NS, Groups, causes, storms, timelines
-from kdissect.stats.lag import Behind
+from kdissect.stats.lag import ClientLag
 from kdissect.stats.sums import earlier, earliest, largest, merged, own, summed, total
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class EmptyPolls(Rule):
         """Tell of those that hardly ever got something."""
         for (client, connection), each in self.kept.items():
             if each.busiest >= _MOST and each.count >= _SHARE * each.answers:
-                yield self.found(
+                yield self.finding(
                     f"client {client}, connection {connection}",
                     f"{each.count:,} of {each.answers:,} fetches returned nothing, {each.busiest:,} of "
                     f"them within 10 seconds; max_wait_ms is {each.max_wait_ms:,} at most",
@@ -91,14 +91,14 @@ _BEHIND_SHARE = 0.9  # of the worst: partitions are not at their worst all at on
 class Reading(Evidence):
     """Answers that left records of a partition behind, and where the client stood at the first of all."""
 
-    behind: Behind = merged(Behind)
-    began: tuple[int, int] | None = earliest()  # time, offset
+    behind: ClientLag = merged(ClientLag)
+    start: tuple[int, int] | None = earliest()  # time, offset
 
-    def stand(self, time_ns: int, position: Position) -> None:
+    def add_position(self, time_ns: int, position: Position) -> None:
         """Take where the client stands."""
         if position.lag is not None and position.next_offset is not None:
             self.behind.add(time_ns, position)
-            self.began = earlier(self.began, (time_ns, position.next_offset))
+            self.start = earlier(self.start, (time_ns, position.next_offset))
 
 
 @summed
@@ -134,7 +134,7 @@ class FallingBehind(Rule):
         for position in self._sessions.feed(facts.exchange, facts.touched):
             if not position.error:
                 kept = self.kept[facts.client, position.topic, position.partition]
-                kept.stand(time_ns, position)
+                kept.add_position(time_ns, position)
                 if position.lag:
                     kept.add(facts)
 
@@ -142,7 +142,7 @@ class FallingBehind(Rule):
         """Tell of those whose lag grows, by topic."""
         readings: dict[tuple[str, str], list[Reading]] = {}
         for (client, topic, _), each in self.kept.items():
-            if each.began is not None:
+            if each.start is not None:
                 readings.setdefault((client, topic), []).append(each)
         for (client, topic), partitions in readings.items():
             first = sum(each.behind.first[1] for each in partitions)
@@ -159,7 +159,7 @@ class FallingBehind(Rule):
             evidence = Evidence()
             for each in partitions:
                 evidence.merge(each)
-            yield self.found(
+            yield self.finding(
                 f"client {client}, topic {topic}",
                 f"{last:,} records behind at the end, {first:,} when first seen; it reads {pace:,.0f} "
                 "records/s",
@@ -169,10 +169,10 @@ class FallingBehind(Rule):
 
 def _pace(partitions: list[Reading]) -> float | None:
     """Records a second, read by how positions move; None where no time passed."""
-    began = [each.began for each in partitions if each.began is not None]
+    start = [each.start for each in partitions if each.start is not None]
     ended = [each.behind.position for each in partitions]
-    time_ns = max(ended)[0] - min(began)[0]
-    moved = sum(offset for _, offset in ended) - sum(offset for _, offset in began)
+    time_ns = max(ended)[0] - min(start)[0]
+    moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
     return moved * SECOND_NS / time_ns if time_ns > 0 else None
 
 
@@ -212,7 +212,7 @@ class InstanceIds(Rule):
                 if name
             )
             times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.found(about, f"fenced {times}: another member has its group.instance.id", each)
+            yield self.finding(about, f"fenced {times}: another member has its group.instance.id", each)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class OutOfRange(Rule):
         """Tell of all."""
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
-            yield self.found(
+            yield self.finding(
                 f"client {client}, topic {topic}", f"requested an offset out of range {times}", each
             )
 
@@ -307,7 +307,7 @@ class RebalanceStorm(Rule):
                     evidence.take(each.start_ns, each.exchange)
                 seconds = (storm[-1].start_ns - storm[0].start_ns) / SECOND_NS
                 started = ", ".join(f"{count:,} {cause}" for cause, count in causes(storm).items())
-                yield self.found(
+                yield self.finding(
                     f"group {group}",
                     f"{len(storm):,} rebalances within {seconds:.0f} s, started by {started}{_by(storm)}",
                     evidence,

@@ -74,7 +74,7 @@ class Acks(Rule):
                 clients = ", ".join(each.clients.first(_SORTED)[:_NAMES]) + (
                     f" and {more:,} more" if more > 0 else ""
                 )
-                yield self.found(
+                yield self.finding(
                     f"topic {topic}",
                     f"{each.count:,} Produce request{'s' if each.count > 1 else ''} with acks={acks} by "
                     f"{clients}, to {replicas} replicas: {_MEANS[acks]}",
@@ -111,7 +111,7 @@ class FencedProducers(Rule):
         for (client, name), each in self.kept.items():
             about = f"client {client}, transactional id {name}" if name else f"client {client}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
-            yield self.found(about, f"fenced in {responses}", each)
+            yield self.finding(about, f"fenced in {responses}", each)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class HotPartitions(Rule):
             batches = sum(each.count for each in partitions.values())
             share = partitions[hottest].bytes / max(1, total)
             if number >= _PARTITIONS and batches >= _BATCHES and share >= max(_SHARE, _TIMES / number):
-                yield self.found(
+                yield self.finding(
                     f"topic {topic}, partition {hottest}",
                     f"{share:.0%} of the {total:,} bytes written to {number:,} partitions",
                     partitions[hottest],
@@ -239,7 +239,7 @@ class RequestsTooLarge(Rule):
                 if refused
                 else f"{each.count:,} batch{plural} with a single record of up to {each.most_bytes:,} bytes"
             )
-            yield self.found(f"client {client}, topic {topic}", sentence, each, ERROR if refused else NOTE)
+            yield self.finding(f"client {client}, topic {topic}", sentence, each, ERROR if refused else NOTE)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class TinyBatches(Rule):
             if each.busiest < _MOST or each.records >= _RECORDS * each.count:
                 continue
             if each.bytes < _BYTES * each.count:
-                yield self.found(
+                yield self.finding(
                     f"client {client}, topic {topic}",
                     f"{each.count:,} batches averaging {each.records / each.count:.1f} records and "
                     f"{each.bytes // each.count:,} bytes, {each.busiest:,} of them within 10 seconds",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 _EXAMPLES = 5
-_PIECES = 64
+_MAX_PIECES = 64
 
 
 def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -64,7 +64,7 @@ class Evidence(Summed):
 def _busiest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
     for piece, count in other.items():
         one[piece] = one.get(piece, 0) + count
-        if len(one) > _PIECES:  # the quietest goes, never the one that is being counted
+        if len(one) > _MAX_PIECES:  # the quietest goes, never the one that is being counted
             del one[min((each for each in one if each != piece), key=one.__getitem__)]
     return one
 
@@ -90,7 +90,7 @@ class Bursts(Evidence):
         Evidence.add(self, facts, count)
         _busiest(self.pieces, {facts.exchange.time_ns // self.piece_ns: count})
 
-    def occurred(self, evidence: Evidence) -> None:
+    def add_evidence(self, evidence: Evidence) -> None:
         """Take what else was gathered as one occurrence, at the time of its first."""
         join(self, evidence, Evidence)
         _busiest(self.pieces, {evidence.first_ns // self.piece_ns: evidence.count})
@@ -147,7 +147,9 @@ class Rule(Summed, ABC):
     def findings(self) -> Iterator[FindingRow]:
         """Tell what is worth to be told."""
 
-    def found(self, about: str, sentence: str, evidence: Evidence, severity: str | None = None) -> FindingRow:
+    def finding(
+        self, about: str, sentence: str, evidence: Evidence, severity: str | None = None
+    ) -> FindingRow:
         """One finding."""
         return row_of(
             FindingRow,
@@ -189,9 +191,9 @@ class Topics(Bounded[str, TopicShape]):
 
     def learn(self, facts: Facts) -> None:
         """Learn from an answer."""
-        for told in (facts.exchange.response or {}).get("topics") or ():
-            name = told.get("name") or facts.exchange.topic_names.get(told.get("topic_id", ""))
-            partitions = told.get("partitions")
+        for entry in (facts.exchange.response or {}).get("topics") or ():
+            name = entry.get("name") or facts.exchange.topic_names.get(entry.get("topic_id", ""))
+            partitions = entry.get("partitions")
             if name and partitions:
                 topic = self[name]
                 topic.partitions = max(topic.partitions, len(partitions))

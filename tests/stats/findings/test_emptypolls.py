@@ -1,22 +1,22 @@
 from __future__ import annotations
 
 from kdissect.stats.findings.consumers import EmptyPolls
-from tests.findings import fetch, found
+from tests.findings import fetch, findings_of
 from tests.record_batches import Item, batch
 
 
 def test_a_consumer_that_does_not_wait() -> None:
-    (row,) = found(EmptyPolls, [fetch(10 + number / 50, max_wait_ms=0) for number in range(400)])
+    (row,) = findings_of(EmptyPolls, [fetch(10 + number / 50, max_wait_ms=0) for number in range(400)])
     assert row.about == "client reader, connection reader-Fetch"
     assert "400 of 400 fetches returned nothing" in row.sentence
     assert "max_wait_ms is 0 at most" in row.sentence
 
 
 def test_consumers_that_wait_or_get_something() -> None:
-    assert found(EmptyPolls, [fetch(number / 2) for number in range(400)]) == []
+    assert findings_of(EmptyPolls, [fetch(number / 2) for number in range(400)]) == []
     some = batch([Item()])
     assert (
-        found(
+        findings_of(
             EmptyPolls, [fetch(10 + number / 50, data=some if number % 2 else b"") for number in range(400)]
         )
         == []
@@ -24,5 +24,5 @@ def test_consumers_that_wait_or_get_something() -> None:
 
 
 def test_followers_and_errors_are_no_empty_polls() -> None:
-    assert found(EmptyPolls, [fetch(10 + number / 50, replica_id=1) for number in range(400)]) == []
-    assert found(EmptyPolls, [fetch(10 + number / 50, error=6) for number in range(400)]) == []
+    assert findings_of(EmptyPolls, [fetch(10 + number / 50, replica_id=1) for number in range(400)]) == []
+    assert findings_of(EmptyPolls, [fetch(10 + number / 50, error=6) for number in range(400)]) == []

@@ -8,49 +8,49 @@ from tests.findings import metadata
 
 
 def test_the_first_five_are_kept_in_order_of_time() -> None:
-    made = Evidence()
+    evidence = Evidence()
     for second in (9, 3, 7, 1, 8, 2, 6):
-        made.add(metadata(second))
-    assert made.examples == [f"asker-Metadata/{second}000" for second in (1, 2, 3, 6, 7)]
-    assert made.count == 7
-    assert made.last_ns - made.first_ns == 8 * 10**9
+        evidence.add(metadata(second))
+    assert evidence.examples == [f"asker-Metadata/{second}000" for second in (1, 2, 3, 6, 7)]
+    assert evidence.count == 7
+    assert evidence.last_ns - evidence.first_ns == 8 * 10**9
 
 
 def test_the_busiest_piece_of_time() -> None:
-    made, minutes = Bursts(), Minutes()
+    evidence, minutes = Bursts(), Minutes()
     for second in (0, 100, 101, 102, 140):
-        made.add(metadata(second))
+        evidence.add(metadata(second))
         minutes.add(metadata(second))
-    assert (made.busiest, minutes.busiest) == (3, 4)
+    assert (evidence.busiest, minutes.busiest) == (3, 4)
     assert Bursts().busiest == 0
 
 
 def test_of_many_pieces_the_busy_ones_stay() -> None:
-    made = Bursts()
+    evidence = Bursts()
     for _ in range(5):
-        made.add(metadata(7))
+        evidence.add(metadata(7))
     for number in range(1000):
-        made.add(metadata(20 + number * 10))
-    assert made.busiest == 5
-    assert made.count == 1005
+        evidence.add(metadata(20 + number * 10))
+    assert evidence.busiest == 5
+    assert evidence.count == 1005
 
 
 def test_what_was_gathered_counts_as_it_began() -> None:
-    one, made = Evidence(), Minutes()
+    one, evidence = Evidence(), Minutes()
     one.add(metadata(1))
-    made.occurred(one)
-    made.occurred(one)
-    assert (made.busiest, made.count) == (2, 2)
+    evidence.add_evidence(one)
+    evidence.add_evidence(one)
+    assert (evidence.busiest, evidence.count) == (2, 2)
 
 
 @given(st.lists(st.lists(st.integers(0, 500), max_size=20), min_size=1, max_size=4))
 def test_parts_add_up_to_the_whole(parts: list[list[int]]) -> None:
-    whole, merged = Bursts(), Bursts()
+    everything, merged = Bursts(), Bursts()
     for part in parts:
-        made = Bursts()
+        evidence = Bursts()
         for second in part:
-            made.add(metadata(second))
-            whole.add(metadata(second))
-        merged.merge(made)
+            evidence.add(metadata(second))
+            everything.add(metadata(second))
+        merged.merge(evidence)
     for name in ("count", "first_ns", "last_ns", "examples", "busiest"):
-        assert getattr(merged, name) == getattr(whole, name)
+        assert getattr(merged, name) == getattr(everything, name)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.kafka.records import RecordData
 from kdissect.stats.findings.consumers import FallingBehind
-from tests.findings import found
-from tests.producers import told
+from tests.findings import findings_of
+from tests.producers import facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ def fetch(
     after_s: float, position: int, end: int, *, partition: int = 0, replica_id: int = -1, **more: Any
 ) -> Facts:
     """Of one partition, without a fetch session; nothing comes."""
-    asked = {"topic": "orders", "partitions": [{"partition": partition, "fetch_offset": position}]}
+    request_topic = {"topic": "orders", "partitions": [{"partition": partition, "fetch_offset": position}]}
     answer = {
         "partition_index": partition,
         "error_code": more.pop("error", 0),
@@ -27,7 +27,7 @@ def fetch(
     }
     request = {"replica_id": replica_id, "max_wait_ms": 1, "session_id": 0, "session_epoch": -1}
     response = {"session_id": 0, "error_code": 0, "responses": [{"topic": "orders", "partitions": [answer]}]}
-    return told("Fetch", 7, after_s, request | {"topics": [asked]}, response, "reader", **more)
+    return facts_of("Fetch", 7, after_s, request | {"topics": [request_topic]}, response, "reader", **more)
 
 
 def fetches(
@@ -38,7 +38,7 @@ def fetches(
 
 def test_one_who_reads_half_of_what_is_written() -> None:
     facts = fetches(lambda second: 50 * second, lambda second: 200 * second)
-    (row,) = found(FallingBehind, facts)
+    (row,) = findings_of(FallingBehind, facts)
     assert (row.severity, row.about, row.count) == ("warning", "client reader, topic orders", 19)
     assert row.sentence == "2,850 records behind at the end, 0 when first seen; it reads 50 records/s"
 
@@ -46,22 +46,22 @@ def test_one_who_reads_half_of_what_is_written() -> None:
 def test_all_partitions_of_a_topic_count_together() -> None:
     facts = fetches(lambda second: 10 * second, lambda second: 50 * second)
     facts += fetches(lambda second: 10 * second, lambda second: 50 * second, partition=1)
-    (row,) = found(FallingBehind, facts)
+    (row,) = findings_of(FallingBehind, facts)
     assert row.sentence == "1,520 records behind at the end, 0 when first seen; it reads 20 records/s"
 
 
 def test_who_catches_up_or_keeps_up_is_not_told() -> None:
     catches_up = fetches(lambda second: 1000 * second, lambda second: 100_000 + 10 * second)
-    assert found(FallingBehind, catches_up) == []
+    assert findings_of(FallingBehind, catches_up) == []
     had_a_break = fetches(lambda second: 1000 * max(0, second - 9), lambda second: 500 * second)
-    assert found(FallingBehind, had_a_break) == []
+    assert findings_of(FallingBehind, had_a_break) == []
     has_much_to_read = fetches(lambda second: 10_000 * second, lambda second: 10_200 * second)
-    assert found(FallingBehind, has_much_to_read) == []
+    assert findings_of(FallingBehind, has_much_to_read) == []
     seen_once = [fetch(1, 0, 5000)]
-    assert found(FallingBehind, seen_once) == []
+    assert findings_of(FallingBehind, seen_once) == []
 
 
 def test_replicas_and_refusals_are_not_told() -> None:
     for why_not in ({"replica_id": 2}, {"error": 1}):
         facts = fetches(lambda second: 50 * second, lambda second: 200 * second, **why_not)
-        assert found(FallingBehind, facts) == []
+        assert findings_of(FallingBehind, facts) == []

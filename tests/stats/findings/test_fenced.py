@@ -2,16 +2,16 @@ from __future__ import annotations
 
 from kdissect.stats.findings.producers import FencedProducers
 from tests import producers as p
-from tests.findings import found
+from tests.findings import findings_of
 
 
 def test_a_producer_that_was_fenced() -> None:
     facts = [p.produce(1, 0, error=p.PRODUCER_FENCED), p.end(2, error=p.PRODUCER_FENCED)]
-    (row,) = found(FencedProducers, facts)
+    (row,) = findings_of(FencedProducers, facts)
     assert row.about == "client payments, transactional id pay"
     assert (row.severity, row.count) == ("error", 2)
     assert row.sentence == "fenced in 2 responses"
 
 
 def test_producers_that_only_have_to_wait() -> None:
-    assert found(FencedProducers, [p.add(1, error=p.CONCURRENT_TRANSACTIONS), p.produce(2, 0)]) == []
+    assert findings_of(FencedProducers, [p.add(1, error=p.CONCURRENT_TRANSACTIONS), p.produce(2, 0)]) == []

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from kdissect.stats.findings.brokers import LeadersMoving
-from tests.findings import found, metadata
+from tests.findings import findings_of, metadata
 from tests.made_exchanges import connection
 
 
 def test_a_leader_that_moved_and_came_back() -> None:
     seen = [metadata(number, [(1, 5), term]) for number, term in enumerate([(2, 0), (3, 1), (2, 2)])]
-    (row,) = found(LeadersMoving, seen)
+    (row,) = findings_of(LeadersMoving, seen)
     assert (row.about, row.severity) == ("topic orders", "note")
     assert row.sentence == "leaders moved 2 times: partition 1 (2 to 3 to 2)"
     assert row.evidence == ["asker-Metadata/1000", "asker-Metadata/2000"]
@@ -18,27 +18,30 @@ def test_every_client_is_told_of_the_same_move() -> None:
         metadata(number, [(1, 0) if number < 5 else (2, 1)], connection=connection(f"c{number}"))
         for number in range(10)
     ]
-    (row,) = found(LeadersMoving, seen)
+    (row,) = findings_of(LeadersMoving, seen)
     assert (row.count, row.evidence) == (1, ["c5/5000"])
 
 
 def test_leaders_that_move_all_the_time() -> None:
-    (row,) = found(LeadersMoving, [metadata(n, [(n % 3, n)]) for n in range(20)])
+    (row,) = findings_of(LeadersMoving, [metadata(n, [(n % 3, n)]) for n in range(20)])
     assert row.severity == "warning"
 
 
 def test_answers_of_brokers_that_are_late_do_not_count_twice() -> None:
     terms = [(2, 0), (3, 1), (2, 0), (3, 1)]
-    (row,) = found(LeadersMoving, [metadata(n, [term]) for n, term in enumerate(terms)])
+    (row,) = findings_of(LeadersMoving, [metadata(n, [term]) for n, term in enumerate(terms)])
     assert row.sentence == "leaders moved once: partition 0 (2 to 3)"
 
 
 def test_answers_without_an_epoch_have_no_place_among_those_with_one() -> None:
-    assert found(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, 5)]), metadata(3, [(1, -1)])]) == []
-    (row,) = found(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, -1)])])
+    assert (
+        findings_of(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, 5)]), metadata(3, [(1, -1)])])
+        == []
+    )
+    (row,) = findings_of(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, -1)])])
     assert row.sentence == "leaders moved once: partition 0 (2 to 1)"
 
 
 def test_elections_that_the_same_broker_wins_and_no_leader_at_all() -> None:
-    assert found(LeadersMoving, [metadata(n, [(1, n)]) for n in range(5)]) == []
-    assert found(LeadersMoving, [metadata(1, [(1, 0)]), metadata(2, [(-1, 1)])]) == []
+    assert findings_of(LeadersMoving, [metadata(n, [(1, n)]) for n in range(5)]) == []
+    assert findings_of(LeadersMoving, [metadata(1, [(1, 0)]), metadata(2, [(-1, 1)])]) == []

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from kdissect.stats.findings.brokers import NotLeader
-from tests.findings import fetch, found, produce
+from tests.findings import fetch, findings_of, produce
 
 NOT_LEADER = 6
 
 
 def test_a_client_that_does_not_learn() -> None:
-    (row,) = found(NotLeader, [produce(10 + number / 10, error=NOT_LEADER) for number in range(50)])
+    (row,) = findings_of(NotLeader, [produce(10 + number / 10, error=NOT_LEADER) for number in range(50)])
     assert row.about == "client payments, topic orders"
     assert row.sentence.startswith("50 responses from a broker that does not lead the partition")
     assert (row.count, row.severity) == (50, "warning")
@@ -16,7 +16,7 @@ def test_a_client_that_does_not_learn() -> None:
 
 def test_a_leader_that_moved() -> None:
     assert (
-        found(
+        findings_of(
             NotLeader, [produce(number / 10, error=NOT_LEADER if number < 5 else 0) for number in range(50)]
         )
         == []
@@ -24,10 +24,11 @@ def test_a_leader_that_moved() -> None:
 
 
 def test_leaders_that_move_now_and_then() -> None:
-    assert found(NotLeader, [produce(number * 60, error=NOT_LEADER) for number in range(100)]) == []
+    assert findings_of(NotLeader, [produce(number * 60, error=NOT_LEADER) for number in range(100)]) == []
 
 
 def test_followers_wait_for_their_leader_like_that() -> None:
     assert (
-        found(NotLeader, [fetch(number / 10, error=NOT_LEADER, replica_id=2) for number in range(50)]) == []
+        findings_of(NotLeader, [fetch(number / 10, error=NOT_LEADER, replica_id=2) for number in range(50)])
+        == []
     )

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
 from kdissect.stats.findings.producers import RequestsTooLarge
-from tests.findings import found, produce
+from tests.findings import findings_of, produce
 
 MESSAGE_TOO_LARGE = 10
 
 
 def test_a_message_that_is_refused() -> None:
-    (row,) = found(RequestsTooLarge, [produce(1, error=MESSAGE_TOO_LARGE, size=2000)])
+    (row,) = findings_of(RequestsTooLarge, [produce(1, error=MESSAGE_TOO_LARGE, size=2000)])
     assert (row.about, row.severity) == ("client payments, topic orders", "error")
     assert row.sentence.startswith("1 batch refused as too large, the largest of 2,0")
 
 
 def test_a_large_record_that_passed() -> None:
-    (row,) = found(RequestsTooLarge, [produce(1, size=1_000_000), produce(2)])
+    (row,) = findings_of(RequestsTooLarge, [produce(1, size=1_000_000), produce(2)])
     assert (row.severity, row.count) == ("note", 1)
 
 
 def test_large_batches_of_small_records_and_other_errors() -> None:
-    assert found(RequestsTooLarge, [produce(1, size=300_000, records=5), produce(2, error=6)]) == []
+    assert findings_of(RequestsTooLarge, [produce(1, size=300_000, records=5), produce(2, error=6)]) == []

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.consumers import RebalanceStorm
-from tests.findings import found
+from tests.findings import findings_of
 from tests.groups import heartbeat, join, leave, sync
 
 if TYPE_CHECKING:
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 def restless(times: int, every: float) -> list[Facts]:
     """A member that stays, and one that comes and leaves so many times."""
-    told: list[Exchange] = [join("stays", 0, 1, members=["stays"], asked="", until=1)]
-    told.append(sync("stays", 1, 1, {"t": [0, 1]}))
+    facts_of: list[Exchange] = [join("stays", 0, 1, members=["stays"], request_member_id="", until=1)]
+    facts_of.append(sync("stays", 1, 1, {"t": [0, 1]}))
     for number in range(times):
         at, generation = 10 + number * every, 2 + 2 * number
         name = f"comes-{number}"
-        told += [
-            join(name, at, generation, asked="", until=at + 0.3),
+        facts_of += [
+            join(name, at, generation, request_member_id="", until=at + 0.3),
             join("stays", at + 0.1, generation, members=["stays", name], until=at + 0.3),
             sync("stays", at + 0.4, generation, {"t": [0]}),
             sync(name, at + 0.4, generation, {"t": [1]}),
@@ -28,11 +28,11 @@ def restless(times: int, every: float) -> list[Facts]:
             join("stays", at + 1.2, generation + 1, members=["stays"], until=at + 1.3),
             sync("stays", at + 1.4, generation + 1, {"t": [0, 1]}),
         ]
-    return [Facts(each) for each in told]
+    return [Facts(each) for each in facts_of]
 
 
 def test_a_member_that_comes_and_leaves() -> None:
-    (row,) = found(RebalanceStorm, restless(3, 5))
+    (row,) = findings_of(RebalanceStorm, restless(3, 5))
     assert (row.severity, row.about, row.count) == ("warning", "group g", 6)
     assert row.sentence == (
         "6 rebalances within 11 s, started by 3 join, 3 leave; by comes-0 (2), comes-1 (2), comes-2 (2)"
@@ -41,10 +41,10 @@ def test_a_member_that_comes_and_leaves() -> None:
 
 
 def test_many_that_come_are_not_all_named() -> None:
-    (row,) = found(RebalanceStorm, restless(4, 3))
+    (row,) = findings_of(RebalanceStorm, restless(4, 3))
     assert row.sentence.endswith("comes-2 (2) and 1 more")
 
 
 def test_members_that_come_now_and_then() -> None:
-    assert found(RebalanceStorm, restless(1, 5)) == []
-    assert found(RebalanceStorm, restless(6, 300)) == []
+    assert findings_of(RebalanceStorm, restless(1, 5)) == []
+    assert findings_of(RebalanceStorm, restless(6, 300)) == []

@@ -56,10 +56,10 @@ def test_samples_say_what_is_so_and_nothing_else(path: Path) -> None:
 
 
 def test_the_worst_stands_first() -> None:
-    made = Findings(DEFAULT)
+    findings = Findings(DEFAULT)
     for number in range(300):
-        made.feed(produce(10 + number / 50, error=10 if number == 5 else 0))
-    assert [(row.severity, row.rule) for row in made.rows()] == [
+        findings.feed(produce(10 + number / 50, error=10 if number == 5 else 0))
+    assert [(row.severity, row.rule) for row in findings.rows()] == [
         ("error", "oversized-messages"),
         ("warning", "tiny-batches"),
     ]

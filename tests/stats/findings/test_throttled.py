@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdissect.stats.findings.brokers import Throttled
-from tests.findings import found
-from tests.producers import told
+from tests.findings import findings_of
+from tests.producers import facts_of
 
 if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 def answer(number: int, throttle_ms: int) -> Facts:
     response = {"error_code": 0, "throttle_time_ms": throttle_ms}
-    return told("Heartbeat", 3, number, {"group_id": "g"}, response)
+    return facts_of("Heartbeat", 3, number, {"group_id": "g"}, response)
 
 
 def test_a_client_that_waits_for_long_or_often() -> None:
-    (row,) = found(Throttled, [answer(1, 0), answer(2, 1500)])
+    (row,) = findings_of(Throttled, [answer(1, 0), answer(2, 1500)])
     assert row.about == "client payments, broker 10.0.0.1:9092"
     assert row.sentence == "throttled in 1 response, for 1,500 ms in total and 1,500 ms at most"
-    (row,) = found(Throttled, [answer(number, number + 1) for number in range(20)])
+    (row,) = findings_of(Throttled, [answer(number, number + 1) for number in range(20)])
     assert row.sentence == "throttled in 20 responses, for 210 ms in total and 20 ms at most"
 
 
 def test_a_client_that_waits_a_moment_or_not_at_all() -> None:
-    assert found(Throttled, [answer(1, 200), answer(2, 100)]) == []
-    assert found(Throttled, [answer(number, 0) for number in range(100)]) == []
+    assert findings_of(Throttled, [answer(1, 200), answer(2, 100)]) == []
+    assert findings_of(Throttled, [answer(number, 0) for number in range(100)]) == []

@@ -8,10 +8,10 @@ from tests.findings import metadata
 
 
 def test_partitions_and_replicas() -> None:
-    made = Topics(DEFAULT)
-    made.learn(metadata(1, [(1, 0), (2, 0)], replicas=3))
-    made.learn(metadata(2, [(1, 0)], replicas=2))
-    assert (made["orders"].partitions, made["orders"].replicas) == (2, 3)
+    topics = Topics(DEFAULT)
+    topics.learn(metadata(1, [(1, 0), (2, 0)], replicas=3))
+    topics.learn(metadata(2, [(1, 0)], replicas=2))
+    assert (topics["orders"].partitions, topics["orders"].replicas) == (2, 3)
 
 
 def test_sent_and_merged_they_are_the_same() -> None:

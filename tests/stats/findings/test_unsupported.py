@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kdissect.stats.findings.brokers import UnsupportedVersions
-from tests.findings import found, metadata
+from tests.findings import findings_of, metadata
 from tests.made_exchanges import connection
-from tests.producers import told
+from tests.producers import facts_of
 
 if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
@@ -15,50 +15,54 @@ UNSUPPORTED = 35
 
 def greet(number: int) -> Facts:
     refused = {"error_code": UNSUPPORTED, "api_keys": []}
-    return told("ApiVersions", 0, number, {}, refused, "asker", connection=connection(f"c{number}"))
+    return facts_of("ApiVersions", 0, number, {}, refused, "asker", connection=connection(f"c{number}"))
 
 
 def join(number: int, **more: Any) -> Facts:
     answer = {"error_code": UNSUPPORTED, "generation_id": -1, "members": []}
-    return told("JoinGroup", 0, number, {"group_id": "g"}, answer, "asker", **more)
+    return facts_of("JoinGroup", 0, number, {"group_id": "g"}, answer, "asker", **more)
 
 
 def old(number: int, *, answered: bool = False, on: str = "") -> Facts:
     response = {"responses": []} if answered else None
     used = connection(on or f"c{number}")
-    return told("Produce", 0, number, {"acks": 1, "topic_data": []}, response, connection=used)
+    return facts_of("Produce", 0, number, {"acks": 1, "topic_data": []}, response, connection=used)
 
 
 def test_requests_that_are_refused() -> None:
-    (row,) = found(UnsupportedVersions, [join(number) for number in range(10)])
+    (row,) = findings_of(UnsupportedVersions, [join(number) for number in range(10)])
     assert row.about == "client asker, JoinGroup v0, broker 10.0.0.1:9092"
     assert row.sentence == "10 requests were rejected"
-    assert found(UnsupportedVersions, [join(number) for number in range(3)]) == []
+    assert findings_of(UnsupportedVersions, [join(number) for number in range(3)]) == []
 
 
 def test_a_broker_that_hangs_up_on_a_version_that_is_gone() -> None:
-    (row,) = found(UnsupportedVersions, [old(number) for number in range(10)])
+    (row,) = findings_of(UnsupportedVersions, [old(number) for number in range(10)])
     assert row.about == "client payments, Produce v0, broker 10.0.0.1:9092"
     assert row.sentence == "10 connections end with such a request and no response"
 
 
 def test_a_capture_of_requests_alone() -> None:
-    assert found(UnsupportedVersions, [old(number, on=f"c{number % 6}") for number in range(60)]) == []
+    assert findings_of(UnsupportedVersions, [old(number, on=f"c{number % 6}") for number in range(60)]) == []
 
 
 def test_a_broker_that_takes_it_and_was_away_for_a_while() -> None:
-    assert found(UnsupportedVersions, [old(number, answered=number == 20) for number in range(21)]) == []
+    assert (
+        findings_of(UnsupportedVersions, [old(number, answered=number == 20) for number in range(21)]) == []
+    )
 
 
 def test_unanswered_requests_of_a_version_that_stays() -> None:
     assert (
-        found(UnsupportedVersions, [told("Produce", 9, number, {"acks": 1}, None) for number in range(10)])
+        findings_of(
+            UnsupportedVersions, [facts_of("Produce", 9, number, {"acks": 1}, None) for number in range(10)]
+        )
         == []
     )
 
 
 def test_greetings_that_lead_nowhere() -> None:
-    (row,) = found(UnsupportedVersions, [greet(number) for number in range(8)])
+    (row,) = findings_of(UnsupportedVersions, [greet(number) for number in range(8)])
     assert (row.about, row.count) == ("client asker", 8)
     assert row.sentence == "ApiVersions was rejected on 8 connections, and nothing followed"
 
@@ -66,4 +70,4 @@ def test_greetings_that_lead_nowhere() -> None:
 def test_a_greeting_that_is_refused_once_a_connection() -> None:
     talk = [greet(number) for number in range(8)]
     talk += [metadata(number + 0.1, connection=connection(f"c{number}")) for number in range(8)]
-    assert found(UnsupportedVersions, talk) == []
+    assert findings_of(UnsupportedVersions, talk) == []
