@@ -21,7 +21,7 @@ from kdissect.spark.options import OPTIONS
 from kdissect.stats.document import Summary
 from kdissect.stats.quality import Check
 from kdissect.tables.columns import EXCHANGE, RECORD
-from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
+from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY
 from kdissect.tables.rows import TABLES
 from kdissect.tables.values import json_document
 
@@ -123,8 +123,8 @@ def source_page() -> str:
 def columns_page() -> str:
     """A table of columns for each table."""
     parts = [COLUMNS_HEAD, _column_table(EXCHANGE), BODIES, RECORDS, _column_table(RECORD), EXPORTS]
-    parts += ["Table `exchanges` has besides:\n", _column_table(EXCHANGE_OWN)]
-    parts += ["Table `records` has besides:\n", _column_table(RECORD_OWN)]
+    parts += ["Table `exchanges` has besides:\n", _column_table(EXCHANGE_EXPORT_ONLY)]
+    parts += ["Table `records` has besides:\n", _column_table(RECORD_EXPORT_ONLY)]
     for table in TABLES.values():
         if table.name not in ("exchanges", "records"):
             parts += [f"## Table {table.name}\n", f"{table.sentence}\n", _column_table(table.columns)]

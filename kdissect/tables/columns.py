@@ -22,7 +22,7 @@ from kdissect.query import where
 from kdissect.query.filters import build
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
-from kdissect.tables.values import json_bytes, spelled, timestamp
+from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -458,7 +458,7 @@ def _timestamp_ns(record: CarriedRecord) -> int | None:
 
 def _headers(record: CarriedRecord) -> list[dict[str, str | None]]:
     return [
-        dict(zip(("key", "value", "value_encoding"), (key, *spelled(value)), strict=True))
+        dict(zip(("key", "value", "value_encoding"), (key, *text_and_encoding(value)), strict=True))
         for key, value in record.headers
     ]
 
@@ -528,13 +528,15 @@ RECORD: tuple[Column, ...] = (
         "Source of the timestamp: `CreateTime`, the producer; `LogAppendTime`, the broker (for Produce, "
         "from the response); null for magic 0.",
     ),
-    Column("key", STRING, lambda record: spelled(record.key)[0], "Key; see `key_encoding`."),
-    Column("key_encoding", STRING, lambda record: spelled(record.key)[1], _ENCODINGS),
-    Column("value", STRING, lambda record: spelled(record.value)[0], "Value; see `value_encoding`."),
+    Column("key", STRING, lambda record: text_and_encoding(record.key)[0], "Key; see `key_encoding`."),
+    Column("key_encoding", STRING, lambda record: text_and_encoding(record.key)[1], _ENCODINGS),
+    Column(
+        "value", STRING, lambda record: text_and_encoding(record.value)[0], "Value; see `value_encoding`."
+    ),
     Column(
         "value_encoding",
         STRING,
-        lambda record: spelled(record.value)[1],
+        lambda record: text_and_encoding(record.value)[1],
         "Same as `key_encoding`, for the value.",
     ),
     Column(

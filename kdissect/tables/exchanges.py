@@ -24,7 +24,7 @@ BODIES = ("request", "response")
 _TIME_NS = attrgetter("time_ns")
 _CARRIED_NS = attrgetter("source.exchange.time_ns")
 
-EXCHANGE_OWN = (
+EXCHANGE_EXPORT_ONLY = (
     day(_TIME_NS),
     nanoseconds(_TIME_NS),
     Column(
@@ -35,7 +35,7 @@ EXCHANGE_OWN = (
         "nothing about the broker.",
     ),
 )
-RECORD_OWN = (
+RECORD_EXPORT_ONLY = (
     day(_CARRIED_NS),
     nanoseconds(_CARRIED_NS),
     Column(
@@ -65,13 +65,13 @@ def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
     return Table(
         "exchanges",
         "A request with its response, or only one of the two.",
-        (*columns, *EXCHANGE_OWN),
+        (*columns, *EXCHANGE_EXPORT_ONLY),
     )
 
 
 def records() -> Table:
     """The table ``records``."""
-    columns = (*map(bounded, RECORD), *RECORD_OWN)
+    columns = (*map(bounded, RECORD), *RECORD_EXPORT_ONLY)
     packed = {"key": _key, "value": _value}
     return Table(
         "records",

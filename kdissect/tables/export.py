@@ -120,9 +120,9 @@ class Export:
             for _, values in sorted(first.values()):
                 self._files[TOPIC_IDS].feed(values)
 
-    def pass_over(self, exchange: Exchange) -> None:
+    def skip(self, exchange: Exchange) -> None:
         """Take note of an exchange that was not asked for."""
-        self._write(self.tables.pass_over(exchange))
+        self._write(self.tables.skip(exchange))
 
     def tick(self, now_ns: int) -> None:
         """Packet time has come so far: finish the files whose time has come, and name them."""
@@ -137,9 +137,9 @@ class Export:
             self._listed_ns = now_ns
             self._list(complete=False)
 
-    def leave(self, source: Source) -> None:
+    def finish_capture(self, source: Source) -> None:
         """A capture was read to its end, and others follow it."""
-        self._write(self.tables.leave(source))
+        self._write(self.tables.finish_capture(source))
 
     def close(
         self, sources: Sequence[Source], warnings: Sequence[str], *, complete: bool, end: Mapping[str, Any]
@@ -359,7 +359,7 @@ def write_part(
                     selected += 1
                     keep(rows.feed(exchange))
                 else:
-                    keep(rows.pass_over(exchange))
+                    keep(rows.skip(exchange))
             keep(rows.close((), ()))
             counts.update(dissection.counts)
             notices += dissection.notices[: options.limits.notices - len(notices)]

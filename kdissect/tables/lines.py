@@ -27,7 +27,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.values import json_bytes, json_line, spelled, timestamp
+from kdissect.tables.values import json_bytes, json_line, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -190,11 +190,11 @@ def say_more(records: Sequence[Record]) -> list[bool]:
 
 
 def _spelled(payloads: Sequence[bytes | None], between: bytes) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """The text of each, and what follows: the encoding, as ``values.spelled`` tells it."""
+    """The text of each, and what follows: the encoding, as ``values.text_and_encoding`` tells it."""
     try:
         return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
     except (TypeError, UnicodeDecodeError):  # one is null, or no text
-        texts, encodings = zip(*map(spelled, payloads), strict=True)
+        texts, encodings = zip(*map(text_and_encoding, payloads), strict=True)
         return map(dumps, texts), [between + dumps(encoding) for encoding in encodings]
 
 

@@ -33,8 +33,8 @@ from kdissect.tables.table_files import (
     Listing,
     cannot_write,
     number_of,
-    own_files,
-    remove_own,
+    remove_row_files,
+    row_files,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
     return [name for name in wanted if name not in done]
 
 
-def going_on(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
+def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
     """Let tables go on behind what runs before have left of them. What these did not finish is removed.
 
     Args:
@@ -290,7 +290,7 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
     known = min((number_of(folder / path) for path in paths), default=0) if older[0] else 0
     first = manifest["first_part"]
     try:
-        for path in list(own_files(folder)):
+        for path in list(row_files(folder)):
             number, name = number_of(path), path.relative_to(folder).as_posix()
             first = max(first, number + 1)
             if path.name.endswith(UNFINISHED):
@@ -322,7 +322,7 @@ def _has_files(folder: Path) -> bool:
 
 def _remove(folder: Path) -> None:
     """Remove a table: its manifest last, so that what is left is known for what it is."""
-    remove_own(folder)
+    remove_row_files(folder)
     for name in (SCHEMA, DDL, CREATE_TABLE, _UNFINISHED_MANIFEST, MANIFEST):
         (folder / FOLDER / name).unlink(missing_ok=True)
     if next((folder / FOLDER).iterdir(), None) is None:

@@ -90,7 +90,7 @@ class RecordFiles:
     def close(self) -> None:
         """Nothing is left to write: every file was complete."""
 
-    def told(self) -> str:
+    def summary_line(self) -> str:
         """Say what was written."""
         files = facts(
             many(self._written[VALUE], "value"),

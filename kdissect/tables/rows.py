@@ -70,12 +70,12 @@ class TableRows:
                 yield name, row
         yield from self._of(self.log.finished())
 
-    def pass_over(self, exchange: Exchange) -> Iterator[Row]:
+    def skip(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds which was not asked for."""
         self.log.exchange(exchange, is_wanted=False)
         yield from self._of(self.log.finished())
 
-    def leave(self, source: Source) -> Iterator[Row]:
+    def finish_capture(self, source: Source) -> Iterator[Row]:
         """The row of a capture that was read to its end, while others follow it; it is forgotten then."""
         if "captures" in self._tables:
             for row in others.captures((source,), self.log.census, source.warnings):

@@ -331,31 +331,31 @@ class TableFiles:
 
 
 def number_of(path: Path) -> int:
-    """The number of one of ``own_files``."""
+    """The number of one of ``row_files``."""
     match = _OWN.fullmatch(path.name)
     assert match is not None
     return int(match[1] or match[4])
 
 
-def own_files(folder: Path) -> Iterator[Path]:
+def row_files(folder: Path) -> Iterator[Path]:
     """The files of rows in a table's folder, finished or not, those in folders of partitions too."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
-            yield from own_files(path)
+            yield from row_files(path)
         elif _OWN.fullmatch(path.name):
             yield path
 
 
 def remove_unfinished(folder: Path) -> None:
     """Remove those that are not finished."""
-    for path in list(own_files(folder)):
+    for path in list(row_files(folder)):
         if path.name.endswith(UNFINISHED):
             path.unlink()
 
 
-def remove_own(folder: Path) -> None:
+def remove_row_files(folder: Path) -> None:
     """Remove them, and the folders of partitions that are empty then."""
-    for path in list(own_files(folder)):
+    for path in list(row_files(folder)):
         path.unlink()
         parent = path.parent
         while parent != folder and next(parent.iterdir(), None) is None:

@@ -94,7 +94,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of a body")
 
 
-def spelled(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
+def text_and_encoding(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
     """Write a record's key or value as text, and tell how: ``utf-8``, ``base64``, ``json`` for what was
     decoded, ``withheld`` without a text; null is None and None.
     """

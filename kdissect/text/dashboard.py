@@ -51,8 +51,8 @@ class StatusBar(NamedTuple):
         name: what is listened to.
         by_kernel, by_us: packets that were dropped.
         memory_bytes: of this process; None where nothing tells.
-        said: the last line for stderr.
-        is_over: no more packets come.
+        message: the last line for stderr.
+        has_ended: no more packets come.
         has_keys: whether there is a keyboard.
     """
 
@@ -60,28 +60,28 @@ class StatusBar(NamedTuple):
     by_kernel: int = 0
     by_us: int = 0
     memory_bytes: int | None = None
-    said: str = ""
-    is_over: bool = False
+    message: str = ""
+    has_ended: bool = False
     has_keys: bool = True
 
 
-def draw(now: Now, choices: UiState, around: StatusBar, width: int, height: int) -> list[Text]:
+def draw(now: Now, state: UiState, status: StatusBar, width: int, height: int) -> list[Text]:
     """The screen, line by line, each as wide as the terminal."""
-    lines = [_title(now, choices, around, width), _headline(now, width), _tabs(choices)]
-    room = max(0, height - _FIXED - bool(around.said))
-    lines += _help(room) if choices.is_help else _body(now, choices, width, room)
-    lines += [[(around.said, WARNING)]] if around.said else []
-    lines += [_counters(now, around, width), _keys(around)]
+    lines = [_title(now, state, status, width), _headline(now, width), _tabs(state)]
+    room = max(0, height - _FIXED - bool(status.message))
+    lines += _help(room) if state.is_help else _body(now, state, width, room)
+    lines += [[(status.message, WARNING)]] if status.message else []
+    lines += [_counters(now, status, width), _keys(status)]
     return [_text(line, width) for line in lines[:height]]
 
 
-def _title(now: Now, choices: UiState, around: StatusBar, width: int) -> Line:
+def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
     time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
-    left = [(f"kdissect live {around.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
+    left = [(f"kdissect live {status.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
-    if choices.is_paused:
+    if state.is_paused:
         states.append((" PAUSED ", f"{_HERE} {WARNING}"))
-    if around.is_over:
+    if status.has_ended:
         states.append((" ENDED ", f"{_HERE} {WARNING}"))
     gap = width - sum(columns_of(text) for text, _ in (*left, *states))
     return [*left, (" " * gap, ""), *states]
@@ -120,23 +120,23 @@ def _is_alarming(now: Now) -> bool:
     return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
 
-def _tabs(choices: UiState) -> Line:
+def _tabs(state: UiState) -> Line:
     line: Line = []
     for number, pane in enumerate(PANES):
-        line += [(f" {number + 1} {pane.title} ", _HERE if number == choices.pane else _TAB), (" ", "")]
+        line += [(f" {number + 1} {pane.title} ", _HERE if number == state.pane else _TAB), (" ", "")]
     return line
 
 
-def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
+def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
     """The panes that there is room for, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
     if room >= 2 * _NEWS_ROWS:
         news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
     rows = min(max(1, (room - news) // _LEAST_ROWS), NEWS // columns)
-    if choices.pane == NEWS and rows * columns < NEWS:
-        return _pane(NEWS, now, choices, width, room, is_titled=False)
-    first = 0 if rows * columns == NEWS else choices.pane
+    if state.pane == NEWS and rows * columns < NEWS:
+        return _pane(NEWS, now, state, width, room, is_titled=False)
+    first = 0 if rows * columns == NEWS else state.pane
     shown = [(first + place) % NEWS for place in range(rows * columns)]
     lines: list[Line] = []
     each = (width - len(_GAP) * (columns - 1)) // columns
@@ -144,7 +144,7 @@ def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
         high = (room - news) * (row + 1) // rows - (room - news) * row // rows
         is_titled = len(shown) > 1
         beside = [
-            _pane(number, now, choices, each, high, is_titled=is_titled)
+            _pane(number, now, state, each, high, is_titled=is_titled)
             for number in shown[row * columns : (row + 1) * columns]
         ]
         lines += (
@@ -152,29 +152,29 @@ def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
             if columns == 1
             else [_joined(left, right, each) for left, right in zip(*beside, strict=True)]
         )
-    return lines + (_pane(NEWS, now, choices, width, news, is_titled=True) if news else [])
+    return lines + (_pane(NEWS, now, state, width, news, is_titled=True) if news else [])
 
 
-def _pane(number: int, now: Now, choices: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
+def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
     """A table of just that size."""
     pane = PANES[number]
-    sort, is_reversed = choices.sorts[number], number in choices.reversed
+    sort, is_reversed = state.sorts[number], number in state.reversed
     columns = _columns(pane, width)
     widths = _widths(columns, width)
     rows = pane.ordered(now, sort, is_reversed=is_reversed)
     below = max(0, height - is_titled - 1)
-    scroll = min(choices.scroll, max(0, len(rows) - below)) if number == choices.pane else 0
+    scroll = min(state.scroll, max(0, len(rows) - below)) if number == state.pane else 0
     shown = rows[scroll : scroll + below]
     lines: list[Line] = []
     if is_titled:
         more = f"  {scroll + 1}-{scroll + len(shown)} of {len(rows)}" if len(rows) > below else ""
         title = f"{number + 1} {pane.title}{more} "
-        style = "bold" if number == choices.pane else ""
+        style = "bold" if number == state.pane else ""
         lines.append([(title, style), ("─" * max(0, width - len(title)), FAINT)])
     lines.append(_headings(columns, widths, pane.columns[sort], is_reversed=is_reversed))
     for row in shown:
-        is_over = pane.is_over(row, now)
-        cells = [(column.cell(row), FAINT if is_over else column.style(row)) for column in columns]
+        is_idle = pane.is_idle(row, now)
+        cells = [(column.cell(row), FAINT if is_idle else column.style(row)) for column in columns]
         lines.append(_cells(columns, widths, cells))
     if not rows:
         lines.append([(pane.empty, FAINT)])
@@ -225,10 +225,10 @@ def _joined(left: Line, right: Line, width: int) -> Line:
     return [*left, (gap + _GAP, ""), *right]
 
 
-def _counters(now: Now, around: StatusBar, width: int) -> Line:
-    dropped = around.by_kernel + around.by_us
-    said = f"{dropped:,} DROPPED: {around.by_kernel:,} by the kernel, {around.by_us:,} by kdissect"
-    memory, per_second = around.memory_bytes, now.packets_per_second
+def _counters(now: Now, status: StatusBar, width: int) -> Line:
+    dropped = status.by_kernel + status.by_us
+    said = f"{dropped:,} DROPPED: {status.by_kernel:,} by the kernel, {status.by_us:,} by kdissect"
+    memory, per_second = status.memory_bytes, now.packets_per_second
     return _fitting(
         width,
         (many(now.packets, "packet") + (f" ({rate(per_second)}/s)" if per_second else ""), ""),
@@ -252,8 +252,8 @@ def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
     return line
 
 
-def _keys(around: StatusBar) -> Line:
-    if not around.has_keys:
+def _keys(status: StatusBar) -> Line:
+    if not status.has_keys:
         return [("no keyboard; Ctrl-C quits", FAINT)]
     return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
 
@@ -321,12 +321,12 @@ class UiState:
     scroll: int = 0
     is_paused: bool = False
     is_help: bool = False
-    is_over: bool = False
+    is_quitting: bool = False
 
     def press(self, key: str) -> None:
         """Take a key: a character, or the name of one that has none. Others do nothing."""
         if key == "q":
-            self.is_over = True
+            self.is_quitting = True
         elif key in ("h", "?"):
             self.is_help = not self.is_help
         elif key == "escape":

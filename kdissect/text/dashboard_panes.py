@@ -50,14 +50,14 @@ class Pane(NamedTuple):
     Attributes:
         rows: what it shows of what happens.
         sort: the column that it is sorted by at first.
-        is_over: whether a row tells of what was, and is no more.
+        is_idle: whether a row tells of what was, and is no more.
         empty: said where there is no row.
     """
 
     title: str
     columns: tuple[PaneView, ...]
     rows: Callable[[Now], Sequence[Any]]
-    is_over: Callable[[Any, Now], bool]
+    is_idle: Callable[[Any, Now], bool]
     sort: int
     empty: str
 

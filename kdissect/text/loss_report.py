@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def shortcomings(counts: Mapping[str, int]) -> list[str]:
+def loss_lines(counts: Mapping[str, int]) -> list[str]:
     """One line for each kind of it; none where everything was captured and nothing given up."""
     return [*_gaps(counts), *_given_up(counts)]
 

@@ -67,17 +67,17 @@ class BodyContext(NamedTuple):
     message: Message | None
     version: int
     topic_names: Mapping[str, str]
-    whole: bool = False
+    full: bool = False
     opened: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
         """Write a value that is no container."""
-        return described(self.message, path, field, value, self.topic_names, whole=self.whole)
+        return described(self.message, path, field, value, self.topic_names, full=self.full)
 
     def most(self, elements: Sequence[Any]) -> int:
         """How many elements of an array are shown."""
-        return len(elements) if self.whole else min(len(elements), MOST_ELEMENTS)
+        return len(elements) if self.full else min(len(elements), MOST_ELEMENTS)
 
 
 def outline(
@@ -96,7 +96,7 @@ def outline(
     for name, value in body.items():
         if name == "_tags":
             for tag, raw in value.items():
-                yield f"{INDENT * depth}(unknown tag {tag}): {value_text(raw, whole=view.whole)}"
+                yield f"{INDENT * depth}(unknown tag {tag}): {value_text(raw, full=view.full)}"
         else:
             inner = f"{path}.{name}" if path else name
             yield from _field(view, name, value, known.get(name), inner, depth)
@@ -125,7 +125,7 @@ def _field(
             yield f"{start} {records_text(value)}"
             yield from batches(view, value, value.end, depth + 1)
         case Embedded(_, decoded):
-            yield f"{start} {value_text(value, whole=view.whole)}"
+            yield f"{start} {value_text(value, full=view.full)}"
             yield from embedded(view, decoded, depth + 1)
         case _:
             yield f"{start} {view.text(path, field, value)}"
@@ -199,7 +199,7 @@ def _opened_batches(
     for records in opened.open(carried):
         batch = records.batch
         if not batch.first:
-            if index >= MOST_ELEMENTS and not view.whole:
+            if index >= MOST_ELEMENTS and not view.full:
                 yield more_text(depth, max(1, headers - index))
                 return
             yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
@@ -207,7 +207,7 @@ def _opened_batches(
             for anomaly in batch.anomalies:
                 yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
         first = batch.first
-        most = batch.number if view.whole else min(batch.number, MOST_ELEMENTS)
+        most = batch.number if view.full else min(batch.number, MOST_ELEMENTS)
         for number, record in enumerate(islice(records, max(0, most - first)), first):
             yield from record_lines(view, record, depth + 1, f"[{number}] ")
         if first <= most < first + len(records):
@@ -245,17 +245,17 @@ def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iter
 
 def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
     indent = INDENT * depth
-    yield f"{indent}key: {payload_text(record.key, whole=view.whole)}"
+    yield f"{indent}key: {payload_text(record.key, full=view.full)}"
     yield from _inside(view, record.key, depth + 1)
     if record.headers:
         yield f"{indent}headers: {array_text(record.headers)}"
         most = view.most(record.headers)
         for name, value in record.headers[:most]:
-            yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, whole=view.whole)}"
+            yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, full=view.full)}"
         if most < len(record.headers):
             yield more_text(depth + 1, len(record.headers) - most)
     yield from (f"{indent}{text}" for text in told_by_payload(record))
-    yield f"{indent}value: {payload_text(record.value, whole=view.whole)}"
+    yield f"{indent}value: {payload_text(record.value, full=view.full)}"
     yield from _inside(view, record.value, depth + 1)
 
 

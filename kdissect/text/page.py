@@ -32,7 +32,7 @@ class View:
     _: KW_ONLY
     right: bool = False
     keep: bool = False
-    gives: bool = False
+    shrinks: bool = False
     width: int = 8
 
 
@@ -128,8 +128,8 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                 grid.add_column(
                     Text(printable(view.heading)),
                     justify="right" if view.right else "left",
-                    no_wrap=not view.gives,  # rich takes the room it lacks from the others first
-                    min_width=view.width if view.gives else None,
+                    no_wrap=not view.shrinks,  # rich takes the room it lacks from the others first
+                    min_width=view.width if view.shrinks else None,
                 )
             for row in section.rows:
                 grid.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row))

@@ -58,10 +58,10 @@ class Times:
                 self._prefix, self._suffix = _moment(self._name, second)
             text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
-        self.pass_over(time_ns)
+        self.skip(time_ns)
         return text
 
-    def pass_over(self, time_ns: int) -> None:
+    def skip(self, time_ns: int) -> None:
         """Take note of the time of an exchange that is not shown."""
         if self.first_ns is None:
             self.first_ns = time_ns

@@ -134,37 +134,37 @@ _LOAD = (
 """Of a load, where there is little room: how many, how slow, how bad."""
 _APIS = (
     View("API", lambda row: row.api, keep=True),
-    View("VERSIONS", lambda row: _versions(row.versions), gives=True),
-    View("LONG POLLS", lambda row: some(row.long_polls), right=True, gives=True),
+    View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
+    View("LONG POLLS", lambda row: some(row.long_polls), right=True, shrinks=True),
     *_LOAD,
 )
 _BROKERS = (
     View("BROKER", lambda row: row.broker, keep=True),
     View("ID", lambda row: absent(row.id), right=True, keep=True),
-    View("RACK", lambda row: absent(row.rack), gives=True),
-    View("RELEASE", lambda row: absent(row.release), gives=True),
-    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
+    View("RACK", lambda row: absent(row.rack), shrinks=True),
+    View("RELEASE", lambda row: absent(row.release), shrinks=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),
     *_LOAD,
 )
 _CLIENTS = (
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("LIBRARY", lambda row: listed(row.software) or ABSENT, gives=True),
-    View("FROM", lambda row: listed(row.addresses), gives=True),
-    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
-    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("LIBRARY", lambda row: listed(row.software) or ABSENT, shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),
+    View("APIS", lambda row: listed(list(row.apis)), shrinks=True),
     *_LOAD,
 )
 _GROUPS = (
-    View("GROUP", lambda row: row.group, keep=True, gives=True),
-    View("CLIENTS", lambda row: listed(row.clients), gives=True),
-    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    View("GROUP", lambda row: row.group, keep=True, shrinks=True),
+    View("CLIENTS", lambda row: listed(row.clients), shrinks=True),
+    View("APIS", lambda row: listed(list(row.apis)), shrinks=True),
     *_LOAD,
 )
 _CONNECTIONS = (
     View("CONNECTION", lambda row: row.connection, keep=True),
-    View("CLIENT", lambda row: row.client, gives=True),
-    View("FROM", lambda row: row.client_address, gives=True),
-    View("BROKER", lambda row: row.broker, gives=True),
+    View("CLIENT", lambda row: row.client, shrinks=True),
+    View("FROM", lambda row: row.client_address, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True),
     *_LOAD,
 )
 _INTERVALS = (
@@ -185,23 +185,23 @@ _VOLUME = (
     View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
 )
 _TOPICS = (
-    View("TOPIC", lambda row: row.topic, keep=True, gives=True),
+    View("TOPIC", lambda row: row.topic, keep=True, shrinks=True),
     View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
-    View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, gives=True),
-    View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, gives=True),
+    View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
+    View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_VOLUME,
     View("P99", lambda row: us(row.produce_latency_us.p99), right=True),
 )
 _PARTITIONS = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     *_VOLUME,
 )
 _ERRORS = (
     View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api, keep=True),
-    View("TOPIC", lambda row: absent(row.topic), gives=True),
-    View("CLIENT", lambda row: row.client, gives=True),
+    View("TOPIC", lambda row: absent(row.topic), shrinks=True),
+    View("CLIENT", lambda row: row.client, shrinks=True),
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
@@ -209,9 +209,9 @@ _ERRORS = (
 _SLOWEST = (
     View("LATENCY", lambda row: us(row.latency_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("BROKER", lambda row: row.broker, gives=True),
-    View("TOPICS", lambda row: listed(row.topics) or ABSENT, gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("TOPICS", lambda row: listed(row.topics) or ABSENT, shrinks=True),
     View("THROTTLE", lambda row: _throttle(row.throttle_time_ms), right=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
@@ -224,8 +224,8 @@ _SLOWEST = (
 
 
 _LAG = (
-    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, gives=True),
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
     View("FIRST", lambda row: number(row.lag_first), right=True, keep=True),
     View("WORST", lambda row: number(row.lag_worst), right=True, keep=True),
@@ -255,7 +255,7 @@ def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = Fa
 _RULES = (
     View("RULE", lambda row: row.rule),
     View("SEVERITY", lambda row: row.severity),
-    View("LOOKS FOR", lambda row: row.title, gives=True),
+    View("LOOKS FOR", lambda row: row.title, shrinks=True),
 )
 
 
@@ -296,9 +296,9 @@ def _when(row: FindingRow) -> str:
 
 
 _USED = (
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("LIBRARY", lambda row: absent(row.software), gives=True),
-    View("FROM", lambda row: listed(row.addresses), gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("LIBRARY", lambda row: absent(row.software), shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True),
     View("API", lambda row: row.api, keep=True),
     View("VERSION", lambda row: str(row.version), right=True, keep=True),
     View("SINCE", lambda row: absent(row.since), right=True),
@@ -312,7 +312,7 @@ _OFFERS = (
     View("RELEASE", lambda offers: absent(offers[0].release)),
     View("ADVERTISED", lambda offers: str(len(offers)), right=True),
     View("USED", lambda offers: str(sum(1 for offer in offers if offer.used)), right=True),
-    View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), gives=True),
+    View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), shrinks=True),
 )
 """Of all that one broker offers."""
 

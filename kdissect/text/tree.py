@@ -56,11 +56,11 @@ class Tree(Generic[Row]):
         whole: cut nothing: no array, text, bytes or list of headers.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, whole: bool = False) -> None:
+    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, full: bool = False) -> None:
         self._write = out.write
         self._times = times
         self._colour = colour
-        self._whole = whole
+        self._full = full
         self.is_first = True
 
     def feed(self, row: Row) -> None:
@@ -97,12 +97,12 @@ class ExchangeTree(Tree["Exchange"]):
         times: Times,
         *,
         colour: bool = False,
-        whole: bool = False,
+        full: bool = False,
         show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        super().__init__(out, times, colour=colour, whole=whole)
+        super().__init__(out, times, colour=colour, full=full)
         self._show_bytes = show_bytes
         self._show_secrets = show_secrets
         self._opener = opener
@@ -145,7 +145,7 @@ class ExchangeTree(Tree["Exchange"]):
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = BodyContext(message, version, exchange.topic_names, self._whole)
+        view = BodyContext(message, version, exchange.topic_names, self._full)
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -161,11 +161,11 @@ class ExchangeTree(Tree["Exchange"]):
         opened: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = BodyContext(None, 0, exchange.topic_names, self._whole)
+            view = BodyContext(None, 0, exchange.topic_names, self._full)
             yield from _indented(outline(view, body or {}))
             return
         view = BodyContext(
-            layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
+            layout.message, layout.version, exchange.topic_names, self._full, opened, _forwarded(exchange)
         )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
@@ -251,7 +251,7 @@ class RecordTree(Tree["CarriedRecord"]):
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._whole), record, 1)
+        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._full), record, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def offsets(
         if left_out_at is not None and (span.depth > left_out_at or number is not None):
             continue
         left_out_at = None
-        if number is not None and number >= MOST_ELEMENTS and not view.whole:
+        if number is not None and number >= MOST_ELEMENTS and not view.full:
             left_out_at = span.depth
             yield _MARGIN + more_text(span.depth, lengths[span.depth] - number)
             continue
@@ -342,7 +342,7 @@ def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
 
 
 def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
-    most = len(own) if view.whole else MOST_BYTES
+    most = len(own) if view.full else MOST_BYTES
     rest: Iterator[str] = iter(())
     if span.type == "records" and span.value is not None:
         most = min(most, BATCH_HEADER) if hide_records else most

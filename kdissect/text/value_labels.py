@@ -33,7 +33,7 @@ _NOT_ASKED = -(2**31)
 _NO_TIMESTAMP = -1
 
 
-def value_text(value: Any, *, whole: bool = False) -> str:
+def value_text(value: Any, *, full: bool = False) -> str:
     """Write a value by its type alone."""
     match value:
         case None:
@@ -41,33 +41,33 @@ def value_text(value: Any, *, whole: bool = False) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value, None if whole else MOST_CHARACTERS)
+            return quoted(value, None if full else MOST_CHARACTERS)
         case bytes():
-            return bytes_text(value, whole=whole)
+            return bytes_text(value, full=full)
         case Withheld(length):
             return f"redacted ({many(length, 'byte')})"
         case Embedded(data, _):
-            return bytes_text(data, whole=whole) if isinstance(data, bytes) else value_text(data)
+            return bytes_text(data, full=full) if isinstance(data, bytes) else value_text(data)
         case RecordData():
             return records_text(value)
     return str(value)
 
 
-def bytes_text(data: bytes, *, whole: bool = False) -> str:
+def bytes_text(data: bytes, *, full: bool = False) -> str:
     """Count the bytes and write the first of them in hex."""
-    shown = data if whole else data[:MOST_BYTES]
+    shown = data if full else data[:MOST_BYTES]
     more = f" {ELLIPSIS}" if len(shown) < len(data) else ""
     return f"{many(len(data), 'byte')}{': ' if data else ''}{shown.hex(' ')}{more}"
 
 
-def payload_text(payload: Payload, *, whole: bool = False) -> str:
+def payload_text(payload: Payload, *, full: bool = False) -> str:
     """Write a record's key or value: as text where it is UTF-8."""
     if not isinstance(payload, bytes):
-        return value_text(payload, whole=whole)
+        return value_text(payload, full=full)
     try:
-        return value_text(payload.decode(), whole=whole)
+        return value_text(payload.decode(), full=full)
     except UnicodeDecodeError:
-        return bytes_text(payload, whole=whole)
+        return bytes_text(payload, full=full)
 
 
 def records_text(records: RecordData) -> str:
@@ -217,10 +217,10 @@ def described(
     value: Any,
     topic_names: Mapping[str, str],
     *,
-    whole: bool = False,
+    full: bool = False,
 ) -> str:
     """Write a value, and in parentheses what it means."""
     is_id = field is not None and field.type == "uuid" and isinstance(value, str)
-    text = printable(value) if is_id else value_text(value, whole=whole)
+    text = printable(value) if is_id else value_text(value, full=full)
     said = None if message is None else meaning(message, path, field, value, topic_names)
     return text if said is None else f"{text} ({said})"

@@ -295,8 +295,8 @@ def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None
     export = made["none"]
     export.tables.every_connection = False
     export.feed(exchange(connection=connection("aaa")))
-    export.pass_over(exchange(connection=connection("aaa"), number=2))
-    export.pass_over(exchange(connection=connection("bbb")))
+    export.skip(exchange(connection=connection("aaa"), number=2))
+    export.skip(exchange(connection=connection("bbb")))
     export.close([], [], complete=True, end={})
     assert [
         (row["connection"], row["exchanges"]) for row in json_rows(tmp_path / "none" / "connections")

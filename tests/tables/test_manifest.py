@@ -122,7 +122,7 @@ def live(folder: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.
     complete = options.pop("complete", True)
     files = table_files(folder / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
     files._columns = ()  # type: ignore[assignment]
-    earlier = manifest.going_on(folder, {"topic_ids": files}, form, DEFAULT)
+    earlier = manifest.resume(folder, {"topic_ids": files}, form, DEFAULT)
     told = {"runs": earlier.runs["topic_ids"]}
     manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, told)
     for _ in range(rows):

@@ -26,7 +26,7 @@ def written(folder: Path, *exchanges: Exchange, show_secrets: bool = False) -> t
             sink.feed(record)
     sink.close()
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, sink.told()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, sink.summary_line()
 
 
 def test_values_and_keys(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_of_what_was_not_asked_for_only_its_connection_is_known() -> None:
         made = maker(("exchanges", "connections"), every_connection=every_connection)
         wanted, other = connection("aaa"), connection("bbb")
         assert len(list(made.feed(exchange(connection=wanted)))) == 1
-        assert list(made.pass_over(exchange(connection=wanted))) == []
-        assert list(made.pass_over(exchange(connection=other))) == []
+        assert list(made.skip(exchange(connection=wanted))) == []
+        assert list(made.skip(exchange(connection=other))) == []
         found = [(row.id, row.exchanges) for _, row in made.close((), ())]
         assert found == [("aaa", 2), ("bbb", 1)][: 1 + every_connection]
 
@@ -50,7 +50,7 @@ def test_a_capture_that_others_follow_has_its_row_and_is_forgotten() -> None:
     made = maker(("captures",))
     one, two = Source("-", DEFAULT), Source(BytesIO(), DEFAULT)
     list(made.log.watch([Packet(1, 5, Interface("-", 0, 1), b"", 0)]))
-    ((name, row),) = made.leave(one)
+    ((name, row),) = made.finish_capture(one)
     assert (name, row.source, row.packets.packets) == ("captures", one, 1)
     assert made.log.census.files == {}
     assert [row.source for _, row in made.close((two,), ())] == [two]

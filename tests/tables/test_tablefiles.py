@@ -13,7 +13,14 @@ from kdissect.tables.columns import DATE, INT64, STRING, Column
 from kdissect.tables.form import Table
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import RECORDS, TABLES
-from kdissect.tables.table_files import NO_VALUE, FinishedFile, JsonFormat, Listing, own_files, remove_own
+from kdissect.tables.table_files import (
+    NO_VALUE,
+    FinishedFile,
+    JsonFormat,
+    Listing,
+    remove_row_files,
+    row_files,
+)
 from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.exports import BIG, json_rows, table_files
 
@@ -215,7 +222,7 @@ def test_own_files_alone_are_removed(tmp_path: Path) -> None:
     for name in others:
         (tmp_path / name).write_text("")
     (tmp_path / ".part-00009.jsonl.zst.unfinished").write_text("")
-    assert len(list(own_files(tmp_path))) == 2
-    remove_own(tmp_path)
+    assert len(list(row_files(tmp_path))) == 2
+    remove_row_files(tmp_path)
     assert names(tmp_path) == sorted(others)
     assert not (tmp_path / "date=2026-11-21").exists()

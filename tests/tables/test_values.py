@@ -10,7 +10,7 @@ import pytest
 
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
-from kdissect.tables.values import date, json_bytes, json_document, plain, spelled, timestamp
+from kdissect.tables.values import date, json_bytes, json_document, plain, text_and_encoding, timestamp
 from tests.made_exchanges import START_NS
 
 BATCH = pack(">qiiBIhiqqqhii", 7, 49, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
@@ -77,7 +77,7 @@ def test_record_data_is_an_array_of_batch_headers() -> None:
     ],
 )
 def test_keys_and_values_of_records(payload: Any, text: str | None, encoding: str | None) -> None:
-    assert spelled(payload) == (text, encoding)
+    assert text_and_encoding(payload) == (text, encoding)
 
 
 def test_what_no_body_has_is_refused() -> None:

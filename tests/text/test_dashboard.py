@@ -9,16 +9,16 @@ from kdissect.text.dashboard_panes import ALARM, FAINT, WARNING
 from tests.pulses import at, beat, busy, fed
 
 SMALL, LARGE = (80, 24), (200, 50)
-AROUND = StatusBar("eth0", memory_bytes=61_000_000)
+STATUS = StatusBar("eth0", memory_bytes=61_000_000)
 
 
 def screen(
-    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, around: StatusBar = AROUND
+    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, status: StatusBar = STATUS
 ) -> list[str]:
     choices = UiState()
     for key in keys:
         choices.press(key)
-    return [line.plain for line in draw(now or busy().now(), choices, around, *size)]
+    return [line.plain for line in draw(now or busy().now(), choices, status, *size)]
 
 
 def test_what_counts_stands_first_at_80x24() -> None:
@@ -86,8 +86,8 @@ def test_all_panes_side_by_side_at_200x50() -> None:
 @pytest.mark.parametrize("key", ["1", "3", "5", "h"])
 def test_it_fits_any_terminal(size: tuple[int, int], key: str) -> None:
     width, height = size
-    for around in (AROUND, AROUND._replace(said="listening on eth0", is_over=True)):
-        lines = screen(None, key, size=size, around=around)
+    for status in (STATUS, STATUS._replace(message="listening on eth0", has_ended=True)):
+        lines = screen(None, key, size=size, status=status)
         assert len(lines) == height if height >= 6 else len(lines) <= height
         assert {columns_of(line) for line in lines} == {width}
 
@@ -128,7 +128,7 @@ def test_packets_without_exchanges_are_told_first() -> None:
 def test_silence_is_told_first() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
-    lines = draw(pulse.now(), UiState(), AROUND, *SMALL)
+    lines = draw(pulse.now(), UiState(), STATUS, *SMALL)
     assert lines[1].plain.startswith("no packet for 10 s  - exchanges/s  0 fail")
     assert str(lines[1].spans[0].style) == ALARM
     heartbeat = next(line for line in lines if line.plain.startswith("Heartbeat"))
@@ -137,21 +137,21 @@ def test_silence_is_told_first() -> None:
 
 @pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, WARNING), (79, WARNING)])
 def test_what_groups_need_to_work_is_no_alarm(error: int, style: str) -> None:
-    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), AROUND, *SMALL)
+    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), STATUS, *SMALL)
     failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
     assert failed.style == style
 
 
 def test_drops_are_an_alarm() -> None:
-    line = screen(around=StatusBar("eth0", by_kernel=1000, by_us=2))[-2]
+    line = screen(status=StatusBar("eth0", by_kernel=1000, by_us=2))[-2]
     assert "1,002 DROPPED: 1,000 by the kernel, 2 by kdissect" in line
 
 
 def test_pause_the_end_and_what_was_said() -> None:
-    lines = screen(None, "p", around=AROUND._replace(is_over=True, said="listening on eth0"))
+    lines = screen(None, "p", status=STATUS._replace(has_ended=True, message="listening on eth0"))
     assert lines[0].rstrip().endswith("PAUSED  ENDED")
     assert lines[-3].strip() == "listening on eth0"
-    assert screen(around=AROUND._replace(has_keys=False))[-1].startswith("no keyboard")
+    assert screen(status=STATUS._replace(has_keys=False))[-1].startswith("no keyboard")
 
 
 def test_help_tells_every_key() -> None:

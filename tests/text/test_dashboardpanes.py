@@ -43,8 +43,8 @@ def test_of_software_the_version_tells_more(software: str, text: str) -> None:
 def test_a_group_that_was_left_behind_is_not_over() -> None:
     now = busy().now()
     (group,) = now.groups
-    assert not PANES[3].is_over(group._replace(state="empty"), now)
-    assert PANES[3].is_over(group._replace(state="empty", lag=0), now)
+    assert not PANES[3].is_idle(group._replace(state="empty"), now)
+    assert PANES[3].is_idle(group._replace(state="empty", lag=0), now)
 
 
 def names(pane: int, sort: int, *, is_reversed: bool = False) -> list[str]:
@@ -77,7 +77,7 @@ def test_every_cell_of_every_pane_is_text() -> None:
             for column in pane.columns:
                 assert isinstance(column.cell(row), str)
                 assert isinstance(column.style(row), str)
-            assert not pane.is_over(row, now)
+            assert not pane.is_idle(row, now)
 
 
 def test_news_are_errors_and_rebalances_the_latest_first() -> None:
@@ -95,6 +95,6 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
 def test_what_is_over_is_faint() -> None:
     now = busy().now()
     old = FailureNow(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
-    assert PANES[NEWS].is_over(old, now)
+    assert PANES[NEWS].is_idle(old, now)
     idle = LoadNow("c", 0, None, None, None, 0, 0, 0, 0, 0, 0)
-    assert PANES[2].is_over(idle, now)
+    assert PANES[2].is_idle(idle, now)

@@ -23,9 +23,9 @@ def walked(api: int, version: int, body: Body, **options: Any) -> tuple[BodyCont
     return BodyContext(message, version, {}), walk(message, version, data, **options), data
 
 
-def lines(api: int, version: int, body: Body, *, whole: bool = False) -> list[str]:
+def lines(api: int, version: int, body: Body, *, full: bool = False) -> list[str]:
     view, found, data = walked(api, version, body)
-    return [line.rstrip() for line in offsets(view._replace(whole=whole), found, data)]
+    return [line.rstrip() for line in offsets(view._replace(full=full), found, data)]
 
 
 def test_offset_bytes_name_value_meaning() -> None:
@@ -67,7 +67,7 @@ def test_every_byte_is_shown_once(api: int) -> None:
         body = random_body(case.layout, case.random("offsets"))
         data = encoder(message, version)(body)
         found = walk(message, version, data)
-        shown = list(offsets(BodyContext(message, version, {}, whole=True), found, data, hide_records=False))
+        shown = list(offsets(BodyContext(message, version, {}, full=True), found, data, hide_records=False))
         assert shown_bytes(shown) == data
 
 
@@ -76,7 +76,7 @@ def test_long_arrays_and_values_stop() -> None:
     shown = lines(3, 1, topics)
     assert len(shown) == 1 + 2 * MOST_ELEMENTS + 1
     assert shown[-1].strip() == "… 30 more (--full shows all)"
-    assert len(lines(3, 1, topics, whole=True)) == 1 + 2 * 50
+    assert len(lines(3, 1, topics, full=True)) == 1 + 2 * 50
     nested = {"topics": [{"topic": "a", "partitions": list(range(30))}, {"topic": "b", "partitions": [1]}]}
     shown = lines(35, 1, nested)
     assert [line.strip() for line in shown if "more" in line] == ["… 10 more (--full shows all)"]
@@ -87,10 +87,10 @@ def test_long_arrays_and_values_stop() -> None:
 def test_record_data_shows_its_batches_and_not_more_than_their_header() -> None:
     body = {"topic_data": [{"partition_data": [{"records": BATCH}]}]}
     view, found, data = walked(0, 3, body)
-    shown = list(offsets(view._replace(whole=True), found, data))
+    shown = list(offsets(view._replace(full=True), found, data))
     assert any("[0] offsets 0 to 0" in line for line in shown)
     assert "ee" not in "".join(line[8:31] for line in shown)
-    open_ones = list(offsets(view._replace(whole=True), found, data, hide_records=False))
+    open_ones = list(offsets(view._replace(full=True), found, data, hide_records=False))
     assert b"\xee" * 40 in shown_bytes(open_ones)
 
 

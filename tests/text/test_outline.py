@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
-def lines(api: int, version: int, body: Body, *, whole: bool = False, **names: Any) -> list[str]:
+def lines(api: int, version: int, body: Body, *, full: bool = False, **names: Any) -> list[str]:
     message = schema.request(api)
     assert message is not None
-    return list(outline(BodyContext(message, version, names, whole), body, message.fields))
+    return list(outline(BodyContext(message, version, names, full), body, message.fields))
 
 
 def test_names_values_and_meanings() -> None:
@@ -62,12 +62,12 @@ def test_values_in_one_line_and_structs_that_fit() -> None:
 def test_long_arrays_stop_unless_all_of_them_is_asked_for() -> None:
     many = {"topic_names": [str(number) for number in range(50)]}
     assert lines(20, 4, many)[0].endswith(f'"{MOST_ELEMENTS - 1}", … 30 more]')
-    assert lines(20, 4, many, whole=True)[0].endswith('"48", "49"]')
+    assert lines(20, 4, many, full=True)[0].endswith('"48", "49"]')
     structs: Body = {"topics": [{"name": str(number)} for number in range(50)]}
     shown = lines(3, 9, structs)
     assert len(shown) == 1 + MOST_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
-    assert len(lines(3, 9, structs, whole=True)) == 51
+    assert len(lines(3, 9, structs, full=True)) == 51
 
 
 def test_partial_bodies_and_what_no_layout_describes() -> None:
@@ -101,11 +101,11 @@ def test_a_line_for_each_batch_up_to_a_bound() -> None:
     assert shown[-1].strip() == "… 10 more (--full shows all)"
 
 
-def with_records(found: Exchange, *, whole: bool = False) -> list[str]:
+def with_records(found: Exchange, *, full: bool = False) -> list[str]:
     """The lines behind that of the record data."""
     produced = found.request is not None and "topic_data" in found.request
     body = found.request if produced else found.response
-    view = BodyContext(None, 0, {}, whole, Opener().of(found, produced=produced))
+    view = BodyContext(None, 0, {}, full, Opener().of(found, produced=produced))
     shown = list(outline(view, body or {}))
     at = next(number for number, line in enumerate(shown) if "records: " in line)
     return [line.removeprefix(" " * 10) for line in shown[at + 1 :]]
@@ -163,7 +163,7 @@ def test_long_lists_of_records_stop_unless_all_of_them_is_asked_for() -> None:
     shown = with_records(fetch(raw))
     assert len(shown) == 1 + MOST_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
-    assert len(with_records(fetch(raw), whole=True)) == 51
+    assert len(with_records(fetch(raw), full=True)) == 51
     shown = with_records(fetch(batch([Item()]) * 30))
     assert len(shown) == 2 * MOST_ELEMENTS + 1
     assert shown[-1] == "… 10 more (--full shows all)"

@@ -8,7 +8,7 @@ from kdissect.text.page import PageSection, View, write
 
 TABLE = PageSection(
     "Topics",
-    [View("TOPIC", str, gives=True), View("BYTES", str, right=True)],
+    [View("TOPIC", str, shrinks=True), View("BYTES", str, right=True)],
     [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
     notes=("first line", "second line"),
     left_out=1200,

@@ -76,7 +76,7 @@ def test_an_internal_record_is_decoded() -> None:
 def test_long_values_are_cut_unless_all_of_them_is_asked_for() -> None:
     found = fetch(batch([Item(value=b"x" * 5000)]))
     assert lines(found)[-1].endswith(" more characters")
-    assert lines(found, whole=True)[-1] == f'  value: "{"x" * 5000}"'
+    assert lines(found, full=True)[-1] == f'  value: "{"x" * 5000}"'
 
 
 def test_an_empty_line_between_two_and_colours() -> None:

@@ -49,7 +49,7 @@ def test_what_is_passed_over_counts_for_d_but_not_for_dd() -> None:
     for name, expected in (("d", "1.000000"), ("dd", "3.000000"), ("r", "3.500000")):
         times = Times(name, first_ns=NOON_NS - second // 2)
         times.text(NOON_NS)
-        times.pass_over(NOON_NS + 2 * second)
+        times.skip(NOON_NS + 2 * second)
         assert times.text(NOON_NS + 3 * second) == expected
 
 

@@ -62,9 +62,9 @@ def test_values_by_their_type(value: Any, text: str) -> None:
 
 def test_long_values_are_cut_unless_all_is_asked_for() -> None:
     assert bytes_text(bytes(40)) == f"40 bytes: {bytes(32).hex(' ')} …"
-    assert bytes_text(bytes(40), whole=True) == f"40 bytes: {bytes(40).hex(' ')}"
+    assert bytes_text(bytes(40), full=True) == f"40 bytes: {bytes(40).hex(' ')}"
     assert value_text("x" * 500).endswith('" … 100 more characters')
-    assert value_text("x" * 500, whole=True) == f'"{"x" * 500}"'
+    assert value_text("x" * 500, full=True) == f'"{"x" * 500}"'
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_whatever_the_bytes_are_every_sink_shows_something(seed: int) -> None:
     raw = b"".join(entries(random.choice((0, 1, 2)), items, codec=random.choice((0, 2, 3))) for _ in range(3))
     found = fetch(mutated(raw, random, 0), topic=random.choice(("orders", "__consumer_offsets", "")))
     out = StringIO()
-    ExchangeTree(out, Times(), opener=Opener(), whole=True).feed(found)
+    ExchangeTree(out, Times(), opener=Opener(), full=True).feed(found)
     JsonLines(lambda data: out.write(data.decode()), columns=with_records(Opener())).feed(found)
     for record in opened(found):
         RecordTable(out, Times(), width=80).feed(record)
