@@ -87,8 +87,8 @@ class RowBatch:
     def feed(self, row: Any) -> None:
         """Take a row."""
         values = [get(row) for get in self._getters]  # all of them, before any is kept
-        for kept, value in zip(self._values, values, strict=True):
-            kept.append(value)
+        for column, value in zip(self._values, values, strict=True):
+            column.append(value)
         self.held += sum(map(_cost, values))
         self.rows += 1
 
@@ -111,8 +111,8 @@ class RowBatch:
         columns, sums = prepared
         count = len(sums) - 1
         stop = max(start + 1, min(start + rows, bisect_right(sums, sums[start] + room), count))
-        for kept, values in zip(self._values, columns, strict=True):
-            kept += values[start:stop] if len(values) == count else values * (stop - start)
+        for column, values in zip(self._values, columns, strict=True):
+            column += values[start:stop] if len(values) == count else values * (stop - start)
         self.held += sums[stop] - sums[start]
         self.rows += stop - start
         return stop

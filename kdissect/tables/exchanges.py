@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kdissect.exchanges.polls import is_long_poll
 from kdissect.model import Embedded
 from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, Column
-from kdissect.tables.form import Table, bounded, day, nanoseconds
+from kdissect.tables.form import Table, day, nanoseconds, with_valid_time
 from kdissect.tables.values import json_bytes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def payload(value: Payload) -> bytes | None:
 def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
     """The table ``exchanges``; ``bodies`` are those that are not left null."""
     columns = [
-        _null(column) if column.name in BODIES and column.name not in bodies else bounded(column)
+        _null(column) if column.name in BODIES and column.name not in bodies else with_valid_time(column)
         for column in EXCHANGE
     ]
     return Table(
@@ -71,7 +71,7 @@ def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
 
 def records() -> Table:
     """The table ``records``."""
-    columns = (*map(bounded, RECORD), *RECORD_EXPORT_ONLY)
+    columns = (*map(with_valid_time, RECORD), *RECORD_EXPORT_ONLY)
     packed = {"key": _key, "value": _value}
     return Table(
         "records",

@@ -89,13 +89,13 @@ class Export:
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
-        self._begun_ns: int | None = None  # when the files that are open now were begun
+        self._files_started_ns: int | None = None  # when the files that are open now were begun
         self._listed: dict[str, int] = {}  # how many files its manifest names, by table
         self._listed_ns = 0
         self._before = 0, 0
         self._before = self.files, self.bytes
         for name, table in files.items():
-            manifest.begin(self._folder / name, table, self._form, described, self._end(name, {}))
+            manifest.begin(self._folder / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
 
     def feed(self, exchange: Exchange) -> None:
@@ -110,7 +110,7 @@ class Export:
         """
         for name, table in self._files.items():
             written = [file for part in parts for file in part.files.get(name, ())]
-            table.go_on(len(written), Listing(self._limits.export_listed, written))
+            table.continue_from(len(written), Listing(self._limits.export_listed, written))
             table.rows = sum(file.rows or 0 for file in written)
         if TOPIC_IDS in self._files:
             first: dict[tuple[str, str], Any] = {}
@@ -126,11 +126,11 @@ class Export:
 
     def tick(self, now_ns: int) -> None:
         """Packet time has come so far: finish the files whose time has come, and name them."""
-        if self._begun_ns is None or now_ns < self._begun_ns:  # clocks are set back too
-            self._begun_ns = self._listed_ns = now_ns
+        if self._files_started_ns is None or now_ns < self._files_started_ns:  # clocks are set back too
+            self._files_started_ns = self._listed_ns = now_ns
             return
-        if self._rotate_ns is not None and now_ns - self._begun_ns >= self._rotate_ns:
-            self._begun_ns = now_ns
+        if self._rotate_ns is not None and now_ns - self._files_started_ns >= self._rotate_ns:
+            self._files_started_ns = now_ns
             for table in self._files.values():
                 table.rotate()
         if self._earlier is not None and now_ns - self._listed_ns >= SECOND_NS:
@@ -171,11 +171,11 @@ class Export:
         """Write the manifests of the tables that have more files than these say."""
         for name, table in self._files.items():
             if len(table.files) != self._listed.get(name):
-                told = self._end(name, {"complete": complete, **end})
-                manifest.write(self._folder / name, table, self._form, self._job, told)
+                fields = self._end_fields(name, {"complete": complete, **end})
+                manifest.write(self._folder / name, table, self._form, self._job, fields)
                 self._listed[name] = len(table.files)
 
-    def _end(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _end_fields(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
         return end if self._earlier is None else {**end, "runs": self._earlier[name]}
 
     def _write(self, rows: Iterable[Row]) -> None:
@@ -204,7 +204,7 @@ class Export:
 
 
 TOPIC_IDS = "topic_ids"
-_WHOLE = frozenset({TOPIC_IDS, "captures"})
+_NOT_IN_PARTS = frozenset({TOPIC_IDS, "captures"})
 """Tables that no part can write."""
 
 
@@ -243,7 +243,7 @@ class ExportJob:
         tables = {name: self.table(name) for name in self.export.tables}
         if in_parts and TOPIC_IDS in tables:
             columns = tables[TOPIC_IDS].columns
-            read = (replace(column, get=itemgetter(place)) for place, column in enumerate(columns))
+            read = (replace(column, get=itemgetter(index)) for index, column in enumerate(columns))
             tables[TOPIC_IDS] = replace(tables[TOPIC_IDS], columns=tuple(read))
         return {
             name: TableFiles(
@@ -321,9 +321,9 @@ def write_part(
         step: from the number of a file to that of the next.
     """
     options = job.options
-    files = {name: each for name, each in job.files().items() if name not in _WHOLE}
+    files = {name: each for name, each in job.files().items() if name not in _NOT_IN_PARTS}
     for each in files.values():
-        each.go_on(first, Listing(sys.maxsize), step)
+        each.continue_from(first, Listing(sys.maxsize), step)
     records = records_of(options)
     getters = [column.get for column in TABLES[TOPIC_IDS].columns]
     ranks = {path: rank for rank, path in enumerate(job.paths)}
@@ -340,10 +340,10 @@ def write_part(
                 files[name].feed(row)
             elif name == TOPIC_IDS:
                 completed_ns, packet = row.exchange.order
-                place = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
+                rank = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
                 pair = row.topic_id, row.topic
-                if pair not in topics or place < topics[pair][0]:
-                    topics[pair] = place, [get(row) for get in getters]
+                if pair not in topics or rank < topics[pair][0]:
+                    topics[pair] = rank, [get(row) for get in getters]
 
     try:
         for dissection in dissections:

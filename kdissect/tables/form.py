@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kdissect.tables.columns import Getter
 
 FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z, where the calendars of readers begin
-BEYOND_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z, where they end
-AS_IN_EXCHANGES = "See `exchanges`."
+END_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z, where they end
+SEE_EXCHANGES = "See `exchanges`."
 _MOST_INT64 = (1 << 63) - 1
 
 
@@ -46,12 +46,12 @@ class Table:
         return self.packed or self.columns
 
 
-def within(get: Getter) -> Getter:
+def valid_time(get: Getter) -> Getter:
     """A time in nanoseconds as ``get`` reads it, None where no calendar has it."""
 
     def bounded(row: Any) -> int | None:
         time_ns = get(row)
-        return time_ns if time_ns is not None and FIRST_NS <= time_ns < BEYOND_NS else None
+        return time_ns if time_ns is not None and FIRST_NS <= time_ns < END_NS else None
 
     return bounded
 
@@ -61,19 +61,19 @@ def int64(number: int) -> int | None:
     return number if -_MOST_INT64 <= number <= _MOST_INT64 else None
 
 
-def bounded(column: Column) -> Column:
+def with_valid_time(column: Column) -> Column:
     """A column whose times are such that files can hold them."""
-    return replace(column, get=within(column.get)) if column.type == TIMESTAMP else column
+    return replace(column, get=valid_time(column.get)) if column.type == TIMESTAMP else column
 
 
 def time_columns(get: Getter, sentence: str) -> tuple[Column, Column]:
     """``date`` and ``time`` of a table; ``get`` reads nanoseconds or None."""
-    return (day(get), Column("time", TIMESTAMP, within(get), sentence))
+    return (day(get), Column("time", TIMESTAMP, valid_time(get), sentence))
 
 
 def day(get: Getter) -> Column:
     """The column ``date``."""
-    known = within(get)
+    known = valid_time(get)
 
     def read(row: Any) -> str | None:
         time_ns = known(row)
@@ -95,9 +95,9 @@ def nanoseconds(get: Callable[[Any], int]) -> Column:
 
 def of_exchange(*names: str) -> tuple[Column, ...]:
     """Columns of the exchange that a row belongs to: its attribute ``exchange``."""
-    return tuple(_lifted(bounded(BY_NAME[name])) for name in names)
+    return tuple(_lifted(with_valid_time(BY_NAME[name])) for name in names)
 
 
 def _lifted(column: Column) -> Column:
     get = column.get
-    return replace(column, get=lambda row: get(row.exchange), sentence=AS_IN_EXCHANGES)
+    return replace(column, get=lambda row: get(row.exchange), sentence=SEE_EXCHANGES)

@@ -96,10 +96,10 @@ class JsonLines:
 # ------------------------------------------------------------------------------------------------------------
 
 
-OWN = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
+PER_RECORD = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
 """The columns in which all records of a batch differ."""
 
-MORE = (
+OPTIONAL = (
     "key_schema_id",
     "key_schema_guid",
     "schema_id",
@@ -114,7 +114,7 @@ MORE = (
 _WORTH_A_TEMPLATE = 3
 """Records; a template takes nearly as long as two of them, written column by column."""
 
-_TOGETHER = 64
+_CHUNK = 64
 """Records whose lines are made together: with twice as many they do not stay in a processor's cache."""
 
 _SEAM = b"\n"
@@ -131,7 +131,7 @@ class RecordLines(JsonLines):
 
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
         super().__init__(write, columns=RECORD, flush_each=flush_each)
-        self._getters_of_more = [(name, get) for name, get in self.getters if name in MORE]
+        self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""
@@ -139,33 +139,35 @@ class RecordLines(JsonLines):
             for record in records:
                 self.feed(record)
             return
-        plainest = records.plain(0)._replace(key=None, value=None, headers=())
-        between = self._template(plainest)
-        nothing = self._more(plainest)
-        for start in range(0, len(records), _TOGETHER):
-            self.add(self._lines(records, start, between, nothing))
+        plain_record = records.plain(0)._replace(key=None, value=None, headers=())
+        between = self._template(plain_record)
+        empty_optional = self._optional(plain_record)
+        for start in range(0, len(records), _CHUNK):
+            self.add(self._lines(records, start, between, empty_optional))
 
     def _template(self, record: CarriedRecord) -> list[bytes]:
-        """What stands before, between and behind ``OWN``."""
+        """What stands before, between and behind ``PER_RECORD``."""
         seam = Fragment(_SEAM)
-        line = {name: seam if name in OWN else get(record) for name, get in self.getters}
-        return (json_bytes(line) + b"\n").split(_SEAM, len(OWN))
+        line = {name: seam if name in PER_RECORD else get(record) for name, get in self.getters}
+        return (json_bytes(line) + b"\n").split(_SEAM, len(PER_RECORD))
 
-    def _more(self, record: CarriedRecord) -> bytes:
-        return b"," + json_bytes({name: get(record) for name, get in self._getters_of_more})[1:-1]
+    def _optional(self, record: CarriedRecord) -> bytes:
+        return b"," + json_bytes({name: get(record) for name, get in self._optional_getters})[1:-1]
 
-    def _lines(self, records: DecodedBatch, start: int, between: Sequence[bytes], nothing: bytes) -> bytes:
-        """Those of the records from ``start`` on; ``nothing``: what most say of ``MORE``."""
-        rows = records.batch.records[start : start + _TOGETHER]
+    def _lines(
+        self, records: DecodedBatch, start: int, between: Sequence[bytes], empty_optional: bytes
+    ) -> bytes:
+        """Those of the records from ``start`` on; ``empty_optional``: what most say of ``OPTIONAL``."""
+        rows = records.batch.records[start : start + _CHUNK]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
         append_ms = records.source.log_append_time_ms
-        says_more = say_more(rows)
-        behind: Iterable[bytes] = repeat(between[6])
-        if any(says_more):
-            rest = between[6].removeprefix(nothing)
-            behind = [
-                (self._more(records.plain(place)) if more else nothing) + rest
-                for place, more in enumerate(says_more, start)
+        have_more = have_optional(rows)
+        tails: Iterable[bytes] = repeat(between[6])
+        if any(have_more):
+            rest = between[6].removeprefix(empty_optional)
+            tails = [
+                (self._optional(records.plain(index)) if more else empty_optional) + rest
+                for index, more in enumerate(have_more, start)
             ]
         pieces = zip(
             repeat(between[0]),
@@ -173,23 +175,25 @@ class RecordLines(JsonLines):
             repeat(between[1]),
             map(_time, times_ms) if append_ms is None else repeat(_time(append_ms)),
             repeat(between[2]),
-            *_spelled(keys, between[3]),
+            *_texts_and_encodings(keys, between[3]),
             repeat(between[4]),
-            *_spelled(values, between[5]),
-            behind,
+            *_texts_and_encodings(values, between[5]),
+            tails,
         )  # fmt: skip
         return b"".join(chain.from_iterable(pieces))
 
 
-def say_more(records: Sequence[Record]) -> list[bool]:
-    """Of each whether ``MORE`` can say something of it."""
+def have_optional(records: Sequence[Record]) -> list[bool]:
+    """Of each whether ``OPTIONAL`` can say something of it."""
     return [
         bool(headers or (key and not key[0]) or (value and not value[0]))
         for _, _, key, value, headers in records
     ]
 
 
-def _spelled(payloads: Sequence[bytes | None], between: bytes) -> tuple[Iterable[bytes], Iterable[bytes]]:
+def _texts_and_encodings(
+    payloads: Sequence[bytes | None], between: bytes
+) -> tuple[Iterable[bytes], Iterable[bytes]]:
     """The text of each, and what follows: the encoding, as ``values.text_and_encoding`` tells it."""
     try:
         return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
@@ -213,7 +217,7 @@ def _time(time_ms: int | None) -> bytes:
 # ------------------------------------------------------------------------------------------------------------
 
 
-_OWN = frozenset((*OWN, "timestamp_ms"))  # which only files have
+_PER_RECORD = frozenset((*PER_RECORD, "timestamp_ms"))  # which only files have
 
 
 class RecordValues:
@@ -229,18 +233,19 @@ class RecordValues:
     def of(self, records: DecodedBatch) -> list[list[Any]]:
         """Of each column its values in a batch, whose records are plain: one where it is the same in all."""
         each = list(records)
-        plainest = each[0]._replace(key=None, value=None, headers=())
-        says_more = say_more(records.batch.records)
+        plain_record = each[0]._replace(key=None, value=None, headers=())
+        have_more = have_optional(records.batch.records)
         columns = []
         for name, get in self._getters:
-            if name in _OWN:
+            if name in _PER_RECORD:
                 values = list(map(get, each))
             else:
-                values = [get(plainest)]
-                if name in MORE and any(says_more):
-                    nothing = values[0]
+                values = [get(plain_record)]
+                if name in OPTIONAL and any(have_more):
+                    empty_optional = values[0]
                     values = [
-                        get(record) if more else nothing for record, more in zip(each, says_more, strict=True)
+                        get(record) if more else empty_optional
+                        for record, more in zip(each, have_more, strict=True)
                     ]
             columns.append(values)
         return columns
@@ -319,7 +324,7 @@ class CsvLines:
                 self._write_long(cell)
             else:
                 self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
-                write(self._taken().removeprefix(b",").removesuffix(b"\r\n"))
+                write(self._take().removeprefix(b",").removesuffix(b"\r\n"))
         write(b"\r\n")
 
     def _write_long(self, cell: str | bytes) -> None:
@@ -339,9 +344,9 @@ class CsvLines:
     def close(self) -> None:
         """Write what is still held; the file stays open, and more may follow."""
         if self._text.tell():
-            self._write(self._taken())
+            self._write(self._take())
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         held = self._text.getvalue()
         self._text.seek(0)
         self._text.truncate()

@@ -32,7 +32,7 @@ from kdissect.tables.table_files import (
     FinishedFile,
     Listing,
     cannot_write,
-    number_of,
+    file_number,
     remove_row_files,
     row_files,
 )
@@ -51,26 +51,26 @@ SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table
 Job = dict[str, Any]
 """What an export is made of: captures and options, as JSON has them. Equal jobs make equal exports."""
 
-_DESCRIBED = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
+_FILE_SETTINGS = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
 """Of how tables are written: what changes their files."""
 _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MOST_RUNS = 100
-_NO_MORE: Mapping[str, Any] = {}
+_NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new folder"
-_OF_RUN = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
+_RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
 def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
     """What is exported, as JSON has it; of what comes live the names alone."""
-    settings = {name: getattr(export, name) for name in _DESCRIBED}
+    settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         if setting.name != "limits":
             settings[setting.name] = getattr(options, setting.name)
     changed = {
-        bound.name: value
-        for bound in fields(options.limits)
-        if (value := getattr(options.limits, bound.name)) != bound.default
+        limit.name: value
+        for limit in fields(options.limits)
+        if (value := getattr(options.limits, limit.name)) != limit.default
     }
     job = {
         "captures": [_capture(path, is_live=is_live) for path in captures],
@@ -116,27 +116,27 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
     Raises:
         OutputError: there is something that must not be removed.
     """
-    wanted = list(tables)
-    found = _found(folder)
+    requested = list(tables)
+    manifests = _manifests(folder)
     if not overwrite:
-        for name, manifest in found.items():
+        for name, manifest in manifests.items():
             # What came through a pipe cannot be told from what comes now.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
-                told = (
-                    f"{folder / name} has {_of_what(manifest)} made from other captures or with other options"
+                raise OutputError(
+                    f"{folder / name} has {_describe(manifest)} made from other captures or with other "
+                    f"options; {_ELSEWHERE}, or --overwrite removes it"
                 )
-                raise OutputError(f"{told}; {_ELSEWHERE}, or --overwrite removes it")
-    done = {name for name, manifest in found.items() if manifest["complete"] and not overwrite}
+    done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
     try:
-        for name in wanted:
-            if name not in found and _has_files(folder / name):
+        for name in requested:
+            if name not in manifests and _has_files(folder / name):
                 raise OutputError(f"{folder / name} is not empty and has no export; {_ELSEWHERE}")
-        for name in found.keys() - done:
-            if overwrite or name in wanted:
+        for name in manifests.keys() - done:
+            if overwrite or name in requested:
                 _remove(folder / name)
     except OSError as error:
         raise cannot_write(folder, error) from None
-    return [name for name in wanted if name not in done]
+    return [name for name in requested if name not in done]
 
 
 def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
@@ -151,32 +151,34 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
     Raises:
         OutputError: nothing can be added to what there is.
     """
-    found = _found(folder)
-    for name, manifest in found.items():
+    manifests = _manifests(folder)
+    for name, manifest in manifests.items():
         if "runs" not in manifest:
             raise OutputError(
-                f"{folder / name} has {_of_what(manifest)}, which is not from a live run; {_ELSEWHERE}"
+                f"{folder / name} has {_describe(manifest)}, which is not from a live run; {_ELSEWHERE}"
             )
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     removed = 0
     for name, files in tables.items():
         path = folder / name
         try:
-            if name in found:
-                _check_alike(path, found[name], files, form)
+            if name in manifests:
+                _check_compatible(path, manifests[name], files, form)
             elif _has_files(path):
                 raise OutputError(f"{path} is not empty and has no export; {_ELSEWHERE}")
         except OSError as error:
             raise cannot_write(path, error) from None
-    for name in tables.keys() & found.keys():
-        manifest = found[name]
-        removed += _go_on(folder / name, manifest, tables[name], limits)
-        run = {key: manifest[key] for key in _OF_RUN if key in manifest}
+    for name in tables.keys() & manifests.keys():
+        manifest = manifests[name]
+        removed += _resume_table(folder / name, manifest, tables[name], limits)
+        run = {key: manifest[key] for key in _RUN_FIELDS if key in manifest}
         runs[name] = [*manifest["runs"], run][-_MOST_RUNS:]
     return Earlier(runs, sum(len(files.files) for files in tables.values()), removed)
 
 
-def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_MORE) -> None:
+def begin(
+    folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
+) -> None:
     """Write what stands beside a table's files, before any is written.
 
     Raises:
@@ -239,31 +241,31 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
         raise cannot_write(folder, error) from None
 
 
-def _found(folder: Path) -> dict[str, Any]:
+def _manifests(folder: Path) -> dict[str, Any]:
     """The manifests of the tables in a folder, by the names of their folders."""
-    found = {}
+    manifests = {}
     try:
         for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
             manifest = json.loads(path.read_text(encoding="utf-8"))
             if not {"job", "complete", "rows"} <= manifest.keys():
                 raise ValueError
-            found[path.parent.parent.name] = manifest
+            manifests[path.parent.parent.name] = manifest
     except OSError as error:
         raise cannot_write(folder, error) from None
     except (ValueError, AttributeError):
         raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}") from None
-    return found
+    return manifests
 
 
-def _of_what(manifest: Mapping[str, Any]) -> str:
+def _describe(manifest: Mapping[str, Any]) -> str:
     captures = [each["path"] for each in manifest["job"]["captures"]]
     more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
-    whole = "an export" if manifest["complete"] else "an unfinished export"
+    state = "an export" if manifest["complete"] else "an unfinished export"
     rows = many(manifest["rows"], "row")
-    return f"{whole} of {captures[0]}{more} ({rows})"
+    return f"{state} of {captures[0]}{more} ({rows})"
 
 
-def _check_alike(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
+def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
     """See whether more files can stand beside those of a table.
 
     Raises:
@@ -272,14 +274,14 @@ def _check_alike(folder: Path, manifest: Mapping[str, Any], files: TableFiles, f
     was = {name: manifest[name] for name in ("format", "partition_by")}
     now = {"format": form.name, "partition_by": list(files.partition_by)}
     if was != now:
-        divided = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
-        raise OutputError(f"{folder} has {was['format']}{divided}; {_ELSEWHERE}, or use the same options")
+        partitions = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
+        raise OutputError(f"{folder} has {was['format']}{partitions}; {_ELSEWHERE}, or use the same options")
     if (folder / FOLDER / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
         raise OutputError(f"{folder} has other columns (written by kdissect {by}); {_ELSEWHERE}")
 
 
-def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
+def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
     """Tell a table's files of those that are there. Some may have been finished when their writer was killed,
     before it could list them; others were not, and are removed: how many.
     """
@@ -287,11 +289,11 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
     listed = [FinishedFile(**file) for file in manifest["files"]]
     older = tuple(manifest["older"][name] for name in _OLDER)
     paths = {file.path for file in listed}
-    known = min((number_of(folder / path) for path in paths), default=0) if older[0] else 0
+    known = min((file_number(folder / path) for path in paths), default=0) if older[0] else 0
     first = manifest["first_part"]
     try:
         for path in list(row_files(folder)):
-            number, name = number_of(path), path.relative_to(folder).as_posix()
+            number, name = file_number(path), path.relative_to(folder).as_posix()
             first = max(first, number + 1)
             if path.name.endswith(UNFINISHED):
                 path.unlink()
@@ -300,7 +302,7 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
         raise cannot_write(folder, error) from None
-    files.go_on(first, Listing(limits.export_listed, listed, older))
+    files.continue_from(first, Listing(limits.export_listed, listed, older))
     return removed
 
 

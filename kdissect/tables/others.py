@@ -14,7 +14,7 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.appraisal import interfaces
 from kdissect.stats.quality import total
 from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct, file_name
-from kdissect.tables.form import Table, day, of_exchange, time_columns, within
+from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,13 +95,13 @@ def anomalies_of(exchange: Exchange) -> Iterator[AnomalyRow]:
             yield AnomalyRow(anomaly, exchange.connection.id, capture, exchange.time_ns, exchange)
 
 
-def anomalies_behind(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
+def anomalies_after(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
     """What is wrong behind the last exchange of a connection."""
     for anomaly in row.unattached:
         yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, None)
 
 
-def _of(name: str, kind: Type, sentence: str) -> Column:
+def _exchange_column(name: str, kind: Type, sentence: str) -> Column:
     """A column of the exchange, if there is one."""
     column = of_exchange(name)[0]
     get = column.get
@@ -114,12 +114,12 @@ ANOMALIES = Table(
     (
         Column("capture", STRING, lambda row: file_name(row.capture), "See `exchanges`."),
         Column("connection", STRING, attrgetter("connection"), "See `exchanges`."),
-        _of("number", INT64, "See `exchanges`; null after the last exchange of a connection."),
-        _of("packet", INT64, "Likewise."),
+        _exchange_column("number", INT64, "See `exchanges`; null after the last exchange of a connection."),
+        _exchange_column("packet", INT64, "Likewise."),
         *time_columns(
             attrgetter("time_ns"), "See `exchanges`; otherwise the time of the connection's last bytes."
         ),
-        _of("api", STRING, "See `exchanges`."),
+        _exchange_column("api", STRING, "See `exchanges`."),
         Column("kind", STRING, attrgetter("anomaly.kind"), "Kind of anomaly."),
         Column(
             "severity",
@@ -157,7 +157,7 @@ CONNECTIONS = Table(
         Column("capture", STRING, lambda row: file_name(row.capture), "Capture in which it begins."),
         *time_columns(attrgetter("first_ns"), "Time of its first packet; if still open, of its first "
                       "exchange."),
-        Column("last_time", TIMESTAMP, within(attrgetter("last_ns")), "Time of its last captured bytes."),
+        Column("last_time", TIMESTAMP, valid_time(attrgetter("last_ns")), "Time of its last captured bytes."),
         _plain(
             "close_reason",
             STRING,
@@ -258,8 +258,8 @@ CAPTURES = Table(
     (
         Column("capture", STRING, lambda row: file_name(row.source.name), "See `exchanges`."),
         day(_of_packets("first_ns")),
-        Column("first_time", TIMESTAMP, within(_of_packets("first_ns")), "Time of its earliest packet."),
-        Column("last_time", TIMESTAMP, within(_of_packets("last_ns")), "Time of its latest packet."),
+        Column("first_time", TIMESTAMP, valid_time(_of_packets("first_ns")), "Time of its earliest packet."),
+        Column("last_time", TIMESTAMP, valid_time(_of_packets("last_ns")), "Time of its latest packet."),
         Column(
             "format",
             STRING,

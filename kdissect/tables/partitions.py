@@ -16,7 +16,7 @@ from kdissect.exchanges.polls import replica_id
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.codes import error_name
 from kdissect.tables.columns import BOOLEAN, INT16, INT32, INT64, STRING, TIMESTAMP, Array, Column
-from kdissect.tables.form import Table, int64, of_exchange, time_columns, within
+from kdissect.tables.form import Table, int64, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +48,11 @@ class TouchedPartition(NamedTuple):
 
 def rows(exchange: Exchange) -> Iterator[TouchedPartition]:
     """The rows of an exchange, in wire order."""
-    found = touched(exchange)
-    if not found:
+    touched_partitions = touched(exchange)
+    if not touched_partitions:
         return
     group, transaction = group_id(exchange), transactional_id(exchange)
-    for each in found:
+    for each in touched_partitions:
         data = each.fetched or each.produced
         batches = [] if data is None else data.batches()
         yield TouchedPartition(exchange, each, each.group or group, transaction, data, batches)
@@ -92,8 +92,12 @@ def _last_offset(row: TouchedPartition) -> int | None:
 
 def _lag(row: TouchedPartition) -> int | None:
     """How far behind the end of the partition a Fetch asked."""
-    end, asked = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
-    return None if end is None or asked is None or end < 0 or asked < 0 else max(0, end - asked)
+    end, fetch_offset = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
+    return (
+        None
+        if end is None or fetch_offset is None or end < 0 or fetch_offset < 0
+        else max(0, end - fetch_offset)
+    )
 
 
 def _newest_ns(row: TouchedPartition) -> int | None:
@@ -104,7 +108,7 @@ def _newest_ns(row: TouchedPartition) -> int | None:
     return None if newest == _NO_TIMESTAMP else newest * _MS_NS
 
 
-def _said(row: TouchedPartition, *names: str) -> Any:
+def _message_field(row: TouchedPartition, *names: str) -> Any:
     """The first of these fields that the messages have."""
     return next((value for name in names if (value := row.touched.value(name)) is not None), None)
 
@@ -116,7 +120,7 @@ def _of_batch(row: TouchedPartition, name: str) -> Any:
 def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
     """A number of the messages; ``fields``: how it is called there, if not as the column."""
     names = fields or (name,)
-    return Column(name, kind, lambda row: _said(row, *names), sentence)
+    return Column(name, kind, lambda row: _message_field(row, *names), sentence)
 
 
 def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) -> Column:
@@ -194,7 +198,7 @@ PARTITIONS = Table(
         Column(
             "max_timestamp",
             TIMESTAMP,
-            within(_newest_ns),
+            valid_time(_newest_ns),
             "Timestamp of its newest record in milliseconds, from the batch headers.",
         ),
         _field("fetch_offset", INT64, "Offset from which a Fetch reads."),

@@ -56,32 +56,32 @@ def with_records(opener: Opener) -> tuple[Column, ...]:
 
 
 def _body(exchange: Exchange, body: Body | None, opener: Opener, *, produced: bool) -> Body | None:
-    opened = opener.of(exchange, produced=produced)
-    if body is None or not opened.carried:
+    decoded_records = opener.of(exchange, produced=produced)
+    if body is None or not decoded_records.partitions:
         return body
-    return {name: _value(value, opened) for name, value in body.items()}
+    return {name: _value(value, decoded_records) for name, value in body.items()}
 
 
-def _value(value: Any, opened: DecodedRecords) -> Any:
+def _value(value: Any, decoded_records: DecodedRecords) -> Any:
     if isinstance(value, RecordData):
-        return _batches(value, opened)
+        return _batches(value, decoded_records)
     if isinstance(value, dict):
-        return {name: _value(inner, opened) for name, inner in value.items()}
+        return {name: _value(inner, decoded_records) for name, inner in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [_value(inner, opened) for inner in value]
+        return [_value(inner, decoded_records) for inner in value]
     return value
 
 
-def _batches(data: RecordData, opened: DecodedRecords) -> RecordData | list[Body]:
-    carried = opened.carried.get(data.end)
-    if carried is None:
+def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | list[Body]:
+    source = decoded_records.partitions.get(data.end)
+    if source is None:
         return data
-    budget = opened.budget
+    budget = decoded_records.budget
     headers = _with_ends(data.headers())
     header = next(headers, None)
-    found: list[Body] = []
+    entries: list[Body] = []
     rows: list[Fragment] = []
-    for records in opened.open(carried):
+    for records in decoded_records.open(source):
         batch = records.batch
         if not batch.first:
             rows = []
@@ -104,21 +104,23 @@ def _batches(data: RecordData, opened: DecodedRecords) -> RecordData | list[Body
             header = next(headers, None)
         anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
         if budget.left < 0:
-            anomalies.append(_oversized(carried, f"{len(rows)} of {batch.number} records are shown"))
-        found += _entries(inside, rows, anomalies)
+            anomalies.append(
+                _oversized(source, f"{len(rows)} of {batch.number} records are shown")
+            )
+        entries += _entries(inside, rows, anomalies)
         if budget.left < 0:
             break
-    behind = chain(() if header is None else (header[1],), (each for _, each in headers))
+    remaining = chain(() if header is None else (header[1],), (each for _, each in headers))
     if budget.left >= 0:
-        found += behind
-    elif left_out := sum(1 for _ in behind):
+        entries += remaining
+    elif left_out := sum(1 for _ in remaining):
         shown = f"{left_out} batches or messages behind are not"
-        found.append({"records": [], "anomalies": [_oversized(carried, shown)]})
-    return found
+        entries.append({"records": [], "anomalies": [_oversized(source, shown)]})
+    return entries
 
 
-def _oversized(found: PartitionRecords, shown: str) -> Body:
-    where = REQUEST if found.produced else RESPONSE
+def _oversized(partition: PartitionRecords, shown: str) -> Body:
+    where = REQUEST if partition.produced else RESPONSE
     return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")._asdict()
 
 
@@ -154,13 +156,13 @@ class DecodedRecords(NamedTuple):
         budget: what the records may take in memory where all are needed at once.
     """
 
-    carried: Mapping[int, PartitionRecords]
+    partitions: Mapping[int, PartitionRecords]
     opener: Opener
     budget: DecodeBudget
 
-    def open(self, found: PartitionRecords) -> Iterator[DecodedBatch]:
+    def open(self, partition: PartitionRecords) -> Iterator[DecodedBatch]:
         """Open one of them, batch by batch."""
-        return decode_batches(found, self.opener.limits, show_secrets=self.opener.show_secrets)
+        return decode_batches(partition, self.opener.limits, show_secrets=self.opener.show_secrets)
 
 
 class Opener(NamedTuple):
@@ -171,5 +173,7 @@ class Opener(NamedTuple):
 
     def of(self, exchange: Exchange, *, produced: bool) -> DecodedRecords:
         """What the request carries, if clients produced it, else what the response does."""
-        found = {each.records.end: each for each in partition_records(exchange) if each.produced == produced}
-        return DecodedRecords(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))
+        partitions = {each.records.end: each for each in partition_records(exchange) if each.produced == produced}
+        return DecodedRecords(
+            partitions, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes)
+        )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
 
 VALUE, KEY, NULL = ".value", ".key", ".null"
-UNTOLD = "%unknown"  # which no topic's name becomes
+UNKNOWN = "%unknown"  # which no topic's name becomes
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _MOST_NAME = 200  # file systems take 255 bytes
@@ -51,7 +51,7 @@ class RecordFiles:
         self._folder, self._mode = folder, mode
         self._known: set[Path] = set()
         self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
-        self._again = self._withheld = 0
+        self._duplicates = self._withheld = 0
         try:
             make_folder(folder, mode)
             is_empty = next(folder.iterdir(), None) is None
@@ -75,13 +75,13 @@ class RecordFiles:
         if record.offset is not None:
             stems.insert(0, str(record.offset))
         try:
-            self._make(folder)
+            self._make_folder(folder)
             for stem in stems:
-                found = _read(folder, stem)
-                if found == contents:
-                    self._again += 1
+                existing = _read(folder, stem)
+                if existing == contents:
+                    self._duplicates += 1
                     return
-                if not found:
+                if not existing:
                     self._write(folder, stem, contents)
                     return
         except OSError as error:
@@ -97,9 +97,9 @@ class RecordFiles:
             many(self._written[KEY], "key"),
             many(self._written[NULL], "null") if self._written[NULL] else None,
         )
-        again = f"{many(self._again, 'duplicate record')} skipped" if self._again else ""
+        duplicates = f"{many(self._duplicates, 'duplicate record')} skipped" if self._duplicates else ""
         withheld = f"{many(self._withheld, 'credential')} withheld" if self._withheld else ""
-        return "; ".join(filter(None, (f"{files} written to {self._folder}", again, withheld)))
+        return "; ".join(filter(None, (f"{files} written to {self._folder}", duplicates, withheld)))
 
     def _contents(self, record: CarriedRecord) -> dict[str, bytes]:
         """What belongs into files, by how their names end."""
@@ -114,7 +114,7 @@ class RecordFiles:
                 contents[NULL] = b""
         return contents
 
-    def _make(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
         if folder not in self._known:
             make_folder(folder, self._mode, below=self._folder)
             if len(self._known) >= _MOST_FOLDERS:
@@ -140,9 +140,9 @@ def _read(folder: Path, stem: str) -> dict[str, bytes]:
 
 
 def _folder_of(record: CarriedRecord) -> str:
-    carried = record.source
-    topic = name_of_topic(carried.names[0]) if carried.names else UNTOLD
-    return f"{topic}/{UNTOLD if carried.partition is None else carried.partition}"
+    source = record.source
+    topic = name_of_topic(source.names[0]) if source.names else UNKNOWN
+    return f"{topic}/{UNKNOWN if source.partition is None else source.partition}"
 
 
 def name_of_topic(topic: str) -> str:

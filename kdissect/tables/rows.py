@@ -68,12 +68,12 @@ class TableRows:
         for name, make in self._makers:
             for row in make(exchange):
                 yield name, row
-        yield from self._of(self.log.finished())
+        yield from self._connection_rows(self.log.finished())
 
     def skip(self, exchange: Exchange) -> Iterator[Row]:
         """The rows that an exchange adds which was not asked for."""
         self.log.exchange(exchange, is_wanted=False)
-        yield from self._of(self.log.finished())
+        yield from self._connection_rows(self.log.finished())
 
     def finish_capture(self, source: Source) -> Iterator[Row]:
         """The row of a capture that was read to its end, while others follow it; it is forgotten then."""
@@ -84,19 +84,19 @@ class TableRows:
 
     def close(self, sources: Sequence[Source], warnings: Sequence[str]) -> Iterator[Row]:
         """The rest: connections that were still open, and the captures."""
-        yield from self._of(self.log.close())
+        yield from self._connection_rows(self.log.close())
         if "captures" in self._tables:
             for row in others.captures(sources, self.log.census, warnings):
                 yield "captures", row
 
-    def _of(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
+    def _connection_rows(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:
             if not (connection.is_wanted or self.every_connection):
                 continue
             if "connections" in self._tables:
                 yield "connections", connection
             if "anomalies" in self._tables:
-                for row in others.anomalies_behind(connection):
+                for row in others.anomalies_after(connection):
                     yield "anomalies", row
 
 

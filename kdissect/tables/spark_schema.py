@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
     """The columns as readers see them: those that folders are named after stand last."""
-    within = [column for column in columns if column.name not in partition_by]
-    return (*within, *(column for column in columns if column.name in partition_by))
+    in_files = [column for column in columns if column.name not in partition_by]
+    return (*in_files, *(column for column in columns if column.name in partition_by))
 
 
 def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def create_table(
     )
     partitions = f"PARTITIONED BY ({', '.join(map(_quoted, partition_by))})\n" if partition_by else ""
     name = _quoted(table.name)
-    made = (
+    statement = (
         f"CREATE TABLE IF NOT EXISTS {name} (\n{lines}\n)\nUSING {using}\n{partitions}"
         f"LOCATION {_text(folder.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
     )
-    return f"{made}MSCK REPAIR TABLE {name};\n" if partition_by else made
+    return f"{statement}MSCK REPAIR TABLE {name};\n" if partition_by else statement
 
 
 def _struct(fields: Sequence[tuple[str, Type]]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 UNFINISHED = ".unfinished"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-_OWN = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
+_ROW_FILE = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
 _PARTITION = re.compile(r"(date|api)=[^/]+")
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -215,13 +215,13 @@ class TableFiles:
         self._rotate_bytes = rotate_bytes
         self._limits = limits
         self._open: OrderedDict[Key, _Open] = OrderedDict()  # least recently used first
-        self._begun = 0
+        self._next_number = 0
         self._step = 1
         self._held = 0
 
-    def go_on(self, first: int, files: Listing, step: int = 1) -> None:
+    def continue_from(self, first: int, files: Listing, step: int = 1) -> None:
         """Begin with this number, behind the files of another run, or between those of others."""
-        self.first = self._begun = first
+        self.first = self._next_number = first
         self.files = files
         self._step = step
 
@@ -241,7 +241,7 @@ class TableFiles:
             target.writer.feed(row)
             if isinstance(row, Exchange) and row.decoded_bytes > self._limits.export_bytes:
                 row.request = row.response = None  # it was the last row: what writes them needs the memory
-            self._fed(key, target, 1, held)
+            self._count(key, target, 1, held)
         except OSError as error:
             raise cannot_write(self._folder, error) from None
 
@@ -256,13 +256,13 @@ class TableFiles:
             is_large = target.counted.bytes >= self._rotate_bytes  # since others' rows had it write its own
             room = 0 if is_large else self._limits.export_bytes - self._held
             stop = target.writer.feed_some(prepared, start, room)
-            self._fed(key, target, stop - start, held)
+            self._count(key, target, stop - start, held)
             start = stop
 
     def _key(self, row: Any) -> Key:
         return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
 
-    def _fed(self, key: Key, target: _Open, rows: int, held: int) -> None:
+    def _count(self, key: Key, target: _Open, rows: int, held: int) -> None:
         """A file took rows, before which it held so many bytes."""
         target.rows += rows
         self.rows += rows
@@ -281,7 +281,7 @@ class TableFiles:
             OutputError: one cannot be written.
         """
         try:
-            if not (self._begun or self._keys):
+            if not (self._next_number or self._keys):
                 self._begin(())
         except OSError as error:
             raise cannot_write(self._folder, error) from None
@@ -308,8 +308,8 @@ class TableFiles:
     def _begin(self, key: Key) -> _Open:
         while len(self._open) >= self._limits.export_files:
             self._finish(next(iter(self._open)))
-        name = f"part-{self._begun:05}{self._form.suffix}"
-        self._begun += self._step
+        name = f"part-{self._next_number:05}{self._form.suffix}"
+        self._next_number += self._step
         folder = self._folder.joinpath(*key)
         make_folder(folder, self.mode, below=self._folder.parent)
         target = _Open(folder / name, self.mode, self._columns, self._form)
@@ -330,9 +330,9 @@ class TableFiles:
         self.files.add(FinishedFile(relative, target.rows, path.stat().st_size))
 
 
-def number_of(path: Path) -> int:
+def file_number(path: Path) -> int:
     """The number of one of ``row_files``."""
-    match = _OWN.fullmatch(path.name)
+    match = _ROW_FILE.fullmatch(path.name)
     assert match is not None
     return int(match[1] or match[4])
 
@@ -342,7 +342,7 @@ def row_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
             yield from row_files(path)
-        elif _OWN.fullmatch(path.name):
+        elif _ROW_FILE.fullmatch(path.name):
             yield path
 
 
@@ -521,7 +521,7 @@ def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
     is_new = not folder.exists()
     try:
         make_folder(folder, mode)
-        lock = _taken(path, mode)
+        lock = _take_lock(path, mode)
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
@@ -534,7 +534,7 @@ def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _taken(path: Path, mode: int) -> int:
+def _take_lock(path: Path, mode: int) -> int:
     """The lock file, open and locked."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)

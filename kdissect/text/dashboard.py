@@ -41,7 +41,7 @@ _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
 _SILENT_S, _IDLE_S = 2.0, 5.0
-_HEADING, _SORTED, _TAB, _HERE = "dim", "bold", "", "reverse"
+_HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
 
 
 class StatusBar(NamedTuple):
@@ -80,9 +80,9 @@ def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
     left = [(f"kdissect live {status.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
     if state.is_paused:
-        states.append((" PAUSED ", f"{_HERE} {WARNING}"))
+        states.append((" PAUSED ", f"{_SELECTED} {WARNING}"))
     if status.has_ended:
-        states.append((" ENDED ", f"{_HERE} {WARNING}"))
+        states.append((" ENDED ", f"{_SELECTED} {WARNING}"))
     gap = width - sum(columns_of(text) for text, _ in (*left, *states))
     return [*left, (" " * gap, ""), *states]
 
@@ -91,11 +91,11 @@ def _headline(now: Now, width: int) -> Line:
     if now.now_ns is None:
         return [("waiting for packets", WARNING)]
     if not now.exchanges:
-        said = (
+        hint = (
             f"{many(now.packets, 'packet')}, but no Kafka exchange yet; -d tcp.port==PORT,kafka "
             "decodes a port as Kafka"
         )
-        return [(said, WARNING)]
+        return [(hint, WARNING)]
     every = now.all
     failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
     silence = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _SILENT_S else ""
@@ -123,7 +123,7 @@ def _is_alarming(now: Now) -> bool:
 def _tabs(state: UiState) -> Line:
     line: Line = []
     for number, pane in enumerate(PANES):
-        line += [(f" {number + 1} {pane.title} ", _HERE if number == state.pane else _TAB), (" ", "")]
+        line += [(f" {number + 1} {pane.title} ", _SELECTED if number == state.pane else _TAB), (" ", "")]
     return line
 
 
@@ -227,12 +227,12 @@ def _joined(left: Line, right: Line, width: int) -> Line:
 
 def _counters(now: Now, status: StatusBar, width: int) -> Line:
     dropped = status.by_kernel + status.by_us
-    said = f"{dropped:,} DROPPED: {status.by_kernel:,} by the kernel, {status.by_us:,} by kdissect"
+    drops = f"{dropped:,} DROPPED: {status.by_kernel:,} by the kernel, {status.by_us:,} by kdissect"
     memory, per_second = status.memory_bytes, now.packets_per_second
     return _fitting(
         width,
         (many(now.packets, "packet") + (f" ({rate(per_second)}/s)" if per_second else ""), ""),
-        (said, ALARM) if dropped else ("0 dropped", "green"),
+        (drops, ALARM) if dropped else ("0 dropped", "green"),
         (f"memory {size(memory)}", "") if memory is not None else None,
         (many(now.connections, "connection"), ""),
         (many(now.exchanges, "exchange"), ""),
@@ -260,7 +260,7 @@ def _keys(status: StatusBar) -> Line:
 
 def _help(room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
-    told = (
+    explanation = (
         "Rates are per second, over the last ten seconds. IN is sent by clients, OUT by",
         "brokers. P50, P95, P99: from the last byte of a request to the first of its",
         "response; not included are POLLS/s, Fetches that waited for data until their",
@@ -270,7 +270,7 @@ def _help(room: int) -> list[Line]:
         "partitions; WORST is the one with most. REBAL: rebalances seen.",
         "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
     )
-    lines += [[(f"  {line}", "")] for line in told]
+    lines += [[(f"  {line}", "")] for line in explanation]
     lines += [[] for _ in range(room - len(lines))]
     return lines[:room]
 
@@ -334,9 +334,9 @@ class UiState:
         elif key in ("p", " "):
             self.is_paused = not self.is_paused
         elif key in ("tab", "backtab"):
-            self._turn_to((self.pane + (1 if key == "tab" else -1)) % len(PANES))
+            self._switch_to((self.pane + (1 if key == "tab" else -1)) % len(PANES))
         elif key.isdecimal() and 1 <= int(key) <= len(PANES):
-            self._turn_to(int(key) - 1)
+            self._switch_to(int(key) - 1)
         elif key in ("left", "right", "<", ">"):
             columns = len(PANES[self.pane].columns)
             step = 1 if key in ("right", ">") else -1
@@ -347,6 +347,6 @@ class UiState:
             steps = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": PAGE, "pageup": -PAGE}
             self.scroll = 0 if key == "home" else max(0, self.scroll + steps.get(key, 0))
 
-    def _turn_to(self, pane: int) -> None:
+    def _switch_to(self, pane: int) -> None:
         if pane != self.pane:
             self.pane, self.scroll = pane, 0

@@ -131,7 +131,7 @@ _FAILED = _field(
 )
 
 
-def _furthest(row: Any) -> str:
+def _worst(row: Any) -> str:
     if not row.lag:
         return ABSENT
     topic, partition, lag = row.furthest
@@ -184,7 +184,7 @@ _GROUPS = (
         11,
         style=lambda row: WARNING if row.lag else "",
     ),
-    PaneView("WORST", _furthest, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
+    PaneView("WORST", _worst, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
     _field("REBAL", "rebalances", some, 5),
     _field("KIND", "kind", absent, 8, right=False, keep=False),
     _field("GENERATION", "generation", absent, 10, keep=False),
@@ -209,11 +209,11 @@ def _times(row: FailureNow | RebalanceNow) -> int | None:
 def _where(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
         return facts(f"{row.failure.api} of {row.failure.client}", named("topic", row.failure.topic))
-    told = row.rebalance
+    rebalance = row.rebalance
     return facts(
         row.group,
-        many(told.members_after, "member") if told.members_after is not None else None,
-        "; ".join(cause(cause_row(each)) for each in told.causes),
+        many(rebalance.members_after, "member") if rebalance.members_after is not None else None,
+        "; ".join(cause(cause_row(each)) for each in rebalance.causes),
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kdissect.stats.document import CauseRow, GroupStory, StormRow
 
 _OFFSETS = 4  # partition numbers of a topic that are listed one by one
-_SAID = {
+_CAUSES = {
     "first": "first member",
     "join": "joined",
     "return": "rejoined",
@@ -59,12 +59,12 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
 def cause(row: CauseRow) -> str:
     """What started a rebalance, in some words: ``reader-2 left (the consumer is being closed)``."""
     who = row.client or row.member_id
-    said = _SAID.get(row.cause, row.cause)
+    text = _CAUSES.get(row.cause, row.cause)
     if who and row.cause in ("first", "protocol", "metadata"):
-        said = f"{said} ({who})"
+        text = f"{text} ({who})"
     elif who:
-        said = f"{who} {said}"
-    return f'{said}, "{row.reason}"' if row.reason else said
+        text = f"{who} {text}"
+    return f'{text}, "{row.reason}"' if row.reason else text
 
 
 def _storm(storm: StormRow) -> str:
@@ -78,14 +78,14 @@ def _assigned(assignment: dict[str, list[int]] | None) -> str:
     """``orders-0,1``; of many partitions the number: ``orders (24)``."""
     if assignment is None:
         return ABSENT
-    told = [
+    topics = [
         f"{topic}-{','.join(map(str, numbers))}"
         if len(numbers) <= _OFFSETS
         else f"{topic} ({len(numbers):,})"
         for topic, numbers in assignment.items()
         if numbers
     ]
-    return listed(told) or "nothing"
+    return listed(topics) or "nothing"
 
 
 def _change(before: int | None, after: int | None) -> str:

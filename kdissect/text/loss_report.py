@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def loss_lines(counts: Mapping[str, int]) -> list[str]:
     """One line for each kind of it; none where everything was captured and nothing given up."""
-    return [*_gaps(counts), *_given_up(counts)]
+    return [*_gaps(counts), *_dropped(counts)]
 
 
 def _gaps(counts: Mapping[str, int]) -> list[str]:
@@ -40,7 +40,7 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _given_up(counts: Mapping[str, int]) -> list[str]:
+def _dropped(counts: Mapping[str, int]) -> list[str]:
     lines = []
     if evicted := counts.get("closed_evicted", 0):
         text = f"{many(evicted, 'connection')} evicted before {'its' if evicted == 1 else 'their'} end"

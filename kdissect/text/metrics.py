@@ -105,10 +105,12 @@ class Metrics:
         )
         self._records = self._counter("topic_records", "Records, by topic.", "topic", "direction")
         self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")
-        self._refused = self._counter("topic_errors", "Partition-level errors.", "topic")
-        self._of_client = self._counter("client_exchanges", "Exchanges, by client.", "client")
-        self._failed_of = self._counter("client_errors", "Exchanges with an error code, by client.", "client")
-        self._odd = self._counter("anomalies", "Anomalies in the data.", "kind")
+        self._topic_errors = self._counter("topic_errors", "Partition-level errors.", "topic")
+        self._client_exchanges = self._counter("client_exchanges", "Exchanges, by client.", "client")
+        self._client_errors = self._counter(
+            "client_errors", "Exchanges with an error code, by client.", "client"
+        )
+        self._anomalies = self._counter("anomalies", "Anomalies in the data.", "kind")
         self.registry.register(self)
 
     def feed(self, facts: Facts) -> None:
@@ -116,7 +118,7 @@ class Metrics:
         exchange = facts.exchange
         api, client = self._apis(facts.api), self._clients(facts.client)
         self._exchanges.labels(api, exchange.kind).inc()
-        self._of_client.labels(client).inc()
+        self._client_exchanges.labels(client).inc()
         if exchange.request_frame is not None:
             self._requests.labels(api).inc(exchange.request_frame.wire_bytes)
         if exchange.response_frame is not None:
@@ -127,14 +129,14 @@ class Metrics:
             else:
                 self._latency.labels(api).observe(facts.latency_us / 1e6)
         if facts.errors:
-            self._failed_of.labels(client).inc()
+            self._client_errors.labels(client).inc()
         for error in facts.errors:
             self._failures.labels(api, self._errors(error)).inc()
         if facts.throttle_ms > 0:
             self._throttled.labels(api).inc()
         for anomaly in exchange.anomalies:
-            self._odd.labels(anomaly.kind).inc()
-        self._carry(facts)
+            self._anomalies.labels(anomaly.kind).inc()
+        self._count_partitions(facts)
 
     def collect(self) -> Iterator[Metric]:
         """What is so now, for a scraper."""
@@ -161,18 +163,18 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"kdissect_{name}", text, labels, registry=self.registry)
 
-    def _carry(self, facts: Facts) -> None:
+    def _count_partitions(self, facts: Facts) -> None:
         for each in facts.touched:
-            carried = each.produced or each.fetched
-            if not (each.error or carried):
+            data = each.produced or each.fetched
+            if not (each.error or data):
                 continue
             topic = self._topics(each.topic)
             if each.error:
-                self._refused.labels(topic).inc()
-            if carried and not (each.error and each.produced):
+                self._topic_errors.labels(topic).inc()
+            if data and not (each.error and each.produced):
                 direction = "produced" if each.produced else "replicated" if facts.replica else "fetched"
-                self._records.labels(topic, direction).inc(carried.count() or 0)
-                self._bytes.labels(topic, direction).inc(len(carried))
+                self._records.labels(topic, direction).inc(data.count() or 0)
+                self._bytes.labels(topic, direction).inc(len(data))
 
     def _collect_clients(self, now: Now) -> Iterator[Metric]:
         connections: Tally[str] = Tally()

@@ -16,13 +16,13 @@ from kdissect.model import Embedded
 from kdissect.phrases import ELLIPSIS, facts, printable
 from kdissect.text.value_labels import (
     batch_text,
+    decoded_batch_text,
     described,
     offset_text,
-    opened_text,
     payload_text,
     records_text,
+    schemas_and_trace,
     time_text,
-    told_by_payload,
     value_text,
 )
 
@@ -42,7 +42,7 @@ INDENT = "  "
 
 _FORWARDED_KEYS = {"header", "body"}  # of what an Envelope carries: no schema tells it as one message
 
-_OWN_NAMES = {
+_DISPLAY_NAMES = {
     "_left_over": "(left over)",
     "_undecoded": "(not decoded)",
     "_message": "(message)",
@@ -68,7 +68,7 @@ class BodyContext(NamedTuple):
     version: int
     topic_names: Mapping[str, str]
     full: bool = False
-    opened: DecodedRecords | None = None
+    decoded_records: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
@@ -110,7 +110,7 @@ def _by_name(fields: tuple[Field, ...], version: int) -> dict[str, Field]:
 def _field(
     view: BodyContext, name: str, value: Any, field: Field | None, path: str, depth: int
 ) -> Iterator[str]:
-    start = f"{INDENT * depth}{_OWN_NAMES.get(name, name)}:"
+    start = f"{INDENT * depth}{_DISPLAY_NAMES.get(name, name)}:"
     fields = field.fields if field is not None else ()
     match value:
         case dict():
@@ -155,7 +155,7 @@ def embedded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
         yield from _forwarded(view, decoded, depth)
         return
     message, version = layout_of(decoded) or (None, 0)
-    inner = view._replace(message=message, version=version, opened=None)
+    inner = view._replace(message=message, version=version, decoded_records=None)
     yield from outline(inner, decoded, message.fields if message else (), "", depth)
 
 
@@ -166,7 +166,7 @@ def _forwarded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
     header = schema.header("RequestHeader" if is_request else "ResponseHeader")
     message = (schema.request if is_request else schema.response)(api_key)
     for name, part, known in (("header", header, 0), ("body", message, version)):
-        inner = view._replace(message=part, version=known, opened=None)
+        inner = view._replace(message=part, version=known, decoded_records=None)
         yield f"{INDENT * depth}{name}:"
         yield from outline(inner, decoded[name], part.fields if part else (), "", depth + 1)
 
@@ -180,29 +180,36 @@ def batches(view: BodyContext, records: RecordData | None, end: int, depth: int)
         end: where it ends in the frame.
         depth: how far to indent.
     """
-    found = [] if records is None else records.batches()
-    if view.opened is not None and (carried := view.opened.carried.get(end)) is not None:
-        yield from _opened_batches(view, view.opened, carried, len(found), depth)
+    headers = [] if records is None else records.batches()
+    if (
+        view.decoded_records is not None
+        and (source := view.decoded_records.partitions.get(end)) is not None
+    ):
+        yield from _decoded_batches(view, view.decoded_records, source, len(headers), depth)
         return
-    most = view.most(found)
-    for index, batch in enumerate(found[:most]):
+    most = view.most(headers)
+    for index, batch in enumerate(headers[:most]):
         yield f"{INDENT * depth}[{index}] {batch_text(batch)}"
-    if most < len(found):
-        yield more_text(depth, len(found) - most)
+    if most < len(headers):
+        yield more_text(depth, len(headers) - most)
 
 
-def _opened_batches(
-    view: BodyContext, opened: DecodedRecords, carried: PartitionRecords, headers: int, depth: int
+def _decoded_batches(
+    view: BodyContext,
+    decoded_records: DecodedRecords,
+    source: PartitionRecords,
+    header_count: int,
+    depth: int,
 ) -> Iterator[str]:
-    """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
+    """Write each batch with its records; ``header_count``: how many batches there are, as far as can be told."""
     index = 0
-    for records in opened.open(carried):
+    for records in decoded_records.open(source):
         batch = records.batch
         if not batch.first:
             if index >= MOST_ELEMENTS and not view.full:
-                yield more_text(depth, max(1, headers - index))
+                yield more_text(depth, max(1, header_count - index))
                 return
-            yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
+            yield f"{INDENT * depth}[{index}] {decoded_batch_text(source, batch)}"
             index += 1
             for anomaly in batch.anomalies:
                 yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
@@ -254,7 +261,7 @@ def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[
             yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, full=view.full)}"
         if most < len(record.headers):
             yield more_text(depth + 1, len(record.headers) - most)
-    yield from (f"{indent}{text}" for text in told_by_payload(record))
+    yield from (f"{indent}{text}" for text in schemas_and_trace(record))
     yield f"{indent}value: {payload_text(record.value, full=view.full)}"
     yield from _inside(view, record.value, depth + 1)
 

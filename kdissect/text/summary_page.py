@@ -62,13 +62,13 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
 
 def capture(row: document.CaptureRow) -> PageSection:
     """What was read, in some lines."""
-    spoken = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
+    protocols = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
     exchanges = row.exchanges
     rate = f" ({exchanges / row.seconds:,.1f}/s)" if row.seconds > 0 else ""
-    asked = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
+    volume = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
     lines = [
-        f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {spoken}",
-        f"{many(exchanges, 'exchange')}{rate}, {asked}",
+        f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {protocols}",
+        f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:
         lines.append(f"{_time(row.first)} to {_time(row.last)} ({_span(row.seconds)})")
@@ -319,7 +319,7 @@ _OFFERS = (
 
 def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield what breaks, what else is used, and what is offered."""
-    refused, taken = part.used[: part.refused], part.used[part.refused :]
+    refused, accepted = part.used[: part.refused], part.used[part.refused :]
     releases = sorted({row.removed for row in refused if row.removed})
     clients = len({(row.client, row.software) for row in refused})
     reject = "reject" if len(releases) > 1 else "rejects"
@@ -329,8 +329,8 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
         else "no client uses a version that a newer Kafka rejects"
     )
     yield table("Rejected by a newer Kafka", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,))
-    if taken:
-        yield table("Other versions in use", _USED, taken, limit=limit, narrow=narrow)
+    if accepted:
+        yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
     if part.offered:
         offers = [list(group) for _, group in groupby(part.offered, key=lambda row: row.broker)]
         yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)

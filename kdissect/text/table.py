@@ -81,14 +81,14 @@ class LineTable(Generic[Row]):
         self._colour = colour
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
-        self._headed = width is None
+        self._has_heading = width is None
 
     def feed(self, row: Row) -> None:
         """Write one line."""
         time = self._times.text(self._time_ns(row))
-        if not self._headed:
-            self._headed = True
-            self._head(len(time))
+        if not self._has_heading:
+            self._has_heading = True
+            self._write_heading(len(time))
         cells = self._cells(row)
         text, words = self._text(row), self._words(row)
         if self._width is not None:
@@ -100,14 +100,14 @@ class LineTable(Generic[Row]):
         if self._colour:
             cells = self._painted(row, cells)
             words = [(paint(word, colour), colour) for word, colour in words]
-        behind = [text] if text else []
-        behind += [word for word, _ in words]
-        self._write(f"{self._gap.join((time, *cells, *behind)).rstrip()}\n")
+        tail = [text] if text else []
+        tail += [word for word, _ in words]
+        self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
 
     def close(self) -> None:
         """Nothing is left to write: every line was complete."""
 
-    def _head(self, time_width: int) -> None:
+    def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
         line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
         self._write((paint(line, FAINT) if self._colour else line) + "\n")
@@ -131,8 +131,8 @@ class LineTable(Generic[Row]):
         shown: list[Word] = []
         left = room
         for number, (word, colour) in enumerate(words, 1):
-            behind = _LEAST_WORD + gap if number < len(words) else 0  # that more went wrong should be seen
-            most = left - behind if left - behind >= _LEAST_WORD else left
+            reserved = _LEAST_WORD + gap if number < len(words) else 0  # that more went wrong should be seen
+            most = left - reserved if left - reserved >= _LEAST_WORD else left
             if most < _LEAST_WORD:
                 break
             shown.append((cut(word, most), colour))
@@ -167,7 +167,7 @@ class LineTable(Generic[Row]):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_BEGINNINGS = 4096  # lines whose first cells are kept
+_CACHED_PREFIXES = 4096  # lines whose first cells are kept
 
 
 @lru_cache(4096)
@@ -179,7 +179,7 @@ def _client_id(exchange: Exchange) -> str:
     return printable(exchange.client_id) if exchange.client_id else ABSENT
 
 
-def _who(exchange: Exchange) -> str:
+def _client_name(exchange: Exchange) -> str:
     """The client in one word, for narrow terminals."""
     return printable(exchange.client_id) if exchange.client_id else _end(exchange.connection.client)
 
@@ -220,14 +220,14 @@ _IPV4 = len("192.168.100.200:41234")
 _CLIENT = LineView("CLIENT", lambda exchange: _end(exchange.connection.client), width=_IPV4, cut=cut_start)
 _BROKER = LineView("BROKER", lambda exchange: _end(exchange.connection.broker), width=_IPV4, cut=cut_start)
 _CLIENT_ID = LineView("CLIENT ID", _client_id, width=20)
-_WHO = LineView("CLIENT", _who, width=13)
+_CLIENT_NAME = LineView("CLIENT", _client_name, width=13)
 _API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))
 _OUTCOME = LineView("LATENCY", outcome, width=len("no response"))
 
 # The outcome stands last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
 _SOME = (replace(_CLIENT, width=18), replace(_CLIENT_ID, width=14), replace(_API, width=16), _OUTCOME)
-_FEW = (_WHO, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
+_FEW = (_CLIENT_NAME, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
 
 _Key = tuple[str, "str | None", "int | None", "int | None", bool]
 """What the cells before the outcome depend on."""
@@ -240,7 +240,7 @@ class ExchangeTable(LineTable["Exchange"]):
 
     def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
         super().__init__(out, times, width=width, colour=colour)
-        self._beginnings: dict[_Key, str] = {}
+        self._prefixes: dict[_Key, str] = {}
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
@@ -256,15 +256,15 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange.api_version,
             exchange.kind == ORPHAN,
         )
-        beginning = self._beginnings.get(key) or self._begin(exchange, key)
-        return beginning, outcome(exchange).ljust(self._views[-1].width)
+        prefix = self._prefixes.get(key) or self._add_prefix(exchange, key)
+        return prefix, outcome(exchange).ljust(self._views[-1].width)
 
-    def _begin(self, exchange: Exchange, key: _Key) -> str:
+    def _add_prefix(self, exchange: Exchange, key: _Key) -> str:
         """The cells between time and outcome, kept for the next exchange that has the same."""
-        if len(self._beginnings) >= _BEGINNINGS:
-            self._beginnings.clear()
-        beginning = self._beginnings[key] = self._gap.join(self._filled(self._views[:-1], exchange))
-        return beginning
+        if len(self._prefixes) >= _CACHED_PREFIXES:
+            self._prefixes.clear()
+        prefix = self._prefixes[key] = self._gap.join(self._filled(self._views[:-1], exchange))
+        return prefix
 
     def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
         return cells if exchange.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
@@ -390,7 +390,7 @@ class Tally(Generic[Row]):
 
     def __init__(self, out: TextIO) -> None:
         self._write = out.write
-        self._rows = self._odd = 0
+        self._rows = self._with_anomalies = 0
 
     def feed(self, row: Row) -> None:
         """Count one."""
@@ -415,7 +415,7 @@ class ExchangeTally(Tally["Exchange"]):
     def feed(self, exchange: Exchange) -> None:
         """Count one."""
         self._rows += 1
-        self._odd += bool(exchange.anomalies)
+        self._with_anomalies += bool(exchange.anomalies)
         self._kinds[exchange.kind] += 1
         self._errors.update(content.errors(exchange))
 
@@ -425,7 +425,7 @@ class ExchangeTally(Tally["Exchange"]):
             yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
         else:
             yield from (f"{self._kinds[kind]:,} {kind}" for kind in KINDS if self._kinds[kind])
-        yield f"{self._odd:,} with anomalies" if self._odd else None
+        yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
         more = len(self._errors) - _ERRORS
@@ -444,7 +444,7 @@ class RecordTally(Tally["CarriedRecord"]):
     def feed(self, record: CarriedRecord) -> None:
         """Count one."""
         self._rows += 1
-        self._odd += bool(record.batch.anomalies)
+        self._with_anomalies += bool(record.batch.anomalies)
         self._counted["produced" if record.source.produced else "fetched"] += 1
         self._counted["control"] += record.control is not None
         self._counted["aborted"] += record.batch.aborted
@@ -456,7 +456,7 @@ class RecordTally(Tally["CarriedRecord"]):
         yield many(self._rows, "record")
         for name in ("produced", "fetched", "control", "aborted"):
             yield f"{self._counted[name]:,} {name}" if self._counted[name] else None
-        yield f"{self._odd:,} in batches with anomalies" if self._odd else None
+        yield f"{self._with_anomalies:,} in batches with anomalies" if self._with_anomalies else None
         yield f"{size(self._bytes)} of keys and values"
         topics = many(len(self._topics), "topic")
         yield f"more than {topics}" if len(self._topics) >= _MOST_TOPICS else topics

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield producers, transactions, who was fenced, and sequence numbers."""
-    begun = sum(row.begun for row in part.producers)
+    started = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)
-    note = f"{many(len(part.producers), 'producer')}, {many(begun, 'transaction')}, {left_open:,} never ended"
+    note = (
+        f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} never ended"
+    )
     yield table("Producers", _PRODUCERS, part.producers, limit=limit, narrow=narrow, notes=(note,))
     if part.transactions:
         yield table(

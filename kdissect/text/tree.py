@@ -26,7 +26,7 @@ from kdissect.text.outline import (
 )
 from kdissect.text.style import BOLD, CYAN, of_anomaly, paint
 from kdissect.text.table import UNANSWERED_KINDS, api
-from kdissect.text.value_labels import MOST_BYTES, offset_text, opened_text
+from kdissect.text.value_labels import MOST_BYTES, decoded_batch_text, offset_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,8 +129,10 @@ class ExchangeTree(Tree["Exchange"]):
             version = request_header_version(exchange.api_key, exchange.api_version)
             yield from self._header("RequestHeader", version, exchange, frame)
         walked = walk_request(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        opened = self._opener and self._opener.of(exchange, produced=True)
-        yield from self._body(exchange, exchange.request, request_layout(exchange), walked, frame, opened)
+        decoded_records = self._opener and self._opener.of(exchange, produced=True)
+        yield from self._body(
+            exchange, exchange.request, request_layout(exchange), walked, frame, decoded_records
+        )
 
     def _response(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
         version = 0
@@ -139,8 +141,10 @@ class ExchangeTree(Tree["Exchange"]):
         if exchange.api_key is not None or exchange.request_frame is None:
             yield from self._header("ResponseHeader", version, exchange, frame)
         walked = walk_response(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        opened = self._opener and self._opener.of(exchange, produced=False)
-        yield from self._body(exchange, exchange.response, response_layout(exchange), walked, frame, opened)
+        decoded_records = self._opener and self._opener.of(exchange, produced=False)
+        yield from self._body(
+            exchange, exchange.response, response_layout(exchange), walked, frame, decoded_records
+        )
 
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
@@ -158,33 +162,38 @@ class ExchangeTree(Tree["Exchange"]):
         layout: BodyLayout | None,
         walked: Walk | None,
         frame: Frame,
-        opened: DecodedRecords | None,
+        decoded_records: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
             view = BodyContext(None, 0, exchange.topic_names, self._full)
             yield from _indented(outline(view, body or {}))
             return
         view = BodyContext(
-            layout.message, layout.version, exchange.topic_names, self._full, opened, _forwarded(exchange)
+            layout.message,
+            layout.version,
+            exchange.topic_names,
+            self._full,
+            decoded_records,
+            _forwarded(exchange),
         )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
             return
         hide_records = not self._show_secrets and secrets.is_credential_api(exchange.api_key)
         yield from offsets(view, walked, frame.data, body, hide_records=hide_records)
-        yield from _indented(outline(view, _beside(body or {})))
+        yield from _indented(outline(view, _without_layout(body or {})))
 
 
 def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
     """Api key and version of the request that a broker forwards for its client (KIP-590)."""
-    carried = exchange.request.get("request_data") if exchange.request else None
-    if not isinstance(carried, Embedded) or "header" not in carried.decoded:
+    request = exchange.request.get("request_data") if exchange.request else None
+    if not isinstance(request, Embedded) or "header" not in request.decoded:
         return None
-    header = carried.decoded["header"]
+    header = request.decoded["header"]
     return header["request_api_key"], header["request_api_version"]
 
 
-def _beside(body: Body) -> Body:
+def _without_layout(body: Body) -> Body:
     """Find what no span tells: bytes that no layout describes."""
     return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
 
@@ -233,21 +242,21 @@ class RecordTree(Tree["CarriedRecord"]):
     """Writes records."""
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
-        carried, exchange = record.source, record.source.exchange
-        topic = next(iter(carried.names), None)
+        source, exchange = record.source, record.source.exchange
+        topic = next(iter(source.names), None)
         title = facts(
             "unknown topic" if topic is None else f"topic {printable(topic)}",
-            None if carried.partition is None else f"partition {carried.partition}",
+            None if source.partition is None else f"partition {source.partition}",
             offset_text(record),
         )
         yield self._paint(title, BOLD)
-        way = "sent in" if carried.produced else "fetched by"
+        way = "sent in" if source.produced else "fetched by"
         client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
         where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
         yield f"{INDENT}{way}: {facts(where, self._times.text(exchange.time_ns), client)}"
-        if carried.topic is not None and carried.topic_id is not None:
-            yield f"{INDENT}topic id: {printable(carried.topic_id)}"
-        yield f"{INDENT}batch: {opened_text(carried, record.batch)}"
+        if source.topic is not None and source.topic_id is not None:
+            yield f"{INDENT}topic id: {printable(source.topic_id)}"
+        yield f"{INDENT}batch: {decoded_batch_text(source, record.batch)}"
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
@@ -305,7 +314,7 @@ def offsets(
 
 def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
     """Find the spans whose bytes are messages themselves, by going through body and spans side by side."""
-    found: dict[int, Embedded] = {}
+    payloads: dict[int, Embedded] = {}
     containers: list[tuple[int, Body | list[Any]]] = [(-1, body)]
     for index, span in enumerate(spans):
         while containers[-1][0] >= span.depth:
@@ -316,12 +325,12 @@ def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
             continue
         value = _value(inside, span.name)
         if isinstance(value, Embedded):
-            found[index] = value
+            payloads[index] = value
         elif isinstance(value, dict | list):
             containers.append((span.depth, value))
         elif span.value is not None and (span.type == "struct" or span.type.startswith("[]")):
             containers.append((span.depth, {}))  # not in the body: it broke, or was oversized
-    return found
+    return payloads
 
 
 def _value(container: Body | list[Any], name: str) -> Any:

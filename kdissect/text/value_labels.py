@@ -29,7 +29,7 @@ MOST_BYTES = 32
 _TIMESTAMPS = ("timestamp", "timestamp_ms", "append_time_ms", "start_time_ms")
 _API_KEYS = ("api_key", "request_api_key")
 _OPERATIONS = "authorized_operations"
-_NOT_ASKED = -(2**31)
+_NOT_REQUESTED = -(2**31)
 _NO_TIMESTAMP = -1
 
 
@@ -129,11 +129,11 @@ def _of_producer(
     return words
 
 
-def opened_text(carried: PartitionRecords, batch: Batch) -> str:
+def decoded_batch_text(source: PartitionRecords, batch: Batch) -> str:
     """The same of a batch that was opened, with absolute offsets where they are told."""
-    timestamp_type = carried.timestamp_type(batch)
+    timestamp_type = source.timestamp_type(batch)
     words = [
-        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.offsets_known else []),
+        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if source.offsets_known else []),
         many(batch.number, "record"),
         many(batch.size, "byte"),
         *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
@@ -166,7 +166,7 @@ def time_text(record: CarriedRecord) -> str | None:
     return None if time_ms is None or time_ms == _NO_TIMESTAMP else iso_ms(time_ms) or str(time_ms)
 
 
-def told_by_payload(record: CarriedRecord) -> list[str]:
+def schemas_and_trace(record: CarriedRecord) -> list[str]:
     """Name the schemas of key and value and the trace, where the record tells any."""
     trace = record.trace
     return [
@@ -204,7 +204,7 @@ def meaning(
 
 def _operations(bits: int) -> str:
     """Name the operations of a bit field (KIP-430)."""
-    if bits == _NOT_ASKED:
+    if bits == _NOT_REQUESTED:
         return "not requested"
     names = (codes.enum_name("DescribeAclsRequest", "operation", bit) for bit in range(31) if bits >> bit & 1)
     return ", ".join(name for name in names if name) or "none"
@@ -222,5 +222,5 @@ def described(
     """Write a value, and in parentheses what it means."""
     is_id = field is not None and field.type == "uuid" and isinstance(value, str)
     text = printable(value) if is_id else value_text(value, full=full)
-    said = None if message is None else meaning(message, path, field, value, topic_names)
-    return text if said is None else f"{text} ({said})"
+    label = None if message is None else meaning(message, path, field, value, topic_names)
+    return text if label is None else f"{text} ({label})"

@@ -16,12 +16,12 @@ def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:
 
 
 def test_bodies_that_are_not_wanted_are_null() -> None:
-    made = exchange("Metadata", 9, {"topics": []}, {"throttle_time_ms": 0})
+    example = exchange("Metadata", 9, {"topics": []}, {"throttle_time_ms": 0})
     for bodies in (frozenset[str](), frozenset({"response"})):
-        found = {column.name: column.get(made) for column in exchanges(bodies).columns}
-        assert found["request"] is None
-        assert (found["response"] is not None) == ("response" in bodies)
-        assert found["throttle_time_ms"] == 0
+        values = {column.name: column.get(example) for column in exchanges(bodies).columns}
+        assert values["request"] is None
+        assert (values["response"] is not None) == ("response" in bodies)
+        assert values["throttle_time_ms"] == 0
 
 
 def test_records_are_bytes_where_a_format_has_them() -> None:

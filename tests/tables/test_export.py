@@ -115,8 +115,8 @@ def _tables_agree(tables: dict[str, list[Row]]) -> None:
     assert {connection for connection, _ in keys} <= connections.keys()
     assert sum(row["exchanges"] for row in connections.values()) == len(keys)
     assert len(tables["exchanges"]) == len(keys)
-    told = sum(len(row["anomalies"]) for row in tables["exchanges"])
-    assert sum(row["number"] is not None for row in tables["anomalies"]) == told
+    expected = sum(len(row["anomalies"]) for row in tables["exchanges"])
+    assert sum(row["number"] is not None for row in tables["anomalies"]) == expected
     assert sum(row["anomalies"] for row in connections.values()) == len(tables["anomalies"])
     for row in connections.values():
         kinds = ("answered", "unanswered", "unacknowledged", "orphans")
@@ -184,9 +184,9 @@ def test_duckdb_reads_json_lines_and_parquet_alike(basics: Path, name: str) -> N
         )
         assert duck.execute(f"({one}) EXCEPT ALL ({two})").fetchall() == []
         assert duck.execute(f"({two}) EXCEPT ALL ({one})").fetchall() == []
-        found = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {two}").fetchall()}
-        told = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {one}").fetchall()}
-        assert found == told
+        result = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {two}").fetchall()}
+        expected = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {one}").fetchall()}
+        assert result == expected
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -248,23 +248,23 @@ def test_names_differ_even_where_case_is_ignored() -> None:
         assert [column.name for column in table.binary_columns] == [column.name for column in table.columns]
 
 
-def made_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
+def tables_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
     """The tables that these exchanges make."""
-    log, made = exports(folder, ["none"])
+    log, by_format = exports(folder, ["none"])
     for each in exchanges:
-        made["none"].feed(each)
-    made["none"].close([], [], complete=True, end={}, **options)
+        by_format["none"].feed(each)
+    by_format["none"].close([], [], complete=True, end={}, **options)
     assert log.finished() == []
     return {name: json_rows(folder / "none" / name) for name in TABLES}
 
 
 def test_a_table_without_rows_has_a_file_without_rows(tmp_path: Path) -> None:
-    assert not any(made_of(tmp_path).values())
+    assert not any(tables_of(tmp_path).values())
     assert all(part(tmp_path / "none" / name).stat().st_size == 0 for name in TABLES)
 
 
 def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
-    tables = made_of(tmp_path, exchange("Fetch", 4, ASKED, FETCHED))
+    tables = tables_of(tmp_path, exchange("Fetch", 4, ASKED, FETCHED))
     assert {name: len(rows) for name, rows in tables.items() if rows} == {
         "exchanges": 1,
         "partitions": 1,
@@ -274,25 +274,25 @@ def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_is_open_at_the_end_says_so(tmp_path: Path) -> None:
-    (row,) = made_of(tmp_path, exchange(), exchange(number=2))["connections"]
+    (row,) = tables_of(tmp_path, exchange(), exchange(number=2))["connections"]
     assert (row["exchanges"], row["close_reason"], row["from_start"]) == (2, None, None)
 
 
 def test_a_time_that_no_calendar_has_is_null(tmp_path: Path) -> None:
     far = exchange(time_ns=10**21)
-    for name, rows in {**made_of(tmp_path, far)}.items():
+    for name, rows in {**tables_of(tmp_path, far)}.items():
         if name == "exchanges":
             assert (rows[0]["time"], rows[0]["date"], rows[0]["time_ns"]) == (None, None, None)
-    _, made = exports(tmp_path / "packed", ["parquet"])
-    made["parquet"].feed(far)
-    made["parquet"].close([], [], complete=True, end={})
+    _, by_format = exports(tmp_path / "packed", ["parquet"])
+    by_format["parquet"].feed(far)
+    by_format["parquet"].close([], [], complete=True, end={})
     (row,) = parquet_rows(tmp_path / "packed" / "parquet" / "exchanges", TABLES["exchanges"])
     assert (row["time"], row["date"], row["time_ns"]) == (None, None, None)
 
 
 def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None:
-    log, made = exports(tmp_path, ["none"])
-    export = made["none"]
+    log, by_format = exports(tmp_path, ["none"])
+    export = by_format["none"]
     export.tables.every_connection = False
     export.feed(exchange(connection=connection("aaa")))
     export.skip(exchange(connection=connection("aaa"), number=2))
@@ -309,35 +309,35 @@ def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
     def manifest() -> Any:
         return json.loads((tmp_path / "none" / "exchanges" / FOLDER / MANIFEST).read_text())
 
-    _, made = exports(tmp_path, ["none"])
-    made["none"].feed(exchange())
+    _, by_format = exports(tmp_path, ["none"])
+    by_format["none"].feed(exchange())
     assert manifest()["complete"] is False
     assert manifest()["files"] == []
-    made["none"].close([], [], complete=True, end={"warnings": ["odd"]})
+    by_format["none"].close([], [], complete=True, end={"warnings": ["odd"]})
     assert manifest()["complete"] is True
     assert manifest()["warnings"] == ["odd"]
     assert [file["rows"] for file in manifest()["files"]] == [1]
-    assert made["none"].rows["exchanges"] == 1
-    assert made["none"].bytes >= manifest()["bytes"] > 0
-    assert made["none"].files == len(TABLES)
+    assert by_format["none"].rows["exchanges"] == 1
+    assert by_format["none"].bytes >= manifest()["bytes"] > 0
+    assert by_format["none"].files == len(TABLES)
 
 
 def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
     """Packet time, and a clock that is set back begins anew."""
-    _, made = exports(tmp_path, ["none"])
-    export = made["none"]
+    _, by_format = exports(tmp_path, ["none"])
+    export = by_format["none"]
     export._rotate_ns = 10 * SECOND_NS
     for number, seconds in enumerate((100, 105, 111, 40, 49, 51), 1):
         export.feed(exchange(number=number, completed_ns=seconds * SECOND_NS))
     export.close([], [], complete=True, end={})
     files = sorted((tmp_path / "none" / "exchanges").glob("part-*"))
-    found = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
-    assert found == [[1, 2], [3, 4, 5], [6]]
+    result = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
+    assert result == [[1, 2], [3, 4, 5], [6]]
 
 
 def test_what_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
-    _, made = exports(tmp_path, ["none", "gz", "zst", "parquet"])
-    for export in made.values():
+    _, by_format = exports(tmp_path, ["none", "gz", "zst", "parquet"])
+    for export in by_format.values():
         export.feed(exchange())
         export.abandon()
     assert list(tmp_path.rglob("*part-*")) == []

@@ -36,8 +36,8 @@ def test_a_folder_is_made_and_stays_as_it_is_found(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    told = rf"is in use by another kdissect \(process {os.getpid()}\); use a new folder"
-    with locked(tmp_path), pytest.raises(OutputError, match=told), locked(tmp_path):
+    message = rf"is in use by another kdissect \(process {os.getpid()}\); use a new folder"
+    with locked(tmp_path), pytest.raises(OutputError, match=message), locked(tmp_path):
         pass
     with locked(tmp_path):
         pass

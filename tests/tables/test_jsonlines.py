@@ -36,7 +36,7 @@ def test_one_object_a_line_in_the_order_of_the_columns() -> None:
 
 
 def test_a_whole_row() -> None:
-    made = exchange(
+    example = exchange(
         "Metadata",
         9,
         {"topics": [{"name": "orders"}]},
@@ -48,7 +48,7 @@ def test_a_whole_row() -> None:
         sasl_mechanism="PLAIN",
         anomalies=[Anomaly("left_over", "request", "3 bytes")],
     )
-    assert written(made) == [
+    assert written(example) == [
         {
             "capture": "test.pcap",
             "connection": "c0ffee",

@@ -31,15 +31,15 @@ class Outer:
 
 
 def test_each_dataclass_is_told_once() -> None:
-    made = schema(Outer)
-    assert made["title"] == "Outer"
-    assert made["required"] == ["when", "inner", "counts"]
-    assert made["properties"]["inner"]["items"] == {"$ref": "#/$defs/Inner"}
-    assert made["$defs"]["Inner"]["properties"]["number"] == {
+    result = schema(Outer)
+    assert result["title"] == "Outer"
+    assert result["required"] == ["when", "inner", "counts"]
+    assert result["properties"]["inner"]["items"] == {"$ref": "#/$defs/Inner"}
+    assert result["$defs"]["Inner"]["properties"]["number"] == {
         "anyOf": [{"type": "integer"}, {"type": "null"}],
         "description": "A number.",
     }
-    jsonschema.Draft202012Validator.check_schema(made)
+    jsonschema.Draft202012Validator.check_schema(result)
 
 
 def test_what_json_has_no_form_for_is_refused() -> None:
@@ -63,8 +63,10 @@ def test_it_describes_what_is_written() -> None:
 @pytest.mark.parametrize("sample", ["quickstart", "kafka-4-basics"])
 def test_every_summary_is_as_its_schema_says(sample: str) -> None:
     with open_capture(f"samples/{sample}.pcap") as packets:
-        made = summarize(dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1)
-    written: dict[str, Any] = json.loads(json_document(made))
+        result = summarize(
+            dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1
+        )
+    written: dict[str, Any] = json.loads(json_document(result))
     jsonschema.validate(written, schema(Summary))
     del written["apis"][0]["versions"]
     with pytest.raises(jsonschema.ValidationError):

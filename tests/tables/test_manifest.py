@@ -45,9 +45,9 @@ def test_what_stands_beside_the_files(tmp_path: Path) -> None:
     assert json.loads((beside / SCHEMA).read_text()) == struct_type(columns)
     assert (beside / DDL).read_text() == ddl(columns) + "\n"
     assert f"LOCATION 'file://{tmp_path}/groups'" in (beside / CREATE_TABLE).read_text()
-    told = json.loads((beside / MANIFEST).read_text())
-    assert told["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
-    assert (told["complete"], told["rows"], told["format"]) == (True, 0, "jsonl")
+    document = json.loads((beside / MANIFEST).read_text())
+    assert document["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
+    assert (document["complete"], document["rows"], document["format"]) == (True, 0, "jsonl")
 
 
 def test_a_new_folder_misses_everything(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_another_export_is_removed_only_if_that_was_asked_for(
 ) -> None:
     export(tmp_path, "groups", complete=complete, job=job)
     before = names(tmp_path)
-    wanted = JOB if job is OTHER else job
+    job_now = JOB if job is OTHER else job
     with pytest.raises(
         OutputError, match=r"an( unfinished)? export of .*made from other captures or with other opt"
     ):
-        missing(tmp_path, BOTH, wanted, overwrite=False)
+        missing(tmp_path, BOTH, job_now, overwrite=False)
     assert names(tmp_path) == before
-    assert missing(tmp_path, ["topic_ids"], wanted, overwrite=True) == ["topic_ids"]
+    assert missing(tmp_path, ["topic_ids"], job_now, overwrite=True) == ["topic_ids"]
     assert names(tmp_path) == []
 
 
@@ -123,14 +123,14 @@ def live(folder: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.
     files = table_files(folder / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
     files._columns = ()  # type: ignore[assignment]
     earlier = manifest.resume(folder, {"topic_ids": files}, form, DEFAULT)
-    told = {"runs": earlier.runs["topic_ids"]}
-    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, told)
+    document = {"runs": earlier.runs["topic_ids"]}
+    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, document)
     for _ in range(rows):
         files.feed(None)
         files.rotate()
     if complete:
         files.close()
-        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **told})
+        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **document})
     return earlier
 
 
@@ -146,18 +146,18 @@ def test_a_live_export_goes_on_behind_what_there_is(tmp_path: Path) -> None:
         (0, True),
         (2, False),
     ]
-    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
-    assert [file["path"] for file in told["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
-    assert [file["rows"] for file in told["files"]] == [1, 1, None, None, None, 1]
-    assert (told["rows"], told["first_part"]) == (3, 10)
+    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in document["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
+    assert [file["rows"] for file in document["files"]] == [1, 1, None, None, None, 1]
+    assert (document["rows"], document["first_part"]) == (3, 10)
 
 
 def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path) -> None:
     few = replace(DEFAULT, export_listed=2)
     live(tmp_path, 5, limits=few)
-    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
-    assert [file["path"] for file in told["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
-    assert (told["older"]["files"], told["older"]["rows"], told["rows"]) == (3, 3, 5)
+    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in document["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
+    assert (document["older"]["files"], document["older"]["rows"], document["rows"]) == (3, 3, 5)
     earlier = live(tmp_path, 1)
     assert earlier.files == 5
 

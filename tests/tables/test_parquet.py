@@ -40,11 +40,11 @@ NESTED = Array(Struct((("topic", STRING), ("partitions", Array(INT16)))))
 
 def written(columns: Sequence[Column], rows: Sequence[Any], most_rows: int = 100, codec: str = "zst") -> Any:
     file = io.BytesIO()
-    made = ParquetFormat(codec, replace(DEFAULT, export_rows=most_rows)).open(file, columns)  # type: ignore[arg-type]
+    rows_file = ParquetFormat(codec, replace(DEFAULT, export_rows=most_rows)).open(file, columns)  # type: ignore[arg-type]
     for row in rows:
-        made.feed(row)
-    made.close()
-    assert made.held == 0
+        rows_file.feed(row)
+    rows_file.close()
+    assert rows_file.held == 0
     return parquet.ParquetFile(io.BytesIO(file.getvalue()))
 
 

@@ -29,8 +29,8 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def test_names_and_types_are_the_contract() -> None:
-    told = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
-    assert [(c.name, str(c.type).replace(",", ";")) for c in RECORD] == told
+    contract = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    assert [(c.name, str(c.type).replace(",", ";")) for c in RECORD] == contract
 
 
 def test_names_are_unique_in_any_case() -> None:
@@ -41,10 +41,10 @@ def one_record(record: Item, **options: Any) -> dict[str, Any]:
     """The columns of a record that was fetched."""
     raw = batch([record], **options)
     partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
-    found = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
-    (carrier,) = partition_records(found)
-    (opened,) = decode_batches(carrier)
-    (row,) = opened
+    example = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
+    (carrier,) = partition_records(example)
+    (records,) = decode_batches(carrier)
+    (row,) = records
     return {column.name: text_getter(column)(row) for column in RECORD}
 
 

@@ -52,10 +52,10 @@ class File:
 
 @pytest.mark.parametrize(("name", "shown"), [("ä.pcap", "ä.pcap"), ("\udcff.pcap", "\\udcff.pcap")])
 def test_documents_name_files_whose_names_are_no_text(name: str, shown: str) -> None:
-    found = json.loads(
+    result = json.loads(
         json_document([File(name, datetime(2026, 11, 21, tzinfo=UTC), [f"{name}: cut"], {name: 1})])
     )
-    assert found == [
+    assert result == [
         {"name": shown, "first": "2026-11-21T00:00:00Z", "warnings": [f"{shown}: cut"], "counts": {shown: 1}}
     ]
 

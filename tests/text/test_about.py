@@ -29,7 +29,7 @@ def topics(*partitions: dict[str, Any], name: str = "orders", key: str = "partit
     return [{"name": name, key: list(partitions)}]
 
 
-SAID: list[tuple[str, int, Body, Body | None, str]] = [
+CASES: list[tuple[str, int, Body, Body | None, str]] = [
     (
         "Produce",
         9,
@@ -312,7 +312,7 @@ SAID: list[tuple[str, int, Body, Body | None, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("api", "version", "request_body", "response_body", "text"), SAID, ids=[f"{s[0]} {s[4]}" for s in SAID]
+    ("api", "version", "request_body", "response_body", "text"), CASES, ids=[f"{s[0]} {s[4]}" for s in CASES]
 )
 def test_a_few_words(
     api: str, version: int, request_body: Body, response_body: Body | None, text: str
@@ -357,15 +357,15 @@ def test_words_are_for_apis_that_exist() -> None:
 def test_no_body_is_too_odd_or_too_short(api: apis.Api) -> None:
     """Whatever is in a body, and wherever it ends: there is a line, and it is not long."""
     for version in range(api.versions.first, api.versions.last + 1):
-        asked, answered = (
+        requests, responses = (
             _random_body(schema.request(api.key), version),
             _random_body(schema.response(api.key), version),
         )
-        for request_body in (*asked, None):
-            for response_body in (*answered, None):
+        for request_body in (*requests, None):
+            for response_body in (*responses, None):
                 if request_body is not None or response_body is not None:
-                    said = about(exchange(api.name, version, request_body, response_body, kind="answered"))
-                    assert len(said) < 20_000
+                    text = about(exchange(api.name, version, request_body, response_body, kind="answered"))
+                    assert len(text) < 20_000
 
 
 def _random_body(message: schema.Message | None, version: int) -> list[Body]:

@@ -101,11 +101,11 @@ def test_a_line_for_each_batch_up_to_a_bound() -> None:
     assert shown[-1].strip() == "… 10 more (--full shows all)"
 
 
-def with_records(found: Exchange, *, full: bool = False) -> list[str]:
+def with_records(exchange: Exchange, *, full: bool = False) -> list[str]:
     """The lines behind that of the record data."""
-    produced = found.request is not None and "topic_data" in found.request
-    body = found.request if produced else found.response
-    view = BodyContext(None, 0, {}, full, Opener().of(found, produced=produced))
+    produced = exchange.request is not None and "topic_data" in exchange.request
+    body = exchange.request if produced else exchange.response
+    view = BodyContext(None, 0, {}, full, Opener().of(exchange, produced=produced))
     shown = list(outline(view, body or {}))
     at = next(number for number, line in enumerate(shown) if "records: " in line)
     return [line.removeprefix(" " * 10) for line in shown[at + 1 :]]
@@ -126,13 +126,13 @@ def test_records_below_their_batch() -> None:
 
 def test_offsets_of_a_produce_are_those_of_the_response() -> None:
     raw = batch([Item()])
-    told = with_records(produce(raw, {"error_code": 0, "base_offset": 40, "log_append_time_ms": 1000}))
-    assert told[0].startswith("[0] offsets 40 to 40, 1 record, ")
-    assert told[1].startswith("  [0] offset 40, 1970-01-01T00:00:01.000Z, ")
-    assert ", LogAppendTime, " in told[0]
-    untold = with_records(produce(raw))
-    assert untold[0].startswith("[0] 1 record, ")
-    assert untold[1].startswith("  [0] offset unknown, ")
+    known = with_records(produce(raw, {"error_code": 0, "base_offset": 40, "log_append_time_ms": 1000}))
+    assert known[0].startswith("[0] offsets 40 to 40, 1 record, ")
+    assert known[1].startswith("  [0] offset 40, 1970-01-01T00:00:01.000Z, ")
+    assert ", LogAppendTime, " in known[0]
+    unknown = with_records(produce(raw))
+    assert unknown[0].startswith("[0] 1 record, ")
+    assert unknown[1].startswith("  [0] offset unknown, ")
 
 
 def test_control_and_aborted_records_are_marked() -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def part() -> TransactionsPart:
-    made = Transactions(DEFAULT)
+    transactions = Transactions(DEFAULT)
     for each in (
         p.init(0),
         p.add(1),
@@ -26,8 +26,8 @@ def part() -> TransactionsPart:
         p.produce(4, 6, error=p.PRODUCER_FENCED),
         p.add(5, 1, client="other"),
     ):
-        made.feed(each)
-    return made.rows()
+        transactions.feed(each)
+    return transactions.rows()
 
 
 @pytest.mark.parametrize("narrow", [False, True])
