@@ -1,5 +1,5 @@
-"""Exchange, record -> the tables ``exchanges`` and ``records``: the columns that every command shows, and
-those that only files have. Holds nothing.
+"""Exchanges and records -> the tables ``exchanges`` and ``records``: the columns that every command shows,
+and those that only exports have. Stateless.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ RECORD_EXPORT_ONLY = (
         "ms since 1970",
     ),
 )
-"""What files have beside the columns that commands show."""
+"""Columns that only exports have."""
 
 
 def payload(value: Payload) -> bytes | None:
-    """A record's key or value as bytes: of what was decoded its JSON, of a credential nothing."""
+    """A record's key or value as bytes: JSON if it was decoded, None for a credential."""
     if isinstance(value, Embedded):
         return json_bytes(value.decoded)
     return value if isinstance(value, bytes) else None
 
 
 def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
-    """The table ``exchanges``; ``bodies`` are those that are not left null."""
+    """The table ``exchanges``; bodies that are not in ``bodies`` are null."""
     columns = [
         _null(column) if column.name in BODIES and column.name not in bodies else with_valid_time(column)
         for column in EXCHANGE

@@ -1,6 +1,4 @@
-"""Exchange -> the rows of ``groups``: who joins, is given partitions, leaves, commits, is refused. Holds
-nothing.
-"""
+"""Exchange -> rows of ``groups``: joins, assignments, departures, commits, rejected heartbeats. Stateless."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What stands beside the files of a table, in its folder ``_kdissect``: how to read them, and what they are
-of.
+"""A table and its files -> the folder ``_kdissect`` beside them: how to read the files, and what they were
+made from. Stateless.
 
     schema.json         a StructType of Spark
-    schema.ddl          the same as text
-    create_table.sql    a statement that makes a table of the folder
-    manifest.json       the files, whether they are all of the export, the captures and options it was made of
+    schema.ddl          the same as DDL
+    create_table.sql    a statement that creates a table over the folder
+    manifest.json       the files, whether the export is complete, the captures and options it was made from
 
-The manifest is written before the first file, saying that the export is not complete, and again at its end.
-So a run that finds one knows what it found: an export that can be left alone, one to be made again, or
-somebody else's files. An export of what comes live can be made from no beginning again: it goes on where
-another one ended, and tells of the runs before it. Holds nothing.
+The manifest is written before the first file, saying that the export is not complete, and again at the end.
+So the next run knows what is in the folder: a complete export, which it leaves alone; an unfinished one,
+which it writes again; or foreign files. A live export cannot start over: it adds to what earlier runs wrote,
+and its manifest lists those runs.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ FOLDER = "_kdissect"
 SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table.sql", "manifest.json"
 
 Job = dict[str, Any]
-"""What an export is made of: captures and options, as JSON has them. Equal jobs make equal exports."""
+"""What an export is made from: captures and options, as JSON. Equal jobs make equal exports."""
 
 _FILE_SETTINGS = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
-"""Of how tables are written: what changes their files."""
+"""Fields of ``ExportOptions`` that change the files."""
 _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
 _MOST_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
@@ -62,7 +62,7 @@ _RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", 
 
 
 def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
-    """What is exported, as JSON has it; of what comes live the names alone."""
+    """The job of an export; captures that are live have a name only."""
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         if setting.name != "limits":
@@ -82,7 +82,7 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
 
 
 def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
-    """A capture, such that it is seen when there is another one in its place."""
+    """A capture, with what shows that another file has taken its place."""
     if is_live or path == STDIN or not Path(path).is_file():
         return {"path": path, "bytes": None, "modified": None}
     status = Path(path).stat()
@@ -91,12 +91,12 @@ def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
 
 
 class Earlier(NamedTuple):
-    """What runs before have left.
+    """What earlier runs left in the folder.
 
     Attributes:
-        runs: what their manifests told, by table; the latest last.
-        files: of theirs, in all tables.
-        removed: files that were not finished, because a run was killed.
+        runs: from their manifests, by table; the latest last.
+        files: number of their files, in all tables.
+        removed: number of unfinished files that were removed: a run was killed.
     """
 
     runs: dict[str, list[dict[str, Any]]]
@@ -105,22 +105,22 @@ class Earlier(NamedTuple):
 
 
 def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
-    """The tables that are still to be written to a folder; what is left of them from before is removed.
+    """The tables that must be written to a folder; unfinished ones in it are removed first.
 
     Args:
-        folder: may hold an export, or not exist.
-        tables: which are wanted.
-        job: what the export is to be made of.
-        overwrite: remove a whole export of another job, tables included that are not wanted now.
+        folder: may contain an export, or not exist.
+        tables: which are requested.
+        job: what the export is made from.
+        overwrite: remove an export of another job, including tables that are not requested now.
 
     Raises:
-        OutputError: there is something that must not be removed.
+        OutputError: the folder contains something that must not be removed.
     """
     requested = list(tables)
     manifests = _manifests(folder)
     if not overwrite:
         for name, manifest in manifests.items():
-            # What came through a pipe cannot be told from what comes now.
+            # Input from a pipe cannot be compared with what comes now.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
                 raise OutputError(
                     f"{folder / name} has {_describe(manifest)} made from other captures or with other "
@@ -140,16 +140,16 @@ def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -
 
 
 def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
-    """Let tables go on behind what runs before have left of them. What these did not finish is removed.
+    """Continue the tables where earlier runs ended. Their unfinished files are removed.
 
     Args:
-        folder: may hold an export of what came live, or not exist.
-        tables: which are wanted.
+        folder: may contain a live export, or not exist.
+        tables: which are requested.
         form: of the files.
-        limits: bounds.
+        limits: see ``Limits``.
 
     Raises:
-        OutputError: nothing can be added to what there is.
+        OutputError: the folder contains something that cannot be continued.
     """
     manifests = _manifests(folder)
     for name, manifest in manifests.items():
@@ -179,7 +179,7 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
 def begin(
     folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
 ) -> None:
-    """Write what stands beside a table's files, before any is written.
+    """Write the folder ``_kdissect`` of a table, before its first file.
 
     Raises:
         OutputError: it cannot be written.
@@ -195,7 +195,7 @@ def begin(
     }
     try:
         make_folder(folder / FOLDER, files.mode, below=folder.parent)
-        write(folder, files, form, job, {"complete": False, **end})  # first: it tells whose the others are
+        write(folder, files, form, job, {"complete": False, **end})  # first: it marks the folder as ours
         for name, text in texts.items():
             with create(folder / FOLDER / name, files.mode) as file:
                 file.write(text.encode())
@@ -204,14 +204,14 @@ def begin(
 
 
 def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
-    """Write the manifest, in one piece.
+    """Write the manifest, atomically.
 
     Args:
         folder: of the table.
         files: of the table.
         form: of the files.
-        job: what they are made of.
-        end: ``complete``, and what else there is to say about how it ended.
+        job: what they are made from.
+        end: ``complete``, and further fields about how the run ended.
 
     Raises:
         OutputError: it cannot be written.
@@ -242,7 +242,7 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
 
 
 def _manifests(folder: Path) -> dict[str, Any]:
-    """The manifests of the tables in a folder, by the names of their folders."""
+    """The manifests of the tables in a folder, by table."""
     manifests = {}
     try:
         for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
@@ -266,10 +266,10 @@ def _describe(manifest: Mapping[str, Any]) -> str:
 
 
 def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
-    """See whether more files can stand beside those of a table.
+    """Check that new files of a table would match those that are there.
 
     Raises:
-        OutputError: they would be others.
+        OutputError: format, partitions or columns differ.
     """
     was = {name: manifest[name] for name in ("format", "partition_by")}
     now = {"format": form.name, "partition_by": list(files.partition_by)}
@@ -282,8 +282,8 @@ def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFil
 
 
 def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
-    """Tell a table's files of those that are there. Some may have been finished when their writer was killed,
-    before it could list them; others were not, and are removed: how many.
+    """Continue a table after the files that are there, and return how many unfinished ones were removed. A
+    writer that was killed may have finished files that its manifest does not list.
     """
     removed = 0
     listed = [FinishedFile(**file) for file in manifest["files"]]
@@ -315,7 +315,7 @@ def _ddl(files: TableFiles, form: Format) -> str:
 
 
 def _has_files(folder: Path) -> bool:
-    """Whether there are any; a manifest that was not finished is ours."""
+    """Whether there are files in it; an unfinished manifest of ours does not count."""
     if not folder.exists():
         return False
     there = (path for top in folder.iterdir() for path in (top, *top.rglob("*")))
@@ -323,7 +323,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a table: its manifest last, so that what is left is known for what it is."""
+    """Remove a table. The manifest goes last, so that an interrupted removal is recognized."""
     remove_row_files(folder)
     for name in (SCHEMA, DDL, CREATE_TABLE, _UNFINISHED_MANIFEST, MANIFEST):
         (folder / FOLDER / name).unlink(missing_ok=True)

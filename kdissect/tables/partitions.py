@@ -1,8 +1,7 @@
-"""Exchange -> the rows of ``partitions``: what it does to each topic-partition. Holds nothing.
+"""Exchange -> rows of ``partitions``: what it does with each topic-partition. Stateless.
 
-The numbers are those of the two messages, as on the wire: -1 is what a client or broker wrote. Where request
-and response both have a field, the response's is shown. Of an exchange that only describes a cluster there
-are no rows.
+The numbers are those of the messages, as on the wire: -1 is what a client or broker wrote. If both messages
+have a field, the response's is shown. Exchanges that only describe a cluster have no rows.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ _MS_NS = 1_000_000
 
 
 class TouchedPartition(NamedTuple):
-    """A partition that an exchange touches.
+    """A partition in an exchange.
 
     Attributes:
-        group: that the messages have it under, or else the exchange's.
-        data: its records, those of the response if both messages have some; None: neither.
-        batches: headers of its batches; empty where there is no record data.
+        group: the group that contains it in the messages, otherwise the exchange's.
+        data: its record data, the response's if both messages have some; None if neither has.
+        batches: headers of its batches; empty without record data.
     """
 
     exchange: Exchange
@@ -73,7 +72,7 @@ def _compression(row: TouchedPartition) -> list[str]:
 
 
 def _base_offset(row: TouchedPartition) -> int | None:
-    """Of what was fetched the first batch says it, of what was produced the response."""
+    """From the first batch if fetched, from the response if produced."""
     if row.touched.fetched is not None:
         first = next(iter(row.batches), {})
         return first.get("base_offset", first.get("offset"))
@@ -81,7 +80,7 @@ def _base_offset(row: TouchedPartition) -> int | None:
 
 
 def _last_offset(row: TouchedPartition) -> int | None:
-    """Of what was fetched the last record's, also of one that compaction has removed."""
+    """Of the last record fetched, even if compaction has removed it."""
     if row.touched.fetched is None or not row.batches:
         return None
     last = row.batches[-1]
@@ -91,7 +90,7 @@ def _last_offset(row: TouchedPartition) -> int | None:
 
 
 def _lag(row: TouchedPartition) -> int | None:
-    """How far behind the end of the partition a Fetch asked."""
+    """The high watermark minus the offset from which a Fetch reads."""
     end, fetch_offset = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
     return (
         None
@@ -118,7 +117,7 @@ def _of_batch(row: TouchedPartition, name: str) -> Any:
 
 
 def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
-    """A number of the messages; ``fields``: how it is called there, if not as the column."""
+    """A number in the messages; ``fields``: its names there, if not the column's."""
     names = fields or (name,)
     return Column(name, kind, lambda row: _message_field(row, *names), sentence)
 

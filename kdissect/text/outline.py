@@ -181,10 +181,7 @@ def batches(view: BodyContext, records: RecordData | None, end: int, depth: int)
         depth: how far to indent.
     """
     headers = [] if records is None else records.batches()
-    if (
-        view.decoded_records is not None
-        and (source := view.decoded_records.partitions.get(end)) is not None
-    ):
+    if view.decoded_records is not None and (source := view.decoded_records.partitions.get(end)) is not None:
         yield from _decoded_batches(view, view.decoded_records, source, len(headers), depth)
         return
     most = view.most(headers)
@@ -201,7 +198,9 @@ def _decoded_batches(
     header_count: int,
     depth: int,
 ) -> Iterator[str]:
-    """Write each batch with its records; ``header_count``: how many batches there are, as far as can be told."""
+    """Write each batch with its records; ``header_count``: how many batches there are, as far as can be
+    told.
+    """
     index = 0
     for records in decoded_records.open(source):
         batch = records.batch
