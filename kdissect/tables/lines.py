@@ -1,7 +1,7 @@
-"""Exchange, record -> one JSON object a line, in UTF-8; holds what was not written yet: 64 KiB and a line.
+"""Exchanges and records -> JSON lines and CSV, in UTF-8. Holds what was not written yet: 64 KiB and a line.
 
-A line ends at U+000A and nowhere else: U+2028 and the like can stand inside a string, control characters are
-escaped.
+JSON lines: one object per line. Only U+000A ends a line: U+2028 and the like can occur in strings, control
+characters are escaped.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class JsonLines:
     """Writes exchanges, or rows of another table, keys in the order of the columns.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         columns: which, in which order.
-        flush_each: write every line at once, for somebody who watches.
+        flush_each: write every line immediately.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class JsonLines:
         self._write = write
         self.getters = [(column.name, text_getter(column)) for column in columns]
         self._most_bytes = 0 if flush_each else _BUFFERED_BYTES
-        self._held = bytearray()  # a list of lines to join takes half as long again for each of them
+        self._held = bytearray()  # joining a list of lines takes 50 % longer per line
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
-        """Write one: what the columns are of."""
+        """Write one row."""
         self.add(json_line({name: get(row) for name, get in self.getters}))
 
     def add(self, lines: bytes) -> None:
-        """Write what is a line already, or several."""
+        """Write complete lines."""
         if len(lines) > self._most_bytes:
             self.close()
             self._write(lines)
@@ -78,7 +78,7 @@ class JsonLines:
             self.close()
 
     def close(self) -> None:
-        """Write what is still held; the file stays open, and more may follow."""
+        """Write what is held; the file stays open, and more rows may follow."""
         if self._held:
             held = bytes(self._held)
             self._held.clear()
@@ -86,18 +86,16 @@ class JsonLines:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Records -> one JSON object a line, as lines.py writes them; holds what that holds, one template, and
-# the lines of 64 records.
+# Records -> JSON lines. Holds a template and the lines of 64 records.
 #
-# Most columns of a record are the same in its whole batch. So what stands between those that differ is
-# written once for a batch, and kept as bytes; what differs is written for many records at once, column by
-# column, and all of it joined. Where headers and schemas tell nothing, as of most batches, neither is that
-# asked of each.
+# Most columns have the same value in all records of a batch. So the text between the columns that differ is
+# written once per batch, as a template; the columns that differ are written for many records at once, column
+# by column, and joined with it. Columns from headers and schemas are read only for records that have any.
 # ------------------------------------------------------------------------------------------------------------
 
 
 PER_RECORD = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
-"""The columns in which all records of a batch differ."""
+"""The columns that differ between the records of a batch."""
 
 OPTIONAL = (
     "key_schema_id",
@@ -109,24 +107,25 @@ OPTIONAL = (
     "span_id",
     "trace_format",
 )
-"""Those behind them, which say something of a record that has headers or begins with a zero byte only."""
+"""The columns after them, which are null unless a record has headers, or a key or value that begins with a
+zero byte."""
 
 _WORTH_A_TEMPLATE = 3
-"""Records; a template takes nearly as long as two of them, written column by column."""
+"""Records; a template takes nearly as long as writing two of them column by column."""
 
 _CHUNK = 64
-"""Records whose lines are made together: with twice as many they do not stay in a processor's cache."""
+"""Records whose lines are made together; twice as many do not stay in the processor's cache."""
 
 _SEAM = b"\n"
-"""Stands in no line, for in strings it is escaped."""
+"""Occurs in no line: it is escaped in strings."""
 
 
 class RecordLines(JsonLines):
-    """Writes records, by themselves or by the batch.
+    """Writes records, one by one or in batches.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
-        flush_each: write every line at once, for somebody who watches.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
+        flush_each: write every line immediately.
     """
 
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
@@ -146,7 +145,7 @@ class RecordLines(JsonLines):
             self.add(self._lines(records, start, between, empty_optional))
 
     def _template(self, record: CarriedRecord) -> list[bytes]:
-        """What stands before, between and behind ``PER_RECORD``."""
+        """The text before, between and after the columns ``PER_RECORD``."""
         seam = Fragment(_SEAM)
         line = {name: seam if name in PER_RECORD else get(record) for name, get in self.getters}
         return (json_bytes(line) + b"\n").split(_SEAM, len(PER_RECORD))
@@ -184,7 +183,7 @@ class RecordLines(JsonLines):
 
 
 def have_optional(records: Sequence[Record]) -> list[bool]:
-    """Of each whether ``OPTIONAL`` can say something of it."""
+    """For each record, whether its ``OPTIONAL`` columns may have values."""
     return [
         bool(headers or (key and not key[0]) or (value and not value[0]))
         for _, _, key, value, headers in records
@@ -197,12 +196,12 @@ def _texts_and_encodings(
     """The text of each, and what follows: the encoding, as ``values.text_and_encoding`` tells it."""
     try:
         return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
-    except (TypeError, UnicodeDecodeError):  # one is null, or no text
+    except (TypeError, UnicodeDecodeError):  # one is null, or not UTF-8
         texts, encodings = zip(*map(text_and_encoding, payloads), strict=True)
         return map(dumps, texts), [between + dumps(encoding) for encoding in encodings]
 
 
-@lru_cache(1000)  # those of a second
+@lru_cache(1000)  # the milliseconds of a second
 def _time(time_ms: int | None) -> bytes:
     if time_ms is None or time_ms == NO_TIMESTAMP:
         return b"null"
@@ -210,28 +209,28 @@ def _time(time_ms: int | None) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Batch of records -> the values of a table's columns, column by column. Holds nothing; what it makes is as
-# large as the batch.
-#
-# Most columns are the same in a whole batch: these are read once.
+# Batch of records -> the values of a table's columns, column by column. Stateless; the result is as large as
+# the batch. Columns that are the same in the whole batch are read once.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_PER_RECORD = frozenset((*PER_RECORD, "timestamp_ms"))  # which only files have
+_PER_RECORD = frozenset((*PER_RECORD, "timestamp_ms"))  # which only exports have
 
 
 class RecordValues:
-    """Reads them.
+    """Reads the columns of records, batch by batch.
 
     Args:
-        getters: how to read each column of a record, by its name.
+        getters: name of each column, and how to read it.
     """
 
     def __init__(self, getters: Iterable[tuple[str, Getter]]) -> None:
         self._getters = list(getters)
 
     def of(self, records: DecodedBatch) -> list[list[Any]]:
-        """Of each column its values in a batch, whose records are plain: one where it is the same in all."""
+        """The values of each column in a batch of plain records; a single one if all records have the
+        same.
+        """
         each = list(records)
         plain_record = each[0]._replace(key=None, value=None, headers=())
         have_more = have_optional(records.batch.records)
@@ -251,7 +250,7 @@ class RecordValues:
         return columns
 
     def rows(self, records: DecodedBatch) -> Iterable[tuple[Any, ...]]:
-        """The same row by row."""
+        """The same values row by row."""
         count = len(records)
         return zip(
             *(values if len(values) == count else values * count for values in self.of(records)), strict=True
@@ -259,30 +258,30 @@ class RecordValues:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchange, record -> one line of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and
-# a line; of a line with a longer cell 64 Ki characters of that.
+# Exchanges and records -> CSV, in UTF-8. Holds what was not written yet: up to 64 Ki characters and a line;
+# 64 Ki characters of a cell that is longer.
 #
-# RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
-# must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs
-# are JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and
-# so does whatever a terminal would obey, unless that is where the lines go.
+# RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, and so is an empty string;
+# only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects and arrays of structs are
+# JSON. Text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and so do
+# terminal control sequences, unless the output is a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
 SEPARATOR = ";"
 
 _BUFFERED_CHARACTERS = 64 * 1024
-_LONG_CELL = 64 * 1024  # characters, or bytes of JSON; for these the csv module takes nine times their length
+_LONG_CELL = 64 * 1024  # characters, or bytes of JSON; the csv module takes nine times the length of these
 
 
 class CsvLines:
-    """Writes exchanges, or rows of another table, columns in their order; the header line goes first, even if
-    no row follows.
+    """Writes exchanges, or rows of another table, columns in order. The header line is written even if no row
+    follows.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         columns: which, in which order.
-        flush_each: write every line at once, for somebody who watches.
+        flush_each: write every line immediately.
         is_terminal: escape what is not printable.
     """
 
@@ -303,7 +302,7 @@ class CsvLines:
         self._csv.writerow([column.name for column in columns])
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
-        """Write one: what the columns are of."""
+        """Write one row."""
         cells = [cell(row) for cell in self._cells]
         if max(map(getsizeof, cells)) > _LONG_CELL:
             self._feed_long(cells)
@@ -313,7 +312,7 @@ class CsvLines:
             self.close()
 
     def _feed_long(self, cells: list[Any]) -> None:
-        """The same for a row with long cells: these are written in pieces, past the csv module."""
+        """Write a row with long cells; these are written in pieces, without the csv module."""
         self.close()
         write = self._write
         separator = b""
@@ -342,7 +341,7 @@ class CsvLines:
         self._write(quote)
 
     def close(self) -> None:
-        """Write what is still held; the file stays open, and more may follow."""
+        """Write what is held; the file stays open, and more rows may follow."""
         if self._text.tell():
             self._write(self._take())
 
@@ -354,12 +353,12 @@ class CsvLines:
 
 
 def printable_cells(cells: Iterable[Any]) -> list[Any]:
-    """Make a row safe for a terminal: its texts are escaped, line breaks too."""
+    """Make a row safe for a terminal: strings are escaped, including line breaks."""
     return [printable(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _cell_of(column: Column) -> Callable[[Any], Any]:
-    """How to read a column as a text, a long one in UTF-8, or as what the csv module knows."""
+    """How to read a column as a string, as bytes of UTF-8 if it is long, or as a type of the csv module."""
     if column.type == Array(STRING):
         return converted(column, SEPARATOR.join)
     if column.type == OBJECT or isinstance(column.type, Array):

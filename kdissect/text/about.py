@@ -1,9 +1,8 @@
-"""``Exchange`` -> what it was about, in a few words made for its api: ``orders-0 from 7 -> 12 records, 3.4
-KB``.
+"""``Exchange`` -> a short description specific to its API: ``orders-0 from 7 -> 12 records, 3.4 KB``.
 
-What was asked stands before the arrow, what was answered behind it; errors are not repeated here. Bodies may
-be partial, so every field may be missing. Holds nothing; shows a bounded number of names, but counts them
-all. The text is not yet safe for a terminal (phrases.py).
+The request is described before the arrow, the response after it; errors are shown elsewhere. Bodies may be
+partial, so any field may be missing. Stateless. At most ``phrases.NAMES`` names are shown, the rest are
+counted. The text is not yet safe for a terminal (phrases.py).
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ if TYPE_CHECKING:
 
 
 Words = tuple[str, str]
-"""What was asked, what was answered."""
+"""Text about the request, text about the response."""
 
 _NO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
-_SUBJECTS = 3  # fields that stand for a request which has no words of its own
+_SUBJECTS = 3  # fields shown for an API without a function of its own
 
 
 class Pair(NamedTuple):
-    """Both bodies of an exchange, empty where there is none."""
+    """Both bodies of an exchange; a missing one is empty."""
 
     exchange: Exchange
     request: Body
     response: Body
 
     def topics_text(self, topics: Iterable[Body] | None) -> str:
-        """The topics and partitions of either body, ids by the names that this capture has taught."""
+        """The topics and partitions of either body; topic ids are resolved where a name was learned."""
         return topics_text(self.exchange, topics)
 
 
 def about(exchange: Exchange) -> str:
-    """Say it; empty where nothing is known."""
+    """Describe an exchange; empty if nothing is known."""
     if exchange.api_key is None:
         return _sasl_or_orphan(exchange)
     pair = Pair(exchange, exchange.request or {}, exchange.response or {})
@@ -56,7 +55,7 @@ def about(exchange: Exchange) -> str:
 
 
 def _topics(body: Body) -> list[Body]:
-    """Find the array that a body's topics are in."""
+    """The array of topics in a body."""
     keys = {*TOPIC_KEYS, "topic_id"}
     arrays = (value for value in body.values() if isinstance(value, list) and value)
     return next((array for array in arrays if isinstance(array[0], dict) and keys & array[0].keys()), [])
@@ -398,7 +397,7 @@ def _txn_markers(pair: Pair) -> Words:
 
 
 def _instance(body: Body) -> str:
-    """The client instance (KIP-714); the zero id is of one that asks to be given an id."""
+    """The client instance (KIP-714); the zero id requests a new one."""
     instance = body.get("client_instance_id")
     return "new client instance" if instance == _NO_UUID else named("client instance", instance)
 
@@ -432,7 +431,7 @@ def _authenticate(pair: Pair) -> Words:
 
 
 def _first_fields(pair: Pair) -> Words:
-    """The first few fields of a request for which nobody has made words yet."""
+    """The first fields of a request whose API has no function of its own."""
     subjects = []
     for name, value in pair.request.items():
         if name.endswith("_ms") or value is None or isinstance(value, bool):
@@ -498,10 +497,9 @@ _WORDS: dict[str, Callable[[Pair], Words]] = {
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Bodies -> the topics and partitions that they are about, as text: ``orders-0,1, payments (12
-# partitions)``.
+# Bodies -> their topics and partitions as text: ``orders-0,1, payments (12 partitions)``.
 #
-# Bodies may be partial. Names are looked at up to a bound, and the rest is counted. Holds nothing.
+# Bodies may be partial. At most ``phrases.NAMES`` names are shown, the rest are counted. Stateless.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -510,7 +508,7 @@ _PARTITION_KEYS = ("partition_index", "partition", "index", "partition_id")
 
 
 def topic_name(exchange: Exchange, struct: Body) -> str:
-    """Name the topic of a struct; by its id where this capture has not taught the name."""
+    """The topic name of a struct, or the topic id if no name was learned for it."""
     for key in TOPIC_KEYS:
         if name := struct.get(key):
             return str(name)
@@ -519,7 +517,7 @@ def topic_name(exchange: Exchange, struct: Body) -> str:
 
 
 def array_of(topic: Body) -> list[Any]:
-    """Find the array of a topic's partitions, the only one besides its configs; empty where there is none."""
+    """The array of a topic's partitions: the only one besides its configs; empty if there is none."""
     for name, value in topic.items():
         if type(value) is list and name != "configs":
             return value
@@ -527,7 +525,7 @@ def array_of(topic: Body) -> list[Any]:
 
 
 def partitions_of(topic: Body) -> list[Any]:
-    """List the partitions of a topic: its array is one of numbers, or of structs with a number each."""
+    """The partition numbers of a topic, whose array has numbers or structs with a number each."""
     array = array_of(topic)
     if not array or type(array[0]) is not dict:
         return array
@@ -538,7 +536,7 @@ def partitions_of(topic: Body) -> list[Any]:
 
 
 def topic_text(name: str, partitions: Sequence[Any]) -> str:
-    """Write one topic with its partitions."""
+    """A topic with its partitions, as text."""
     count = len(partitions)
     if count == 1:
         return f"{name}-{partitions[0]}"
@@ -548,7 +546,7 @@ def topic_text(name: str, partitions: Sequence[Any]) -> str:
 
 
 def topics_text(exchange: Exchange, topics: Iterable[Body] | None) -> str:
-    """Write several: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
+    """Several topics: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
     structs = list(topics or ())
     if not structs:
         return ""
@@ -564,7 +562,7 @@ def topics_text(exchange: Exchange, topics: Iterable[Body] | None) -> str:
 
 
 def _grouped(exchange: Exchange, flat: list[Body]) -> list[Body]:
-    """Old controller requests name the topic again for each partition."""
+    """Group partitions by topic: old controller requests repeat the topic for each partition."""
     topics: dict[str, list[Any]] = {}
     for each in flat:
         topics.setdefault(topic_name(exchange, each), []).append(each.get("partition_index", "?"))
@@ -572,20 +570,20 @@ def _grouped(exchange: Exchange, flat: list[Body]) -> list[Body]:
 
 
 def only_partition(topics: list[Body] | None) -> Body | None:
-    """Find the struct of the one partition that a message is about, None where there are more."""
+    """The struct of the only partition in a message; None if there are more."""
     partitions = array_of(topics[0]) if topics and len(topics) == 1 else ()
     return partitions[0] if len(partitions) == 1 and type(partitions[0]) is dict else None
 
 
 def only_number(topics: list[Body] | None, name: str) -> int | None:
-    """Find a field of the one partition that a message is about; a negative number is none."""
+    """A field of the only partition in a message; None if it is negative or there are more partitions."""
     only = only_partition(topics)
     value = only.get(name) if only else None
     return value if value is not None and value >= 0 else None
 
 
 def partitions_with_records(topics: Iterable[Body] | None) -> tuple[list[Body], list[RecordData]]:
-    """Reduce topics to their partitions that carry records, and gather these; none is null or empty."""
+    """Reduce topics to the partitions with record data that is not empty, and collect that data."""
     reduced: list[Body] = []
     records: list[RecordData] = []
     for topic in topics or ():
@@ -604,7 +602,7 @@ def partitions_with_records(topics: Iterable[Body] | None) -> tuple[list[Body], 
 
 
 def no_records(topics: Iterable[Body] | None) -> str:
-    """Say that there are none; empty where the body ends before it tells."""
+    """``no records``, or empty if the body breaks off before it shows that."""
     if topics is None:
         return ""
     is_complete = all("records" in partition for topic in topics for partition in array_of(topic))

@@ -1,4 +1,4 @@
-"""``Check`` -> the page that a person reads: the verdict, what it rests on, then what was counted."""
+"""``Check`` -> a page for people: the verdict, its reasons, then the counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDS = {
 
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
-    """Yield the page; of each list at most ``limit`` rows."""
+    """Yield the page; at most ``limit`` rows of each list."""
     notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
     yield PageSection(f"{check.verdict}: {check.sentence}", notes=notes)
     for file in check.files[:limit]:

@@ -1,9 +1,9 @@
-"""What happens now, and what the person has chosen -> the lines of a terminal. Holds nothing.
+"""Current statistics and the state of the UI -> the lines of a terminal. Stateless.
 
-title       what is listened to, the time, PAUSED
-headline    all exchanges together: rate, failures, latencies, bytes
-panes       one at 80x24, more where there is room, all from 160 columns on
-news        the last errors and rebalances, whichever pane is shown
+title       the source, the time, PAUSED
+headline    all exchanges together: rate, errors, latencies, bytes
+panes       one at 80x24, more if there is room, all from 160 columns on
+news        the latest errors and rebalances, whichever pane is shown
 counters    packets, drops, memory
 keys
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     Line = list[tuple[str, str]]
     """Pieces of text, each with its style."""
 
-BESIDE = 160  # columns of a terminal in which panes stand side by side
-LEAST_NAME = 22  # columns that a pane leaves for its names: others go first
-_LEAST_ROWS = 9  # of a pane, its title and headings included
+BESIDE = 160  # columns of a terminal that shows panes side by side
+LEAST_NAME = 22  # terminal columns kept for names: other columns are dropped first
+_LEAST_ROWS = 9  # of a pane, including title and headings
 _NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
 _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
@@ -45,14 +45,14 @@ _HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
 
 
 class StatusBar(NamedTuple):
-    """What else there is to tell.
+    """What is shown besides the statistics.
 
     Attributes:
-        name: what is listened to.
-        by_kernel, by_us: packets that were dropped.
-        memory_bytes: of this process; None where nothing tells.
-        message: the last line for stderr.
-        has_ended: no more packets come.
+        name: of the source.
+        by_kernel, by_us: packets dropped by the kernel and by kdissect.
+        memory_bytes: of this process; None if unknown.
+        message: the latest line for stderr.
+        has_ended: whether no more packets will come.
         has_keys: whether there is a keyboard.
     """
 
@@ -115,7 +115,7 @@ def _headline(now: Now, width: int) -> Line:
 
 
 def _is_alarming(now: Now) -> bool:
-    """Whether something fails that is more than groups need to work."""
+    """Whether there are errors other than those of the normal working of groups."""
     latest = (each for each in now.failures if each.failure.error not in MANNERS)
     return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
@@ -128,7 +128,7 @@ def _tabs(state: UiState) -> Line:
 
 
 def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
-    """The panes that there is room for, and the news below them."""
+    """The panes that fit, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
     if room >= 2 * _NEWS_ROWS:
@@ -156,7 +156,7 @@ def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
 
 
 def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
-    """A table of just that size."""
+    """A table of exactly this size."""
     pane = PANES[number]
     sort, is_reversed = state.sorts[number], number in state.reversed
     columns = _columns(pane, width)
@@ -183,7 +183,7 @@ def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_
 
 
 def _columns(pane: Pane, width: int) -> list[PaneView]:
-    """Those that there is room for; the last of those that only a wide pane has go first."""
+    """The columns that fit: optional ones are dropped first, from the right."""
     columns = list(pane.columns)
     for column in reversed(pane.columns):
         if not column.keep and _left(columns, width) < LEAST_NAME:
@@ -196,7 +196,7 @@ def _left(columns: Sequence[PaneView], width: int) -> int:
 
 
 def _widths(columns: Sequence[PaneView], width: int) -> list[int]:
-    """Of each column: what it has, and what is left over for those that have none."""
+    """The widths of the columns; those without one get the remaining space."""
     left = _left(columns, width)
     return [column.width or max(1, left) for column in columns]
 
@@ -240,7 +240,7 @@ def _counters(now: Now, status: StatusBar, width: int) -> Line:
 
 
 def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
-    """Pieces side by side, as many of the first as there is room for."""
+    """Pieces side by side, as many as fit."""
     line: Line = []
     left = width
     for text, style in filter(None, pieces):
@@ -286,7 +286,7 @@ def _text(line: Line, width: int) -> Text:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Keys -> what the person who looks at the dashboard has chosen. Holds just that.
+# Keys -> the state of the UI.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -301,18 +301,18 @@ KEYS = (
     ("h, ?", "show or hide this help"),
     ("q, Ctrl-C", "quit"),
 )
-"""What keys do, for people."""
+"""Keys and what they do, for the help."""
 
 
 @dataclass(slots=True)
 class UiState:
-    """What was chosen.
+    """What the user has selected.
 
     Attributes:
-        pane: number in ``PANES``.
-        sorts: number of the column that each pane is sorted by.
-        reversed: panes that are sorted the other way round.
-        scroll: rows passed over in the pane.
+        pane: index in ``PANES``.
+        sorts: index of the sort column of each pane.
+        reversed: panes with reversed sort order.
+        scroll: rows scrolled past in the pane.
     """
 
     pane: int = 0
@@ -324,7 +324,7 @@ class UiState:
     is_quitting: bool = False
 
     def press(self, key: str) -> None:
-        """Take a key: a character, or the name of one that has none. Others do nothing."""
+        """Handle a key: a character, or the name of a key without one. Unknown keys are ignored."""
         if key == "q":
             self.is_quitting = True
         elif key in ("h", "?"):

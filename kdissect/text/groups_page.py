@@ -1,4 +1,4 @@
-"""``GroupStory`` rows -> the page of ``summary --groups``: groups, their members, rebalances and commits."""
+"""``GroupStory`` rows -> the page of ``summary --groups``: groups, members, rebalances, committed offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kdissect.stats.document import CauseRow, GroupStory, StormRow
 
-_OFFSETS = 4  # partition numbers of a topic that are listed one by one
+_OFFSETS = 4  # partition numbers listed for a topic, at most
 _CAUSES = {
     "first": "first member",
     "join": "joined",
@@ -34,8 +34,8 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
 
     Args:
         rows: the groups.
-        limit: groups, and rows of each of their tables; None: all.
-        narrow: leave out columns that a terminal of 80 has no room for.
+        limit: of groups, and of rows in each of their tables; None: all.
+        narrow: leave out columns that do not fit in 80.
     """
     if not rows:
         yield PageSection("Groups", notes=("no joins, leaves or commits of a group",))
@@ -57,7 +57,7 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
 
 
 def cause(row: CauseRow) -> str:
-    """What started a rebalance, in some words: ``reader-2 left (the consumer is being closed)``."""
+    """The cause of a rebalance: ``reader-2 left, "the consumer is being closed"``."""
     who = row.client or row.member_id
     text = _CAUSES.get(row.cause, row.cause)
     if who and row.cause in ("first", "protocol", "metadata"):
@@ -75,7 +75,7 @@ def _storm(storm: StormRow) -> str:
 
 
 def _assigned(assignment: dict[str, list[int]] | None) -> str:
-    """``orders-0,1``; of many partitions the number: ``orders (24)``."""
+    """``orders-0,1``; many partitions are counted: ``orders (24)``."""
     if assignment is None:
         return ABSENT
     topics = [

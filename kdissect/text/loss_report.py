@@ -1,4 +1,5 @@
-"""What a run counted -> lines for people: what the capture does not have, and what was given up to a bound.
+"""The counts of a run -> lines for people: what the capture is missing, and what was dropped because of a
+limit.
 
     3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost, 2 exchanges incomplete
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def loss_lines(counts: Mapping[str, int]) -> list[str]:
-    """One line for each kind of it; none where everything was captured and nothing given up."""
+    """One line for each kind of loss; none if everything was captured and nothing dropped."""
     return [*_gaps(counts), *_dropped(counts)]
 
 

@@ -1,15 +1,13 @@
-"""Facts of exchanges, and what happens now -> metrics for Prometheus. Holds a series for each name,
-boundedly.
+"""Facts of exchanges and current statistics -> metrics for Prometheus. Holds a limited number of series.
 
     metrics = Metrics(limits, pulse.now, drops)
     metrics.feed(facts)
     prometheus_client.generate_latest(metrics.registry)
 
-Counters count while exchanges are fed; what stands for a state is asked for when somebody scrapes. Of topics,
-clients and groups the first ``limits.metric_labels`` of each have series of their own, the others are counted
-together: a server keeps each name for weeks, and a client can send any number of them. docs/metrics.md
-    explains
-each metric.
+Counters are updated by ``feed``; gauges are read when a scrape collects them. The first
+``limits.metric_labels`` topics, clients and groups have series of their own, the others are counted together:
+a server keeps each name for weeks, and a client can send any number of names. docs/metrics.md explains each
+metric.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
 
 
 class Names:
-    """Names -> labels: the first so many under their own name, made printable."""
+    """Names -> labels: the first ``most`` names, made printable; ``OTHER`` for the rest."""
 
     def __init__(self, most: int) -> None:
         self._known: set[str] = set()
@@ -68,19 +66,19 @@ class Names:
 
 
 class Metrics:
-    """Counts, and tells a scraper.
+    """Counts, and is collected by a scrape.
 
     Args:
-        limits: ``metric_labels``.
-        now: tells what happens; called by the thread that is scraped.
-        drops: packets dropped by the kernel, and by kdissect.
+        limits: for ``metric_labels``.
+        now: returns the current statistics; called in the thread that serves the scrape.
+        drops: returns packets dropped by the kernel, and by kdissect.
 
     Attributes:
-        registry: what a scraper is told.
+        registry: all metrics.
     """
 
     def __init__(self, limits: Limits, now: Callable[[], Now], drops: Callable[[], tuple[int, int]]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series beside each, when it began
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # an extra series for each, with its start time
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
         self._now = now
@@ -139,7 +137,7 @@ class Metrics:
         self._count_partitions(facts)
 
     def collect(self) -> Iterator[Metric]:
-        """What is so now, for a scraper."""
+        """The current state, for a scrape."""
         now = self._now()
         info = GaugeMetricFamily("kdissect_build_info", "Build information.", labels=["version"])
         info.add_metric([__version__], 1)
