@@ -156,7 +156,9 @@ class RecordLines(JsonLines):
     def _lines(
         self, records: DecodedBatch, start: int, between: Sequence[bytes], empty_optional: bytes
     ) -> bytes:
-        """Those of the records from ``start`` on; ``empty_optional``: what most say of ``OPTIONAL``."""
+        """The lines of a chunk of records from ``start`` on; ``empty_optional``: the text of null
+        ``OPTIONAL`` columns.
+        """
         rows = records.batch.records[start : start + _CHUNK]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
         append_ms = records.source.log_append_time_ms
@@ -193,7 +195,7 @@ def have_optional(records: Sequence[Record]) -> list[bool]:
 def _texts_and_encodings(
     payloads: Sequence[bytes | None], between: bytes
 ) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """The text of each, and what follows: the encoding, as ``values.text_and_encoding`` tells it."""
+    """The texts, and what follows each: ``between`` and the encoding, see ``values.text_and_encoding``."""
     try:
         return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
     except (TypeError, UnicodeDecodeError):  # one is null, or not UTF-8

@@ -1,6 +1,6 @@
-"""A decoded body -> indented lines, a field each: name, value, meaning. Holds nothing but the line it writes.
+"""Decoded body -> indented lines, one for each field: name, value, meaning. Stateless.
 
-Arrays stop after a few elements unless the view wants the whole; what is left out is counted.
+Arrays end after ``MOST_ELEMENTS`` elements unless the context is ``full``; the rest are counted.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from kdissect.tables.record_bodies import DecodedRecords
 
 MOST_ELEMENTS = 20
-MOST_FLAT = 5  # fields of a struct that is written in one line,
-MOST_COLUMNS = 100  # if they fit
+MOST_FLAT = 5  # fields of a struct that is written in one line
+MOST_COLUMNS = 100  # of such a line
 INDENT = "  "
 
-_FORWARDED_KEYS = {"header", "body"}  # of what an Envelope carries: no schema tells it as one message
+_FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
 
 _DISPLAY_NAMES = {
     "_left_over": "(left over)",
@@ -53,15 +53,15 @@ _DISPLAY_NAMES = {
 
 
 class BodyContext(NamedTuple):
-    """What the lines need to know besides the body.
+    """What the lines depend on besides the body.
 
     Attributes:
-        message: whose schema says what values mean; None where none does.
+        message: the schema that says what values mean; None if there is none.
         version: of the body.
         topic_names: topic id -> name.
-        whole: whether nothing is cut.
-        opened: the message's record data, where its records are to be shown.
-        forwarded: api key and version of the request that an Envelope carries.
+        full: whether nothing is cut.
+        decoded_records: the message's record data, if its records are to be shown.
+        forwarded: API key and version of the request in an Envelope.
     """
 
     message: Message | None
@@ -72,11 +72,11 @@ class BodyContext(NamedTuple):
     forwarded: tuple[int, int] | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
-        """Write a value that is no container."""
+        """A value that is not a container, as text."""
         return described(self.message, path, field, value, self.topic_names, full=self.full)
 
     def most(self, elements: Sequence[Any]) -> int:
-        """How many elements of an array are shown."""
+        """How many elements of an array to show."""
         return len(elements) if self.full else min(len(elements), MOST_ELEMENTS)
 
 
@@ -88,8 +88,8 @@ def outline(
     Args:
         view: see ``BodyContext``.
         body: the struct.
-        fields: what the schema says about them; a body without is shown by its values' types.
-        path: of the struct inside the message.
+        fields: from the schema; without them values are shown by their types.
+        path: of the struct in the message.
         depth: how far to indent.
     """
     known = _by_name(fields, view.version)
@@ -132,12 +132,12 @@ def _field(
 
 
 def array_text(elements: Sequence[Any] | None) -> str:
-    """Write how long an array is."""
+    """The length of an array, as text."""
     return "null" if elements is None else f"[{len(elements):,}]"
 
 
 def inline(view: BodyContext, elements: Sequence[Any], field: Field | None, path: str) -> str:
-    """Write an array of values in one line."""
+    """An array of values, as one line."""
     most = view.most(elements)
     shown = ", ".join(view.text(path, field, element) for element in elements[:most])
     more = f", {ELLIPSIS} {len(elements) - most:,} more" if most < len(elements) else ""
@@ -145,12 +145,12 @@ def inline(view: BodyContext, elements: Sequence[Any], field: Field | None, path
 
 
 def more_text(depth: int, count: int) -> str:
-    """Write how many elements of an array are left out."""
+    """How many elements of an array are left out, as text."""
     return f"{INDENT * depth}{ELLIPSIS} {count:,} more (--full shows all)"
 
 
 def embedded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
-    """Write the message that was inside bytes."""
+    """Write a message that is embedded in bytes."""
     if decoded.keys() == _FORWARDED_KEYS:
         yield from _forwarded(view, decoded, depth)
         return
@@ -160,7 +160,7 @@ def embedded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
 
 
 def _forwarded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
-    """Write what an Envelope carries: header and body of another request, or of its response."""
+    """Write header and body of the request or response in an Envelope."""
     api_key, version = view.forwarded or (-1, 0)
     is_request = "request_api_key" in decoded["header"]
     header = schema.header("RequestHeader" if is_request else "ResponseHeader")
@@ -172,11 +172,11 @@ def _forwarded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
 
 
 def batches(view: BodyContext, records: RecordData | None, end: int, depth: int) -> Iterator[str]:
-    """Write a line for each batch of record data, and its records where the view wants them.
+    """Write a line for each batch of record data, and its records if they are to be shown.
 
     Args:
         view: see ``BodyContext``.
-        records: None where nobody may see the bytes.
+        records: None if the bytes must not be shown.
         end: where it ends in the frame.
         depth: how far to indent.
     """
@@ -198,9 +198,7 @@ def _decoded_batches(
     header_count: int,
     depth: int,
 ) -> Iterator[str]:
-    """Write each batch with its records; ``header_count``: how many batches there are, as far as can be
-    told.
-    """
+    """Write each batch with its records; ``header_count``: number of batches, as far as known."""
     index = 0
     for records in decoded_records.open(source):
         batch = records.batch
@@ -221,7 +219,7 @@ def _decoded_batches(
 
 
 def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
-    """Write a record: in one line where it fits."""
+    """Write a record, in one line if it fits."""
     indent = INDENT * depth
     head = facts(
         offset_text(record),
@@ -238,7 +236,7 @@ def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: st
 
 
 def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
-    """Write a record below a title that says where it is, a line for each thing to be told."""
+    """Write the details of a record whose title is already written, one per line."""
     indent = INDENT * depth
     if (moment := time_text(record)) is not None:
         yield f"{indent}timestamp: {moment}"

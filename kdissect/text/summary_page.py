@@ -1,4 +1,4 @@
-"""``Summary`` -> the page that a person reads: what was captured, then a table for each question."""
+"""``Summary`` -> a page for people: what was captured, then a table for each question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
     Args:
         summary: a part that is None is left out.
         limit: rows of each table; None: all.
-        narrow: leave out columns that a terminal of 80 has no room for.
+        narrow: leave out columns that do not fit in 80.
     """
     yield capture(summary.capture)
     for title, views, rows in (
@@ -61,7 +61,7 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
 
 
 def capture(row: document.CaptureRow) -> PageSection:
-    """What was read, in some lines."""
+    """What was read, in a few lines."""
     protocols = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
     exchanges = row.exchanges
     rate = f" ({exchanges / row.seconds:,.1f}/s)" if row.seconds > 0 else ""
@@ -131,7 +131,7 @@ _LOAD = (
     View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
-"""Of a load, where there is little room: how many, how slow, how bad."""
+"""Columns of a load; those to keep are the count, two latencies and the errors."""
 _APIS = (
     View("API", lambda row: row.api, keep=True),
     View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
@@ -219,7 +219,7 @@ _SLOWEST = (
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``LagRow`` -> the part of a summary's page that tells who is behind. Holds nothing.
+# ``LagRow`` -> the part of the page about lag.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -241,14 +241,14 @@ _LAG = (
 
 
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield one table, those that are furthest behind first."""
+    """Yield one table; the largest lag comes first."""
     behind = sum(1 for row in rows if row.lag)
     notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``FindingRow`` and ``RuleRow`` -> what an expert would point at, for a person. Holds nothing.
+# ``FindingRow`` and ``RuleRow`` -> the part of the page about findings.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -260,7 +260,7 @@ _RULES = (
 
 
 def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[PageSection]:
-    """Yield how many there are, then each in some lines: they are sentences, and no table."""
+    """Yield the number of findings, then each finding in a few lines."""
     if not rows:
         yield PageSection("Findings", notes=("no findings (--list explains the rules)",))
         return
@@ -279,7 +279,7 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
 
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
-    """Yield the rules: a table of all, then when each speaks and what it says."""
+    """Yield the rules: a table, then condition and advice of each."""
     yield table("Rules", _RULES, rows)
     for row in rows:
         yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
@@ -291,7 +291,7 @@ def _when(row: FindingRow) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``VersionsPart`` -> the part of a summary's page to read before an upgrade. Holds nothing.
+# ``VersionsPart`` -> the part of the page to read before an upgrade.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -314,11 +314,11 @@ _OFFERS = (
     View("USED", lambda offers: str(sum(1 for offer in offers if offer.used)), right=True),
     View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), shrinks=True),
 )
-"""Of all that one broker offers."""
+"""Columns for all versions that a broker advertises."""
 
 
 def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield what breaks, what else is used, and what is offered."""
+    """Yield the versions that a newer Kafka rejects, the others in use, and those that brokers advertise."""
     refused, accepted = part.used[: part.refused], part.used[part.refused :]
     releases = sorted({row.removed for row in refused if row.removed})
     clients = len({(row.client, row.software) for row in refused})
@@ -337,25 +337,26 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What a summary counted -> its sketches of latencies as JSON lines, to be merged with those of other
-# captures: by ``Quantiles.merge``, or by Spark, whose kll_merge_agg_double takes them. Holds a line.
+# Summary -> its quantile sketches of latencies as JSON lines, to be merged with those of other captures: by
+# ``Quantiles.merge``, or by kll_merge_agg_double in Spark. Holds a line.
 # ------------------------------------------------------------------------------------------------------------
 
 
 SCHEMA = "start timestamp, by string, key string, quantity string, count bigint, total bigint, sketch binary"
-"""How Spark reads the lines. ``by``: api, client, broker ...; ``key``: which of them; null: all exchanges.
-``start`` is null but in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of ``quantity``.
+"""The Spark schema of the lines. ``by``: api, client, broker ...; ``key``: which of them; null: all
+exchanges. ``start`` is null except in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of
+``quantity``.
 """
 QUANTITIES = ("latency_us", "long_poll_us")
 
 
 def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
-    """The sketches of all exchanges, of each row of its tables, and of each piece of time.
+    """The sketches of all exchanges, of each row of the tables, and of each interval.
 
-    Make them when the summary is closed: a distribution that is sketched forgets its numbers.
+    Call this when the summary is closed: a distribution that was sketched drops its exact values.
 
     Args:
-        summarizer: all of it.
+        summarizer: the summary.
         by: what the rows of its time series are, besides all exchanges.
     """
     traffic = summarizer.traffic

@@ -1,9 +1,9 @@
-"""``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what about, what went wrong. Holds the
+"""``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what, and what went wrong. Caches the
 cells that many exchanges have in common.
 
-Columns have fixed widths. On a terminal cells are cut to them, and a line to the terminal's width, what went
-wrong last; elsewhere nothing is cut, a longer cell pushes what follows, and two blanks or more end a column:
-for grep and awk. ``-`` stands for what is absent.
+Columns have fixed widths. On a terminal, cells are cut to them and lines to the terminal's width; errors are
+cut last. Elsewhere nothing is cut: a longer cell pushes what follows, and at least two blanks separate
+columns, for grep and awk. An absent value is ``-``.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 ABSENT = "-"
 UNANSWERED_KINDS = {UNANSWERED: "no response", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
 
-_LEAST_TEXT = 4  # columns: in fewer nobody could tell what a line was about,
-_LEAST_WORD = 6  # ... or what went wrong
-_MIDDLE = 120  # a narrower terminal has room for few columns
+_LEAST_TEXT = 4  # terminal columns: a shorter text says nothing
+_LEAST_WORD = 6  # likewise for what went wrong
+_MIDDLE = 120  # a narrower terminal shows few columns
 _WIDE = 160  # a terminal this wide shows both ends of a connection
 
 Row = TypeVar("Row")
 
 Word = tuple[str, str]
-"""A word behind the text, and its colour."""
+"""A word after the text, and its color."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineView(View):
-    """A column of lines, as wide as its cells usually are.
+    """A column of lines; its width is that of usual cells.
 
     Attributes:
         cut: shortens a text to a number of terminal columns.
@@ -58,7 +58,7 @@ class LineView(View):
 
 
 def is_narrow(width: int | None) -> bool:
-    """Whether a terminal of that width has room for one word about the client, and for milliseconds only."""
+    """Whether a terminal is so narrow that the client is one word and times have milliseconds."""
     return width is not None and width < _MIDDLE
 
 
@@ -66,10 +66,10 @@ class LineTable(Generic[Row]):
     """Writes the lines.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
         times: writes the first column.
-        width: columns of the terminal, None where it is no terminal.
-        colour: whether to colour.
+        width: columns of the terminal; None if ``out`` is not a terminal.
+        colour: whether to use color.
     """
 
     _text_heading: str
@@ -105,7 +105,7 @@ class LineTable(Generic[Row]):
         self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
 
     def close(self) -> None:
-        """Nothing is left to write: every line was complete."""
+        """Do nothing: every line is complete."""
 
     def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
@@ -113,7 +113,7 @@ class LineTable(Generic[Row]):
         self._write((paint(line, FAINT) if self._colour else line) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
-        """The cells of some columns, each as wide as its column at least."""
+        """The cells of some columns, each at least as wide as its column."""
         cells = []
         for view in views:
             text = view.cell(row)
@@ -131,7 +131,9 @@ class LineTable(Generic[Row]):
         shown: list[Word] = []
         left = room
         for number, (word, colour) in enumerate(words, 1):
-            reserved = _LEAST_WORD + gap if number < len(words) else 0  # that more went wrong should be seen
+            reserved = (
+                _LEAST_WORD + gap if number < len(words) else 0
+            )  # leave room for a sign that there are more
             most = left - reserved if left - reserved >= _LEAST_WORD else left
             if most < _LEAST_WORD:
                 break
@@ -140,25 +142,25 @@ class LineTable(Generic[Row]):
         return "", shown
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
-        """The columns that there is room for."""
+        """The columns that fit."""
         raise NotImplementedError
 
     def _time_ns(self, row: Row) -> int:
         raise NotImplementedError
 
     def _cells(self, row: Row) -> Sequence[str]:
-        """What stands between time and text; several cells can be one string."""
+        """The cells between time and text; one string can contain several."""
         return self._filled(self._views, row)
 
     def _painted(self, row: Row, cells: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
         return cells
 
     def _text(self, row: Row) -> str:
-        """What stands behind the cells, as long as it likes."""
+        """The text after the cells, of any length."""
         raise NotImplementedError
 
     def _words(self, row: Row) -> Sequence[Word]:
-        """What stands behind the text."""
+        """The words after the text."""
         raise NotImplementedError
 
 
@@ -167,7 +169,7 @@ class LineTable(Generic[Row]):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_CACHED_PREFIXES = 4096  # lines whose first cells are kept
+_CACHED_PREFIXES = 4096  # distinct prefixes that are cached
 
 
 @lru_cache(4096)
@@ -200,7 +202,7 @@ def api(exchange: Exchange) -> str:
 
 
 def _cut_before(separator: str, text: str, most: int) -> str:
-    """Shorten a name, but not the number behind its last ``separator``."""
+    """Shorten a name, but not the number after its last ``separator``."""
     name, _, number = text.rpartition(separator)
     room = most - len(separator) - len(number)
     if columns_of(text) <= most or room < most // 2:
@@ -209,7 +211,7 @@ def _cut_before(separator: str, text: str, most: int) -> str:
 
 
 def outcome(exchange: Exchange) -> str:
-    """The latency, or the kind of an exchange that has none."""
+    """The latency of an exchange, or its kind if it has none."""
     kind = exchange.kind
     if kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
         return duration(latency_ns)
@@ -224,13 +226,13 @@ _CLIENT_NAME = LineView("CLIENT", _client_name, width=13)
 _API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))
 _OUTCOME = LineView("LATENCY", outcome, width=len("no response"))
 
-# The outcome stands last: the cells before it are the same for many exchanges.
+# The outcome comes last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
 _SOME = (replace(_CLIENT, width=18), replace(_CLIENT_ID, width=14), replace(_API, width=16), _OUTCOME)
 _FEW = (_CLIENT_NAME, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
 
 _Key = tuple[str, "str | None", "int | None", "int | None", bool]
-"""What the cells before the outcome depend on."""
+"""All that the cells before the outcome depend on."""
 
 
 class ExchangeTable(LineTable["Exchange"]):
@@ -260,7 +262,7 @@ class ExchangeTable(LineTable["Exchange"]):
         return prefix, outcome(exchange).ljust(self._views[-1].width)
 
     def _add_prefix(self, exchange: Exchange, key: _Key) -> str:
-        """The cells between time and outcome, kept for the next exchange that has the same."""
+        """The cells between time and outcome, cached for exchanges that have the same."""
         if len(self._prefixes) >= _CACHED_PREFIXES:
             self._prefixes.clear()
         prefix = self._prefixes[key] = self._gap.join(self._filled(self._views[:-1], exchange))
@@ -283,17 +285,17 @@ class ExchangeTable(LineTable["Exchange"]):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> one line: when, in which api, where in the log, key, value, marks.
+# ``CarriedRecord`` -> one line: time, API, partition and offset, key, value, marks.
 #
-# Bytes that are no text are shown by backslash escapes. Marks are the schema and the trace that the record
-# names, ``aborted``, and ``!`` before what was wrong with its batch.
+# Bytes that are not UTF-8 become backslash escapes. Marks are the record's schemas and trace, ``aborted``,
+# and ``!`` before each kind of anomaly of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _LEAST_VALUE = 8
 _TRACE_CHARACTERS = 8
-_NAME = CYAN  # of marks that do not warn
-_BYTES_PER_COLUMN = 4  # a character has no more in UTF-8: what is behind would be cut
+_NAME = CYAN  # of marks that are not warnings
+_BYTES_PER_COLUMN = 4  # the most of a character in UTF-8: any more would be cut
 
 
 class RecordTable(LineTable["CarriedRecord"]):
@@ -337,8 +339,8 @@ class RecordTable(LineTable["CarriedRecord"]):
         return marks
 
     def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
-        """The same, without the first words, which say the least, where they leave no room for some of the
-        value; the last stays if it warns.
+        """Cut to ``room`` columns. The first words are the least important, and dropped if they leave no room
+        for some of the value; the last one stays if it is a warning.
         """
         room_for_words = room - min(_LEAST_VALUE, columns_of(text))
         while len(words) > 1 or (words and words[0][1] == _NAME):
@@ -372,8 +374,8 @@ def _offset(record: CarriedRecord) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``Exchange`` or ``CarriedRecord`` -> counts, written as one line at the end. Holds a number for each thing
-# counted, each error, and for each topic up to a bound.
+# Exchanges or records -> counts, written as one line at the end. Holds the counts, one for each error, and
+# the topics, up to a limit.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -385,7 +387,7 @@ class Tally(Generic[Row]):
     """Counts, and writes the line on ``close``.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -397,7 +399,7 @@ class Tally(Generic[Row]):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Write what was counted."""
+        """Write the line."""
         self._write(facts(*self._counts()) + "\n")
 
     def _counts(self) -> Iterable[str | None]:

@@ -1,4 +1,4 @@
-"""``TransactionsPart`` -> the part of a summary's page about producers and transactions. Holds nothing."""
+"""``TransactionsPart`` -> the part of the summary page about producers and transactions. Stateless."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield producers, transactions, who was fenced, and sequence numbers."""
+    """Yield producers, transactions, fenced producers, and sequence numbers."""
     started = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = (
@@ -49,7 +49,7 @@ def _open_for(row: TransactionRow) -> str:
 
 
 def _after(row: TransactionRow) -> str:
-    """How long after its end the first marker was written."""
+    """Time from the end of a transaction to its first marker."""
     if row.marked is None or row.end is None:
         return ABSENT
     return duration(max(0, round((row.marked - row.end).total_seconds() * 1e9)))

@@ -1,4 +1,4 @@
-"""``Exchange`` -> all of it as a tree: who, when, how it went; request and response field by field."""
+"""``Exchange`` or ``CarriedRecord`` -> a tree of lines with everything in it, messages field by field."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ Row = TypeVar("Row")
 
 
 class Tree(Generic[Row]):
-    """Writes trees, an empty line between them.
+    """Writes trees, separated by empty lines.
 
     Attributes:
-        is_first: whether the next one has none before it.
+        is_first: whether no tree was written yet.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
         times: writes the time of the exchange.
-        colour: whether to colour.
-        whole: cut nothing: no array, text, bytes or list of headers.
+        colour: whether to use color.
+        full: whether to cut nothing: no array, string, bytes or list of headers.
     """
 
     def __init__(self, out: TextIO, times: Times, *, colour: bool = False, full: bool = False) -> None:
@@ -72,7 +72,7 @@ class Tree(Generic[Row]):
             self._write(line + "\n")
 
     def close(self) -> None:
-        """Nothing is left to write: every tree was complete."""
+        """Do nothing: every tree is complete."""
 
     def _lines(self, row: Row) -> Iterator[str]:
         raise NotImplementedError
@@ -85,10 +85,10 @@ class ExchangeTree(Tree["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, colour, whole: see ``Tree``.
-        show_bytes: put the offset and the bytes of each field in front of it.
+        out, times, colour, full: see ``Tree``.
+        show_bytes: write offset and bytes before each field.
         show_secrets: show credentials.
-        opener: opens record data, so that its records are shown; None: they are not.
+        opener: decodes record data, to show its records; None: they are not shown.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class ExchangeTree(Tree["Exchange"]):
 
 
 def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
-    """Api key and version of the request that a broker forwards for its client (KIP-590)."""
+    """API key and version of the request that a broker forwards for its client (KIP-590)."""
     request = exchange.request.get("request_data") if exchange.request else None
     if not isinstance(request, Embedded) or "header" not in request.decoded:
         return None
@@ -194,7 +194,7 @@ def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
 
 
 def _without_layout(body: Body) -> Body:
-    """Find what no span tells: bytes that no layout describes."""
+    """The bytes of a body that no span has, because no layout describes them."""
     return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
 
 
@@ -233,8 +233,7 @@ def _anomaly(anomaly: Anomaly) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> all of it as a small tree: where it comes from, its batch, key, headers and value.
-# Holds nothing.
+# ``CarriedRecord`` -> a small tree: origin, batch, key, headers and value.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -264,11 +263,10 @@ class RecordTree(Tree["CarriedRecord"]):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A walked message -> lines with the place and the bytes of each field in front of name and value.
+# A walked message -> lines with position and bytes of each field before its name and value.
 #
-# Containers show their own bytes only: count, null marker, tag and size; what is in them follows. A
-# withheld field shows none, and of record data that may hold credentials only the first batch's header is
-# shown. Holds nothing but the line it writes.
+# Containers show their own bytes only: count, null marker, tag and size; their contents follow. A redacted
+# field shows no bytes. Of record data that may contain credentials only the first batch's header is shown.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -283,13 +281,13 @@ def offsets(
     """Write every span.
 
     Args:
-        view: what values mean, and whether anything is cut.
-        walked: where the fields are in ``data``.
-        data: the frame behind its size field, where offset 0 is.
-        body: the same message with its payloads opened, which are shown below their bytes.
-        hide_records: whether record data may hold credentials.
+        view: see ``BodyContext``.
+        walked: the positions of the fields in ``data``.
+        data: the frame without its size field; offset 0 is its first byte.
+        body: the same message with embedded messages decoded, which are shown below their bytes.
+        hide_records: whether record data may contain credentials.
     """
-    lengths: dict[int, int] = {}  # of the arrays that the walk is in, by the depth of their elements
+    lengths: dict[int, int] = {}  # of the enclosing arrays, by the depth of their elements
     left_out_at: int | None = None
     spans = walked.spans
     payloads = {} if body is None else _payloads(spans, body)
@@ -313,14 +311,14 @@ def offsets(
 
 
 def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
-    """Find the spans whose bytes are messages themselves, by going through body and spans side by side."""
+    """The spans whose bytes are embedded messages, from walking body and spans in parallel."""
     payloads: dict[int, Embedded] = {}
     containers: list[tuple[int, Body | list[Any]]] = [(-1, body)]
     for index, span in enumerate(spans):
         while containers[-1][0] >= span.depth:
             containers.pop()
         inside = containers[-1][1]
-        if span.type == "tags":  # what is in a tag buffer stands beside it in the body
+        if span.type == "tags":  # tagged fields are beside the others in the body
             containers.append((span.depth, inside))
             continue
         value = _value(inside, span.name)
@@ -329,12 +327,12 @@ def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
         elif isinstance(value, dict | list):
             containers.append((span.depth, value))
         elif span.value is not None and (span.type == "struct" or span.type.startswith("[]")):
-            containers.append((span.depth, {}))  # not in the body: it broke, or was oversized
+            containers.append((span.depth, {}))  # not in the body: malformed or oversized
     return payloads
 
 
 def _value(container: Body | list[Any], name: str) -> Any:
-    """What a span says it is; None for what broke before it was complete."""
+    """The value of a span in its container; None if the message ended before it was complete."""
     if isinstance(container, dict):
         return container.get(name)
     number = int(name[1:-1])
@@ -342,7 +340,7 @@ def _value(container: Body | list[Any], name: str) -> Any:
 
 
 def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
-    """The bytes of a span that none of the spans inside it has."""
+    """The bytes of a span before those of the spans inside it."""
     span = spans[index]
     end = span.pos + span.length
     if index + 1 < len(spans) and spans[index + 1].depth > span.depth:
