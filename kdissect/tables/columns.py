@@ -471,8 +471,8 @@ def _guid(schema: SchemaId | None) -> str | None:
 
 
 def _record_anomalies(record: CarriedRecord) -> list[dict[str, str]]:
-    found = record.batch.anomalies
-    return [anomaly._asdict() for anomaly in found] if found else []
+    anomalies = record.batch.anomalies
+    return [anomaly._asdict() for anomaly in anomalies] if anomalies else []
 
 
 def _aborted(record: CarriedRecord) -> bool | None:

@@ -40,7 +40,7 @@ _NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
 _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
-_SILENT_S, _IDLE_S = 2.0, 5.0
+_NO_PACKET_S, _NO_EXCHANGE_S = 2.0, 5.0
 _HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
 
 
@@ -98,13 +98,13 @@ def _headline(now: Now, width: int) -> Line:
         return [(hint, WARNING)]
     every = now.all
     failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
-    silence = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _SILENT_S else ""
-    silence = silence or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _IDLE_S else "")
+    inactivity = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
+    inactivity = inactivity or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _NO_EXCHANGE_S else "")
     rebalancing = sum(group.state == REBALANCING for group in now.groups)
     latencies = f"p50 {latency(every.p50_us)} p95 {latency(every.p95_us)} p99 {latency(every.p99_us)}"
     return _fitting(
         width,
-        (silence, ALARM) if silence else None,
+        (inactivity, ALARM) if inactivity else None,
         (f"{rate(every.per_second)} exchanges/s", "bold"),
         (failed, ALARM if _is_alarming(now) else WARNING) if every.failed_per_second else ("0 fail", "green"),
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,

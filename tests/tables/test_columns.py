@@ -12,7 +12,7 @@ from kdissect.tables.columns import DATE, INT16, INT32, INT64, OBJECT, STRING, T
 from kdissect.tables.lines import CsvLines, JsonLines
 from tests.made_exchanges import INTERFACE, exchange, frame
 
-# The contract, written once more: a change here breaks somebody's reader.
+# The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
 capture string, connection string, number int64, packet int64, kind string, time timestamp, latency_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
@@ -148,7 +148,7 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
         ('1 < 2 and latency_us > "50"', "latency_us is a number; remove the quotes"),
     ],
 )
-def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:
+def test_impossible_comparisons_are_errors(text: str, objection: str) -> None:
     with pytest.raises(UsageError) as caught:
         compile_where(text, columns.resolve)
     reason, shown, carets = str(caught.value).split("\n")
@@ -171,5 +171,5 @@ def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:
         *('client_id == "5"', 'anomalies.kind == "gap"', "kind == client_id", 'not "x" in topics'),
     ],
 )
-def test_what_may_be_is_not_objected_to(text: str) -> None:
+def test_possible_comparisons_are_accepted(text: str) -> None:
     compile_where(text, columns.resolve)

@@ -77,7 +77,7 @@ def test_on_a_terminal_texts_are_escaped() -> None:
     assert r",a\x9b\r\nb\u202e," in lines[1]
 
 
-def test_buffered_unless_each_line_is_wanted() -> None:
+def test_lines_are_buffered_unless_flush_each() -> None:
     chunks: list[bytes] = []
     sink = CsvLines(chunks.append)
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_long_cells_are_written_as_the_csv_module_does(text: str, name: str, *, 
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "," * 100_000])
-def test_a_long_cell_may_stand_alone(text: str) -> None:
+def test_a_long_cell_can_be_the_only_one(text: str) -> None:
     chunks: list[bytes] = []
     columns = [column for column in EXCHANGE if column.name == "client_id"]
     sink = CsvLines(chunks.append, columns=columns)

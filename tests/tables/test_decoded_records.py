@@ -26,7 +26,7 @@ def test_each_message_has_its_own() -> None:
     assert len(Opener().of(fetch(RAW), produced=False).partitions) == 1
 
 
-def test_batches_are_opened_within_the_limits() -> None:
+def test_batches_are_decoded_within_the_limits() -> None:
     shown = Opener(limits=Limits(batch_items=1)).of(fetch(RAW), produced=False)
     (example,) = shown.partitions.values()
     (records,) = shown.open(example)

@@ -15,7 +15,7 @@ def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:
     assert values == {"date": "2026-09-21", "time_ns": START_NS, "long_poll": False}
 
 
-def test_bodies_that_are_not_wanted_are_null() -> None:
+def test_bodies_that_are_not_requested_are_null() -> None:
     example = exchange("Metadata", 9, {"topics": []}, {"throttle_time_ms": 0})
     for bodies in (frozenset[str](), frozenset({"response"})):
         values = {column.name: column.get(example) for column in exchanges(bodies).columns}

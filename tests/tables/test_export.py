@@ -1,4 +1,4 @@
-"""Every sample, in every format: the same rows, those of ``read --json``, in every reader."""
+"""Every sample, in every format: every reader reads the rows of ``read --json``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def basics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def same_rows(folder: Path, shown: list[Row]) -> dict[str, list[Row]]:
-    """The tables in JSON lines; Parquet must have the same, and exchanges be what was shown."""
+    """The tables in JSON lines; Parquet must have the same, and exchanges must match ``read --json``."""
     tables = {name: json_rows(folder / "none" / name) for name in TABLES}
     for name, table in TABLES.items():
         assert parquet_rows(folder / "parquet" / name, table) == tables[name], name
@@ -92,7 +92,7 @@ def test_of_damaged_captures_too(name: str, damage: str, tmp_path: Path) -> None
 
 
 def test_of_any_packets(tmp_path: Path) -> None:
-    """Bytes, times and lengths that no Kafka ever sent, as in tests/test_fuzz.py."""
+    """Bytes, times and lengths that Kafka never sends, as in tests/test_fuzz.py."""
     for seed in range(8):
         random = Random(seed)
         packets = list(random.choice(TALKS))
@@ -106,7 +106,7 @@ def test_of_any_packets(tmp_path: Path) -> None:
 
 
 def _tables_agree(tables: dict[str, list[Row]]) -> None:
-    """What one table says of the rows of another is true."""
+    """Numbers in one table agree with the rows of another."""
     keys = {(row["connection"], row["number"]) for row in tables["exchanges"]}
     for name in ("partitions", "groups", "topic_ids", "records"):
         assert {(row["connection"], row["number"]) for row in tables[name]} <= keys
@@ -140,7 +140,7 @@ DUCK = {"SMALLINT": "SMALLINT", "INT": "INTEGER", "BIGINT": "BIGINT", "TIMESTAMP
 
 
 def duck_type(text: str) -> str:
-    """A type of Spark's DDL in DuckDB's words."""
+    """DuckDB's name of a type in Spark's DDL."""
     if text.startswith("ARRAY<"):
         return f"{duck_type(text.removeprefix('ARRAY<').removesuffix('>'))}[]"
     if text.startswith("STRUCT<"):
@@ -206,7 +206,7 @@ def test_polars_reads_parquet_with_the_types_it_should(basics: Path, name: str) 
 
 @pytest.mark.parametrize("form", ["none", "gz", "zst"])
 def test_polars_reads_json_lines(basics: Path, form: str) -> None:
-    """Bodies differ from row to row, so it must be told that they are texts, as Spark is by the schema."""
+    """Bodies differ from row to row, so they must be declared as strings, as the schema does for Spark."""
     texts = {"request": pl.String, "response": pl.String}
     source = unpacked(part(basics / form / "exchanges"))
     frame = pl.read_ndjson(source, infer_schema_length=None, schema_overrides=texts)
@@ -218,8 +218,8 @@ def test_polars_reads_json_lines(basics: Path, form: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("form", ["none", "gz", "zst"])
 def test_pandas_reads_json_lines_and_parquet_alike(basics: Path, name: str, form: str) -> None:
-    """Parquet has the types. JSON lines have them once they are told: pandas guesses, and takes any column
-    whose name ends in ``_time`` or begins with ``timestamp`` for a time unless it is told not to.
+    """Parquet has the types. For JSON lines they must be set: pandas guesses, and takes any column
+    whose name ends in ``_time`` or begins with ``timestamp`` for a time otherwise.
     """
     packed = pd.read_parquet(basics / "parquet" / name, dtype_backend="pyarrow")
     path = part(basics / form / name)
@@ -249,7 +249,7 @@ def test_names_differ_even_where_case_is_ignored() -> None:
 
 
 def tables_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
-    """The tables that these exchanges make."""
+    """The tables of these exchanges."""
     log, by_format = exports(folder, ["none"])
     for each in exchanges:
         by_format["none"].feed(each)
@@ -273,7 +273,7 @@ def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
     assert tables["partitions"][0]["fetch_lag"] == 57 - 41
 
 
-def test_a_connection_that_is_open_at_the_end_says_so(tmp_path: Path) -> None:
+def test_a_connection_open_at_the_end_has_no_close_reason(tmp_path: Path) -> None:
     (row,) = tables_of(tmp_path, exchange(), exchange(number=2))["connections"]
     assert (row["exchanges"], row["close_reason"], row["from_start"]) == (2, None, None)
 
@@ -323,7 +323,7 @@ def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
 
 
 def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
-    """Packet time, and a clock that is set back begins anew."""
+    """By packet time; a clock that is set back starts over."""
     _, by_format = exports(tmp_path, ["none"])
     export = by_format["none"]
     export._rotate_ns = 10 * SECOND_NS
@@ -335,7 +335,7 @@ def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
     assert result == [[1, 2], [3, 4, 5], [6]]
 
 
-def test_what_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
+def test_an_abandoned_export_leaves_no_file(tmp_path: Path) -> None:
     _, by_format = exports(tmp_path, ["none", "gz", "zst", "parquet"])
     for export in by_format.values():
         export.feed(exchange())
@@ -343,14 +343,14 @@ def test_what_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*part-*")) == []
 
 
-def test_all_times_are_bounded() -> None:
+def test_all_times_fit_a_calendar() -> None:
     far = exchange(time_ns=10**21)
     for column in TABLES["exchanges"].columns:
         if column.type == TIMESTAMP:
             assert column.get(far) is None
 
 
-def test_what_options_stand_for(tmp_path: Path) -> None:
+def test_options_of_an_export(tmp_path: Path) -> None:
     form = ExportJob(Options(), ExportOptions(tmp_path, "parquet")).format
     assert (form.name, form.compression) == ("parquet", "zst")
     assert ExportJob(Options(), ExportOptions(tmp_path, compression="gz")).format.suffix == ".jsonl.gz"

@@ -39,5 +39,5 @@ def test_an_assignment() -> None:
     assert (row["kind"], row["event"], row["is_new"]) == ("consumer", "join", True)
 
 
-def test_what_is_no_event() -> None:
+def test_exchanges_without_group_events() -> None:
     assert shown(exchange("Heartbeat", 4, {"group_id": "g", "member_id": "m"}, {"error_code": 0})) == []

@@ -43,7 +43,7 @@ def test_topic_ids_come_once() -> None:
     assert (row["topic_id"], row["topic"], row["number"], row["date"]) == ("i", "v", 9, "2026-09-21")
 
 
-def test_topic_ids_are_bounded() -> None:
+def test_topic_ids_are_limited() -> None:
     ids = TopicIds(replace(DEFAULT, topic_names=2))
     for name in "abcd":
         assert len(list(ids.rows(exchange(topic_names={name: name})))) == 1
@@ -66,7 +66,7 @@ def test_anomalies_of_an_exchange() -> None:
     assert values["time"] == START_NS
 
 
-def test_anomalies_behind_the_last_exchange() -> None:
+def test_anomalies_after_the_last_exchange() -> None:
     log = ConnectionLog(DEFAULT)
     log.exchange(exchange())
     (row,) = log.close()

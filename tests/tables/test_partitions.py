@@ -11,7 +11,7 @@ ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
 
 
 def shown(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    """The rows of an exchange, without what is null or empty."""
+    """The rows of an exchange, without null and empty values."""
     example = exchange(*arguments, **options)
     values = [{column.name: column.get(row) for column in PARTITIONS.columns} for row in rows(example)]
     return [{name: value for name, value in row.items() if value not in (None, [])} for row in values]
@@ -82,7 +82,7 @@ def test_committed() -> None:
     assert row["error"] == "ILLEGAL_GENERATION"
 
 
-def test_what_describes_a_cluster_touches_nothing() -> None:
+def test_exchanges_that_describe_a_cluster_have_no_rows() -> None:
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 0}]}]
     assert shown("Metadata", 9, {}, {"topics": topics}) == []
 
@@ -93,7 +93,7 @@ def test_the_newest_record() -> None:
     assert row["max_timestamp"] == 1_700_000_000_000_000_000
 
 
-def test_what_list_offsets_asks_for() -> None:
+def test_list_offsets() -> None:
     request = {
         "replica_id": -1,
         "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],

@@ -31,7 +31,7 @@ def batches(example: Exchange, **options: Any) -> list[dict[str, Any]]:
     return result
 
 
-def test_records_stand_in_their_batch() -> None:
+def test_records_are_in_their_batch() -> None:
     items = [Item(b"k", b"\xff", ((b"h", b"x"),)), Item(None, None)]
     first, second = batches(fetch(batch(items, base_offset=7) + batch([Item()], base_offset=9)))
     assert (first["base_offset"], first["records_count"], len(first["records"])) == (7, 2, 2)
@@ -71,7 +71,7 @@ def test_messages_of_magic_0_and_1() -> None:
     assert [each["magic"] for each in example] == [1, 1, 1, 2]
 
 
-def test_what_is_wrong_stands_beside_the_records() -> None:
+def test_anomalies_are_beside_the_records() -> None:
     bad, lost = batches(fetch(batch([Item()], crc=1) + b"\xff" * 61))
     assert [anomaly["kind"] for anomaly in bad["anomalies"]] == ["crc_mismatch"]
     assert len(bad["records"]) == 1
@@ -92,7 +92,7 @@ def test_a_credential_is_withheld() -> None:
     assert one["records"][0]["value"] == "hunter2"
 
 
-def test_later_slices_of_a_snapshot_are_told() -> None:
+def test_later_slices_of_a_snapshot_are_anomalies() -> None:
     result = row(snapshot(b"\2" * 80, 90, 500))
     (one,) = result["response"]["topics"][0]["partitions"][0]["unaligned_records"]
     assert [anomaly["kind"] for anomaly in one["anomalies"]] == ["unaligned_records"]

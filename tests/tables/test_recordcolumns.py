@@ -10,7 +10,7 @@ from kdissect.tables.columns import RECORD, text_getter
 from tests.made_exchanges import exchange
 from tests.record_batches import BASE_MS, Item, batch
 
-# The contract, written once more: a change here breaks somebody's reader.
+# The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, api string, correlation_id int32
 client_id string, topic string, topic_id string, partition int32, offset int64
@@ -38,7 +38,7 @@ def test_names_are_unique_in_any_case() -> None:
 
 
 def one_record(record: Item, **options: Any) -> dict[str, Any]:
-    """The columns of a record that was fetched."""
+    """The columns of a fetched record."""
     raw = batch([record], **options)
     partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
     example = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})

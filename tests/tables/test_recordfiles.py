@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def written(folder: Path, *exchanges: Exchange, show_secrets: bool = False) -> tuple[dict[str, bytes], str]:
-    """Every file below the folder, and what is said about them."""
+    """Every file below the folder, and the summary line."""
     sink = RecordFiles(folder)
     for exchange in exchanges:
         for record in opened(exchange, show_secrets=show_secrets):
@@ -48,7 +48,7 @@ def test_without_an_offset_the_exchange_makes_the_name(tmp_path: Path) -> None:
     assert files == {"orders/3/c0ffee-1-0.value": b"1", "orders/3/c0ffee-1-1.value": b"2"}
 
 
-def test_what_was_seen_before(tmp_path: Path) -> None:
+def test_duplicate_records_are_skipped(tmp_path: Path) -> None:
     raw, other = batch([Item(b"k", b"1")]), batch([Item(b"k", b"2")])
     answer = {"error_code": 0, "base_offset": 0}
     files, summary = written(tmp_path, produce(raw, answer), fetch(raw), fetch(other), fetch(other))
@@ -100,7 +100,7 @@ def test_long_names_stay_apart(tmp_path: Path) -> None:
     assert len(written(tmp_path, fetch(batch([Item()]), topic="/" * 249))[0]) == 1
 
 
-def test_a_topic_that_nobody_told(tmp_path: Path) -> None:
+def test_an_unknown_topic(tmp_path: Path) -> None:
     files, _ = written(tmp_path, fetch(batch([Item()]), topic=""), show_secrets=True)
     assert files == {"%unknown/3/0.value": b"value"}
 

@@ -53,7 +53,7 @@ def by_batch(batches: Iterable[DecodedBatch]) -> bytes:
 
 
 def same(*exchanges: Exchange) -> bytes:
-    """What is written; it is what would be, column by column."""
+    """The lines; they are the same as those written column by column."""
     batches = batches_of(*exchanges)
     lines = by_batch(batches)
     assert lines == by_column(batches)
@@ -78,13 +78,13 @@ def test_marks_and_internal_topics() -> None:
     assert lines.count(b'"control_type":"COMMIT"') == 4
 
 
-def test_what_the_columns_of_a_batch_say_can_hold_anything() -> None:
-    """Signs that templates of other kinds would take for their own."""
+def test_the_columns_of_a_batch_can_contain_anything() -> None:
+    """Characters that other kinds of templates treat specially."""
     lines = same(fetch(batch([Item(b"%b{}", b'%d"\\\n')] * 5), topic='%b{0}"\\'))
     assert lines.count(b'"key":"%b{}"') == 5
 
 
-def test_own_columns_stand_in_their_order_and_more_behind_them() -> None:
+def test_per_record_columns_are_in_order_and_optional_ones_follow() -> None:
     assert [column.name for column in RECORD if column.name in (*PER_RECORD, *OPTIONAL)] == [
         *PER_RECORD,
         *OPTIONAL,
@@ -97,7 +97,7 @@ def test_batches_that_are_written_in_several_pieces(odd: Iterable[int]) -> None:
     same(fetch(raw), produce(raw))
 
 
-def test_what_is_longer_than_what_is_held_is_written_in_its_order() -> None:
+def test_lines_longer_than_the_buffer_are_written_in_order() -> None:
     short, long = batch([Item(b"k", b"v")] * 5), batch([Item(b"k", bytes(3000))] * 50)
     same(fetch(short + long + short + long))
 
@@ -110,7 +110,7 @@ def test_samples(path: Path) -> None:
 
 
 def test_a_record_costs_the_same_however_many_there_are() -> None:
-    """Counted in calls, of records that are written column by column."""
+    """Counted in calls, for records that are written column by column."""
 
     def calls(count: int) -> int:
         (records,) = batches_of(fetch(batch([Item(b"k", b"v", ((b"h", b"x"),))] * count)))

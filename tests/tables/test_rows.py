@@ -28,14 +28,14 @@ def test_rows_bear_the_name_of_their_table() -> None:
     assert [name for name, _ in rows.close((), ())] == ["connections"]
 
 
-def test_tables_that_nobody_wants_are_not_made() -> None:
+def test_tables_that_are_not_requested_are_not_made() -> None:
     rows = table_rows(("connections",))
     assert list(rows.feed(exchange())) == []
     ((name, row),) = rows.close((), ())
     assert (name, row.exchanges) == ("connections", 1)
 
 
-def test_of_what_was_not_asked_for_only_its_connection_is_known() -> None:
+def test_excluded_exchanges_count_for_their_connection_only() -> None:
     for every_connection in (False, True):
         rows = table_rows(("exchanges", "connections"), every_connection=every_connection)
         matching, other = connection("aaa"), connection("bbb")

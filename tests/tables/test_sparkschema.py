@@ -1,4 +1,4 @@
-"""Spark's three notations against one another, against pyarrow, and against the page that people read."""
+"""Spark's three notations against each other, pyarrow, and the generated page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EVERY = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: str(table.name))
 
-# What each of Spark's names stands for, written once more.
+# The meaning of each of Spark's names, repeated.
 OF_JSON = {"string": "STRING", "boolean": "BOOLEAN", "short": "SMALLINT", "integer": "INT", "long": "BIGINT",
            "binary": "BINARY", "date": "DATE", "timestamp": "TIMESTAMP"}  # fmt: skip
 OF_ARROW = {pa.string(): "STRING", pa.bool_(): "BOOLEAN", pa.int16(): "SMALLINT", pa.int32(): "INT",

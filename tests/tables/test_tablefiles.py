@@ -95,7 +95,7 @@ def test_rotation(tmp_path: Path) -> None:
     assert [row["n"] for row in json_rows(tmp_path)] == list(range(100))
 
 
-def test_files_end_when_somebody_says_so(tmp_path: Path) -> None:
+def test_files_end_on_rotate(tmp_path: Path) -> None:
     output = files(tmp_path, partition_by=("api",))
     output.rotate()
     for number, api in enumerate("aba"):
@@ -115,7 +115,7 @@ def test_a_listing_keeps_the_latest_names() -> None:
     assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))
 
 
-def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
+def test_a_file_and_its_folder_are_on_disk_before_it_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -126,7 +126,7 @@ def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
     monkeypatch.setattr("kdissect.files.os.fsync", sync)
     output = files(tmp_path / "new", partition_by=("api",))
     output.feed({"n": 1, "api": "a"})
-    assert sorted(synced) == sorted([str(tmp_path), "new"])  # where the two new folders stand
+    assert sorted(synced) == sorted([str(tmp_path), "new"])  # the parents of the two new folders
     output.close()
     assert synced[2:] == ["new/api=a/.part-00000.jsonl.unfinished", "new/api=a"]
 
@@ -142,7 +142,7 @@ def test_rotation_of_parquet(tmp_path: Path) -> None:
     assert sum(parquet.read_metadata(tmp_path / file.path).num_rows for file in output.files) == 200
 
 
-def test_what_is_held_is_bounded_over_all_files(tmp_path: Path) -> None:
+def test_held_bytes_are_limited_for_all_files_together(tmp_path: Path) -> None:
     limits = replace(DEFAULT, export_bytes=100_000)
     output = table_files(tmp_path, TABLE, ParquetFormat("none", limits), partition_by=("api",), limits=limits)
     for number in range(60):
@@ -158,11 +158,11 @@ def test_what_is_held_is_bounded_over_all_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "held_bytes", "rotate_bytes"),
     [
-        (20_000, 1 << 24, BIG),  # row groups and files end where the export does
+        (20_000, 1 << 24, BIG),  # row groups and files end with the export
         (40, 1 << 24, BIG),
         (64, 1 << 24, 9_000),
         (20_000, 10_000, 20_000),
-        (100, 40_000, 30_000),  # bounds that take turns
+        (100, 40_000, 30_000),  # limits that take turns
     ],
 )
 @pytest.mark.parametrize("partition_by", [(), ("date", "api")])
@@ -197,7 +197,7 @@ def test_an_empty_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "form", [JsonFormat("none"), JsonFormat("gz"), JsonFormat("zst"), ParquetFormat("zst", DEFAULT)]
 )
-def test_what_is_abandoned_is_removed(tmp_path: Path, form: Any) -> None:
+def test_abandoned_files_are_removed(tmp_path: Path, form: Any) -> None:
     output = table_files(tmp_path, TABLE, form, partition_by=("api",), rotate_bytes=1)
     output.feed({"n": 1, "api": "a"})
     output.feed({"n": 2, "api": "b"})

@@ -80,7 +80,7 @@ def test_keys_and_values_of_records(payload: Any, text: str | None, encoding: st
     assert text_and_encoding(payload) == (text, encoding)
 
 
-def test_what_no_body_has_is_refused() -> None:
+def test_values_that_no_body_has_are_rejected() -> None:
     with pytest.raises(TypeError, match="set is no value of a body"):
         plain(set())
 

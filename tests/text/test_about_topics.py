@@ -28,7 +28,7 @@ def test_topics_with_their_partitions() -> None:
     assert topics_text(exchange(), None) == topics_text(exchange(), []) == ""
 
 
-def test_ids_are_named_where_the_name_was_taught() -> None:
+def test_ids_are_resolved_where_the_name_was_learned() -> None:
     topics = [{"topic_id": TOPIC_ID, "partitions": [3]}]
     assert topics_text(exchange(), topics) == f"{TOPIC_ID}-3"
     assert topics_text(exchange(topic_names={TOPIC_ID: "orders"}), topics) == "orders-3"
@@ -58,7 +58,7 @@ def test_partitions_that_carry_records() -> None:
     assert partitions_with_records(None) == ([], [])
 
 
-def test_nobody_says_that_there_are_no_records_but_the_body() -> None:
+def test_only_a_complete_body_shows_that_there_are_no_records() -> None:
     assert no_records([]) == "no records"
     assert no_records([{"name": "orders", "partitions": [{"records": None}]}]) == "no records"
     assert no_records(None) == ""

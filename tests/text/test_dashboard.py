@@ -21,7 +21,7 @@ def screen(
     return [line.plain for line in draw(now or busy().now(), choices, status, *size)]
 
 
-def test_what_counts_stands_first_at_80x24() -> None:
+def test_80x24() -> None:
     lines = screen()
     assert lines[0].startswith("kdissect live eth0  14:13:30 UTC  rates over ")
     assert lines[1].startswith("4.9 exchanges/s")
@@ -56,7 +56,7 @@ def test_panes_at_80x24(key: str, headings: list[str], first: str) -> None:
     assert lines[4].split()[0] == first
 
 
-def test_a_group_and_how_far_it_is_behind() -> None:
+def test_a_group_and_its_lag() -> None:
     assert screen(None, "4")[4].split() == ["g", "stable", "1", "510", "orders:0", "510", "1"]
 
 
@@ -116,7 +116,7 @@ def test_before_the_first_packet_and_without_kafka() -> None:
     assert screen(other.now())[1].startswith("12 packets, but no Kafka exchange yet; -d tcp.port==PORT,kafka")
 
 
-def test_packets_without_exchanges_are_told_first() -> None:
+def test_packets_without_exchanges_are_in_the_headline() -> None:
     pulse = busy()
     for second in (14, 20):
         pulse.tick(at(second), 1234 + second)
@@ -125,7 +125,7 @@ def test_packets_without_exchanges_are_told_first() -> None:
     assert screen(pulse.now())[1].startswith("0.1 exchanges/s  0 fail")
 
 
-def test_silence_is_told_first() -> None:
+def test_inactivity_is_in_the_headline() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
     lines = draw(pulse.now(), UiState(), STATUS, *SMALL)
@@ -136,7 +136,7 @@ def test_silence_is_told_first() -> None:
 
 
 @pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, WARNING), (79, WARNING)])
-def test_what_groups_need_to_work_is_no_alarm(error: int, style: str) -> None:
+def test_errors_of_normal_rebalances_are_no_alarm(error: int, style: str) -> None:
     (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), STATUS, *SMALL)
     failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
     assert failed.style == style
@@ -147,14 +147,14 @@ def test_drops_are_an_alarm() -> None:
     assert "1,002 DROPPED: 1,000 by the kernel, 2 by kdissect" in line
 
 
-def test_pause_the_end_and_what_was_said() -> None:
+def test_paused_ended_and_the_message() -> None:
     lines = screen(None, "p", status=STATUS._replace(has_ended=True, message="listening on eth0"))
     assert lines[0].rstrip().endswith("PAUSED  ENDED")
     assert lines[-3].strip() == "listening on eth0"
     assert screen(status=STATUS._replace(has_keys=False))[-1].startswith("no keyboard")
 
 
-def test_help_tells_every_key() -> None:
+def test_help_lists_every_key() -> None:
     text = "\n".join(screen(None, "h"))
     assert "sort by another column" in text
     assert "Dimmed rows are idle" in text

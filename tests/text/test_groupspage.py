@@ -49,7 +49,7 @@ def test_sections() -> None:
     ]
 
 
-def test_what_was_left_out() -> None:
+def test_rows_left_out_are_counted() -> None:
     _, _, rebalances, committed = group_sections(limit=1)
     assert rebalances.left_out == 7
     assert committed.left_out == 1

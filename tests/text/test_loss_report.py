@@ -1,4 +1,4 @@
-"""What a capture does not have, in a line or two."""
+"""What a capture is missing, in a line or two."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_records_by_direction() -> None:
     assert samples["kdissect_topic_errors_total", "orders"] == 1
 
 
-def test_what_is_so_now() -> None:
+def test_gauges() -> None:
     samples = scraped(metrics_of(pulse=busy()))
     assert samples["kdissect_build_info", __version__] == 1
     assert samples["kdissect_packets_total",] == 1234
@@ -116,7 +116,7 @@ def test_labels_are_escaped_and_cut() -> None:
     assert samples["kdissect_client_exchanges_total", name[:200].replace("\x9b", r"\x9b")] == 1
 
 
-def test_names_are_bounded_and_the_others_are_counted_together() -> None:
+def test_names_are_limited_and_the_others_are_counted_together() -> None:
     limits = replace(DEFAULT, metric_labels=3)
     facts = [
         each
@@ -171,7 +171,7 @@ def test_every_metric_is_documented() -> None:
         assert family.documentation
 
 
-def test_without_the_library_one_line_says_what_to_install() -> None:
+def test_without_the_library_the_error_says_what_to_install() -> None:
     hidden = "import sys; sys.modules['prometheus_client'] = None"
     code = f"{hidden}; from kdissect.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "live", "-i", "lo", "--prometheus", ":0"]

@@ -59,7 +59,7 @@ def test_values_in_one_line_and_structs_that_fit() -> None:
     ]
 
 
-def test_long_arrays_stop_unless_all_of_them_is_asked_for() -> None:
+def test_long_arrays_are_cut_unless_full() -> None:
     many = {"topic_names": [str(number) for number in range(50)]}
     assert lines(20, 4, many)[0].endswith(f'"{MOST_ELEMENTS - 1}", … 30 more]')
     assert lines(20, 4, many, full=True)[0].endswith('"48", "49"]')
@@ -70,7 +70,7 @@ def test_long_arrays_stop_unless_all_of_them_is_asked_for() -> None:
     assert len(lines(3, 9, structs, full=True)) == 51
 
 
-def test_partial_bodies_and_what_no_layout_describes() -> None:
+def test_partial_bodies_and_bytes_without_a_layout() -> None:
     assert lines(3, 9, {"topics": [{}], "_undecoded": b"\1"}) == [
         "topics: [1]",
         "  [0]",
@@ -81,7 +81,7 @@ def test_partial_bodies_and_what_no_layout_describes() -> None:
     ]
 
 
-def test_what_is_inside_bytes_stands_below_them() -> None:
+def test_embedded_messages_are_below_their_bytes() -> None:
     inner = Embedded(Withheld(40), {"header": {"correlation_id": 5}, "body": {"name": "x"}})
     assert lines(58, 0, {"request_data": inner}) == [
         "request_data: redacted (40 bytes)",
@@ -92,7 +92,7 @@ def test_what_is_inside_bytes_stands_below_them() -> None:
     ]
 
 
-def test_a_line_for_each_batch_up_to_a_bound() -> None:
+def test_a_line_for_each_batch_up_to_a_limit() -> None:
     batch = bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44)
     body = {"topic_data": [{"partition_data": [{"records": RecordData(batch * 30, 0, 30 * 61)}]}]}
     shown = lines(0, 9, body)
@@ -102,7 +102,7 @@ def test_a_line_for_each_batch_up_to_a_bound() -> None:
 
 
 def with_records(exchange: Exchange, *, full: bool = False) -> list[str]:
-    """The lines behind that of the record data."""
+    """The lines after that of the record data."""
     produced = exchange.request is not None and "topic_data" in exchange.request
     body = exchange.request if produced else exchange.response
     view = BodyContext(None, 0, {}, full, Opener().of(exchange, produced=produced))
@@ -153,12 +153,12 @@ def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_withheld() ->
     assert shown[1].endswith("key: null, value: redacted (7 bytes)")
 
 
-def test_anomalies_stand_below_their_batch() -> None:
+def test_anomalies_are_below_their_batch() -> None:
     shown = with_records(fetch(batch([Item()], crc=1)))
     assert shown[1] == "  ! crc_mismatch: batch at byte 0"
 
 
-def test_long_lists_of_records_stop_unless_all_of_them_is_asked_for() -> None:
+def test_long_lists_of_records_are_cut_unless_full() -> None:
     raw = batch([Item()] * 50)
     shown = with_records(fetch(raw))
     assert len(shown) == 1 + MOST_ELEMENTS + 1

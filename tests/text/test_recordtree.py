@@ -23,7 +23,7 @@ def lines(exchange: Exchange, **options: Any) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_the_whole_record() -> None:
+def test_a_complete_record() -> None:
     headers = ((b"traceparent", b"00-" + TRACE + b"-" + SPAN + b"-01"), (b"null", None))
     item = Item(b"\0\0\0\0\3k", b"\0\0\0\0\x11{}", headers)
     exchange = fetch(
@@ -50,7 +50,7 @@ def test_the_whole_record() -> None:
     ]
 
 
-def test_what_no_response_told() -> None:
+def test_offsets_without_a_response() -> None:
     shown = lines(produce(batch([Item(None, b"\xff\x00")], crc=1)))
     assert shown[0] == "topic orders, partition 3, offset unknown"
     assert shown[1].startswith("  sent in: Produce c0ffee/1, ")
@@ -75,7 +75,7 @@ def test_an_internal_record_is_decoded() -> None:
     ]
 
 
-def test_long_values_are_cut_unless_all_of_them_is_asked_for() -> None:
+def test_long_values_are_cut_unless_full() -> None:
     exchange = fetch(batch([Item(value=b"x" * 5000)]))
     assert lines(exchange)[-1].endswith(" more characters")
     assert lines(exchange, full=True)[-1] == f'  value: "{"x" * 5000}"'

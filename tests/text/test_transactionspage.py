@@ -45,7 +45,7 @@ def test_the_page(narrow: bool) -> None:
     assert all(len(row) == len(section.views) for section in page for row in section.rows)
 
 
-def test_who_fenced_whom() -> None:
+def test_fenced_producers() -> None:
     fenced = list(sections(part(), limit=None))[2]
     assert "other at 10.0.0.5" in fenced.rows[0]
 

@@ -35,7 +35,7 @@ def real(
     trailing: bytes = b"",
     show_secrets: bool = False,
 ) -> Exchange:
-    """An exchange of frames that our own encoder wrote, decoded as the pipeline does it."""
+    """An exchange of frames from our own encoder, decoded as in the pipeline."""
     request = request_payload(api, version, request_body, correlation_id=7, client_id="web-shop")
     response = response_payload(api, version, response_body, correlation_id=7) + trailing
     header = read_request_header(request)
@@ -66,7 +66,7 @@ def tree(*exchanges: Exchange, **options: Any) -> list[str]:
 HEARTBEAT = real(12, 4, {"group_id": "shipping", "member_id": "m-1"}, {"error_code": 27}, trailing=b"\0\1\2")
 
 
-def test_the_whole_exchange() -> None:
+def test_a_complete_exchange() -> None:
     HEARTBEAT.client_software_name, HEARTBEAT.client_software_version = "librdkafka", "2.16.0"
     assert tree(HEARTBEAT) == [
         "c0ffee/12  Heartbeat v4  response after 1.50ms",
@@ -128,7 +128,7 @@ def test_exchanges_without_one_of_the_two() -> None:
     assert token[-1] == "    (SASL token): 1 byte: 31"
 
 
-def test_frames_that_were_not_captured_whole() -> None:
+def test_truncated_frames() -> None:
     cut = exchange("Metadata", 9, {"topics": None})
     assert cut.request_frame is not None
     assert "  request: 100 bytes, 96 of them not captured" in tree(cut)
@@ -162,7 +162,7 @@ def test_colours() -> None:
     assert "\x1b" not in "".join(tree(HEARTBEAT))
 
 
-def test_what_a_broker_forwards_has_names_for_its_numbers() -> None:
+def test_forwarded_requests_have_names_for_numbers() -> None:
     request_body = {
         "request_data": request_payload(19, 4, {"topics": [{"name": "orders"}]}, client_id="admin")
     }
@@ -176,7 +176,7 @@ def test_what_a_broker_forwards_has_names_for_its_numbers() -> None:
         assert '[0] name: "orders", error_code: 36 (TOPIC_ALREADY_EXISTS), error_message: null' in shown
 
 
-def test_messages_inside_bytes_stand_below_them() -> None:
+def test_embedded_messages_are_below_their_bytes() -> None:
     subscription = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
     protocols = [{"name": "range", "metadata": subscription}, {"name": "sticky", "metadata": b"?"}]
     exchange = real(11, 5, {"protocol_type": "consumer", "protocols": protocols}, {})
@@ -192,7 +192,7 @@ def test_messages_inside_bytes_stand_below_them() -> None:
     assert [line for line in shown[at + 7 :] if "(message)" in line] == []
 
 
-def test_records_are_opened_where_they_were_asked_for() -> None:
+def test_records_are_shown_on_request() -> None:
     raw = batch([Item(b"k", b"hunter2")])
     partitions = [{"partition_index": 3, "records": raw}]
     for topic, value in (("orders", '"hunter2"'), ("__cluster_metadata", "redacted (7 bytes)")):
