@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z: readers know no earlier time
 END_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z: nor a time from here on
 SEE_EXCHANGES = "See `exchanges`."
-_MOST_INT64 = (1 << 63) - 1
+_MAX_INT64 = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def valid_time(get: Getter) -> Getter:
 
 def int64(number: int) -> int | None:
     """The number, or None if it does not fit in 64 bits."""
-    return number if -_MOST_INT64 <= number <= _MOST_INT64 else None
+    return number if -_MAX_INT64 <= number <= _MAX_INT64 else None
 
 
 def with_valid_time(column: Column) -> Column:

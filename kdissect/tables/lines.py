@@ -59,7 +59,7 @@ class JsonLines:
     ) -> None:
         self._write = write
         self.getters = [(column.name, text_getter(column)) for column in columns]
-        self._most_bytes = 0 if flush_each else _BUFFERED_BYTES
+        self._max_bytes = 0 if flush_each else _BUFFERED_BYTES
         self._held = bytearray()  # joining a list of lines takes 50 % longer per line
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
@@ -68,13 +68,13 @@ class JsonLines:
 
     def add(self, lines: bytes) -> None:
         """Write complete lines."""
-        if len(lines) > self._most_bytes:
+        if len(lines) > self._max_bytes:
             self.close()
             self._write(lines)
             return
         held = self._held
         held += lines
-        if len(held) > self._most_bytes:
+        if len(held) > self._max_bytes:
             self.close()
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class CsvLines:
         self._write = write
         self._is_terminal = is_terminal
         self._cells = [_cell_of(column) for column in columns]
-        self._most_characters = 0 if flush_each else _BUFFERED_CHARACTERS
+        self._max_characters = 0 if flush_each else _BUFFERED_CHARACTERS
         self._text = StringIO(newline="")
         self._csv = csv.writer(self._text)
         self._csv.writerow([column.name for column in columns])
@@ -310,7 +310,7 @@ class CsvLines:
             self._feed_long(cells)
             return
         self._csv.writerow(printable_cells(cells) if self._is_terminal else cells)
-        if self._text.tell() > self._most_characters:
+        if self._text.tell() > self._max_characters:
             self.close()
 
     def _feed_long(self, cells: list[Any]) -> None:

@@ -54,7 +54,7 @@ Job = dict[str, Any]
 _FILE_SETTINGS = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
 """Fields of ``ExportOptions`` that change the files."""
 _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
-_MOST_RUNS = 100
+_MAX_RUNS = 100
 _NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new folder"
@@ -172,7 +172,7 @@ def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits:
         manifest = manifests[name]
         removed += _resume_table(folder / name, manifest, tables[name], limits)
         run = {key: manifest[key] for key in _RUN_FIELDS if key in manifest}
-        runs[name] = [*manifest["runs"], run][-_MOST_RUNS:]
+        runs[name] = [*manifest["runs"], run][-_MAX_RUNS:]
     return Earlier(runs, sum(len(files.files) for files in tables.values()), removed)
 
 

@@ -45,7 +45,7 @@ class TopicIds:
 
     def __init__(self, limits: Limits) -> None:
         self._seen: dict[tuple[str, str], None] = {}
-        self._most = limits.topic_names
+        self._max_pairs = limits.topic_names
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
         """The rows of pairs that no earlier exchange had."""
@@ -58,7 +58,7 @@ class TopicIds:
         if pair in self._seen:
             return False
         self._seen[pair] = None
-        if len(self._seen) > self._most:
+        if len(self._seen) > self._max_pairs:
             del self._seen[next(iter(self._seen))]
         return True
 

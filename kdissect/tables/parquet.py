@@ -40,7 +40,7 @@ class ParquetFormat:
 
     def __init__(self, compression: str, limits: Limits) -> None:
         self.compression = compression
-        self._most_rows = limits.export_rows
+        self._max_rows = limits.export_rows
 
     def columns(self, table: Table) -> tuple[Column, ...]:
         """The columns of a table in this format, which has bytes."""
@@ -48,7 +48,7 @@ class ParquetFormat:
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
         """Start a file."""
-        return _ParquetFile(file, columns, _CODECS[self.compression], self._most_rows)
+        return _ParquetFile(file, columns, _CODECS[self.compression], self._max_rows)
 
 
 def _paths(name: str, kind: Type) -> list[str]:
@@ -63,7 +63,7 @@ def _paths(name: str, kind: Type) -> list[str]:
 class _ParquetFile:
     """Writes row groups; holds the rows of the next one."""
 
-    def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, most_rows: int) -> None:
+    def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, max_rows: int) -> None:
         self._batch = RowBatch(columns)
         # The minimum and maximum of bodies are useless, and finding them takes six copies of a large body.
         useful = [
@@ -72,7 +72,7 @@ class _ParquetFile:
         self._writer = parquet.ParquetWriter(
             file, self._batch.schema, compression=codec, write_statistics=useful
         )
-        self._most_rows = most_rows
+        self._max_rows = max_rows
 
     @property
     def held(self) -> int:
@@ -82,7 +82,7 @@ class _ParquetFile:
     def feed(self, row: Any) -> None:
         """Add a row."""
         self._batch.feed(row)
-        if self._batch.rows >= self._most_rows:
+        if self._batch.rows >= self._max_rows:
             self.flush()
 
     def prepare(self, records: DecodedBatch) -> Prepared:
@@ -91,8 +91,8 @@ class _ParquetFile:
 
     def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
         """Add some of them, see ``RowFile``."""
-        stop = self._batch.feed_some(prepared, start, self._most_rows - self._batch.rows, room)
-        if self._batch.rows >= self._most_rows:
+        stop = self._batch.feed_some(prepared, start, self._max_rows - self._batch.rows, room)
+        if self._batch.rows >= self._max_rows:
             self.flush()
         return stop
 

@@ -100,8 +100,8 @@ def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | 
         if budget.left >= 0 and batch.first + len(records) < batch.number:
             continue
         inside: list[Body] = []
-        most = max(1, len(rows)) if budget.left < 0 else len(data)
-        while header is not None and header[0] <= batch.pos + batch.size and len(inside) < most:
+        max_headers = max(1, len(rows)) if budget.left < 0 else len(data)
+        while header is not None and header[0] <= batch.pos + batch.size and len(inside) < max_headers:
             inside.append(header[1])
             header = next(headers, None)
         anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
@@ -133,12 +133,12 @@ def _with_ends(headers: Iterable[Body]) -> Iterator[tuple[int, Body]]:
 
 def _entries(headers: list[Body], rows: list[Fragment], anomalies: list[Body]) -> list[Body]:
     """One entry for each header: consecutive messages of magic 0 and 1 are decoded together."""
-    odd = {"anomalies": anomalies} if anomalies else {}
+    anomalies_field = {"anomalies": anomalies} if anomalies else {}
     if len(headers) > 1 and len(headers) == len(rows):
         each = [{**header, "records": [row]} for header, row in zip(headers, rows, strict=True)]
-        return [{**each[0], **odd}, *each[1:]]
+        return [{**each[0], **anomalies_field}, *each[1:]]
     header = headers[0] if headers else {}
-    return [{**header, "records": rows, **odd}, *headers[1:]]
+    return [{**header, "records": rows, **anomalies_field}, *headers[1:]]
 
 
 # ------------------------------------------------------------------------------------------------------------

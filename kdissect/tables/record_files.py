@@ -31,9 +31,9 @@ VALUE, KEY, NULL = ".value", ".key", ".null"
 UNKNOWN = "%unknown"  # no topic name is written like this
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_MOST_NAME = 200  # file systems take 255 bytes
+_MAX_NAME = 200  # file systems take 255 bytes
 _DIGEST_BYTES = 8
-_MOST_FOLDERS = 10_000  # that are known to exist, and not checked again
+_MAX_FOLDERS = 10_000  # that are known to exist, and not checked again
 
 
 class RecordFiles:
@@ -117,7 +117,7 @@ class RecordFiles:
     def _make_folder(self, folder: Path) -> None:
         if folder not in self._known:
             make_folder(folder, self._mode, below=self._folder)
-            if len(self._known) >= _MOST_FOLDERS:
+            if len(self._known) >= _MAX_FOLDERS:
                 self._known.clear()
             self._known.add(folder)
 
@@ -150,11 +150,11 @@ def name_of_topic(topic: str) -> str:
     raw = topic.encode(errors="backslashreplace")
     plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are special folders
     name = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in raw)
-    if len(name) <= _MOST_NAME:
+    if len(name) <= _MAX_NAME:
         return name
     from hashlib import blake2b  # loads OpenSSL, and few names need it
 
-    return f"{name[:_MOST_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
+    return f"{name[:_MAX_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

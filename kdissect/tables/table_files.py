@@ -66,7 +66,7 @@ class Listing:
     """The finished files of a table.
 
     Args:
-        most: how many names are kept.
+        max_names: how many names are kept.
         files: from earlier runs.
         older: counts of earlier files whose names were dropped: files, rows, bytes.
 
@@ -75,18 +75,18 @@ class Listing:
     """
 
     def __init__(
-        self, most: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
+        self, max_names: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
     ) -> None:
         self._files: deque[FinishedFile] = deque()
         self.older = older
-        self._most = most
+        self._max_names = max_names
         for file in files:
             self.add(file)
 
     def add(self, file: FinishedFile) -> None:
         """Add a file."""
         self._files.append(file)
-        if len(self._files) > self._most:
+        if len(self._files) > self._max_names:
             count, rows, size = self.older
             _, more, bytes_ = self._files.popleft()
             self.older = count + 1, rows + (more or 0), size + bytes_

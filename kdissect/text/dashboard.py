@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     """Pieces of text, each with its style."""
 
 BESIDE = 160  # columns of a terminal that shows panes side by side
-LEAST_NAME = 22  # terminal columns kept for names: other columns are dropped first
-_LEAST_ROWS = 9  # of a pane, including title and headings
+MIN_NAME = 22  # terminal columns kept for names: other columns are dropped first
+_MIN_ROWS = 9  # of a pane, including title and headings
 _NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
 _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
@@ -133,7 +133,7 @@ def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
     news = 0
     if room >= 2 * _NEWS_ROWS:
         news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
-    rows = min(max(1, (room - news) // _LEAST_ROWS), NEWS // columns)
+    rows = min(max(1, (room - news) // _MIN_ROWS), NEWS // columns)
     if state.pane == NEWS and rows * columns < NEWS:
         return _pane(NEWS, now, state, width, room, is_titled=False)
     first = 0 if rows * columns == NEWS else state.pane
@@ -186,7 +186,7 @@ def _columns(pane: Pane, width: int) -> list[PaneView]:
     """The columns that fit: optional ones are dropped first, from the right."""
     columns = list(pane.columns)
     for column in reversed(pane.columns):
-        if not column.keep and _left(columns, width) < LEAST_NAME:
+        if not column.keep and _left(columns, width) < MIN_NAME:
             columns.remove(column)
     return columns
 

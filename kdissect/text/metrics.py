@@ -49,17 +49,17 @@ _NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
 
 
 class Names:
-    """Names -> labels: the first ``most`` names, made printable; ``OTHER`` for the rest."""
+    """Names -> labels: the first ``max_names`` names, made printable; ``OTHER`` for the rest."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_names: int) -> None:
         self._known: set[str] = set()
-        self._most = most
+        self._max_names = max_names
 
     def __call__(self, name: str) -> str:
         """The label of a name."""
         name = printable(name[:_NAME_CHARACTERS])
         if name not in self._known:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._max_names:
                 return OTHER
             self._known.add(name)
         return name
@@ -83,9 +83,9 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._now = now
         self._drops = drops
-        most = limits.metric_labels
-        self._apis, self._errors, self._topics = Names(most), Names(most), Names(most)
-        self._clients, self._groups = Names(most), Names(most)
+        max_names = limits.metric_labels
+        self._apis, self._errors, self._topics = Names(max_names), Names(max_names), Names(max_names)
+        self._clients, self._groups = Names(max_names), Names(max_names)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
         self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")

@@ -1,6 +1,6 @@
 """Decoded body -> indented lines, one for each field: name, value, meaning. Stateless.
 
-Arrays end after ``MOST_ELEMENTS`` elements unless the context is ``full``; the rest are counted.
+Arrays end after ``MAX_ELEMENTS`` elements unless the context is ``full``; the rest are counted.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from kdissect.model import Body
     from kdissect.tables.record_bodies import DecodedRecords
 
-MOST_ELEMENTS = 20
-MOST_FLAT = 5  # fields of a struct that is written in one line
-MOST_COLUMNS = 100  # of such a line
+MAX_ELEMENTS = 20
+MAX_FLAT_FIELDS = 5  # fields of a struct that is written in one line
+MAX_LINE_COLUMNS = 100  # of such a line
 INDENT = "  "
 
 _FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
@@ -75,9 +75,9 @@ class BodyContext(NamedTuple):
         """A value that is not a container, as text."""
         return described(self.message, path, field, value, self.topic_names, full=self.full)
 
-    def most(self, elements: Sequence[Any]) -> int:
+    def max_shown(self, elements: Sequence[Any]) -> int:
         """How many elements of an array to show."""
-        return len(elements) if self.full else min(len(elements), MOST_ELEMENTS)
+        return len(elements) if self.full else min(len(elements), MAX_ELEMENTS)
 
 
 def outline(
@@ -138,9 +138,9 @@ def array_text(elements: Sequence[Any] | None) -> str:
 
 def inline(view: BodyContext, elements: Sequence[Any], field: Field | None, path: str) -> str:
     """An array of values, as one line."""
-    most = view.most(elements)
-    shown = ", ".join(view.text(path, field, element) for element in elements[:most])
-    more = f", {ELLIPSIS} {len(elements) - most:,} more" if most < len(elements) else ""
+    max_shown = view.max_shown(elements)
+    shown = ", ".join(view.text(path, field, element) for element in elements[:max_shown])
+    more = f", {ELLIPSIS} {len(elements) - max_shown:,} more" if max_shown < len(elements) else ""
     return f"[{shown}{more}]"
 
 
@@ -184,11 +184,11 @@ def batches(view: BodyContext, records: RecordData | None, end: int, depth: int)
     if view.decoded_records is not None and (source := view.decoded_records.partitions.get(end)) is not None:
         yield from _decoded_batches(view, view.decoded_records, source, len(headers), depth)
         return
-    most = view.most(headers)
-    for index, batch in enumerate(headers[:most]):
+    max_shown = view.max_shown(headers)
+    for index, batch in enumerate(headers[:max_shown]):
         yield f"{INDENT * depth}[{index}] {batch_text(batch)}"
-    if most < len(headers):
-        yield more_text(depth, len(headers) - most)
+    if max_shown < len(headers):
+        yield more_text(depth, len(headers) - max_shown)
 
 
 def _decoded_batches(
@@ -203,7 +203,7 @@ def _decoded_batches(
     for records in decoded_records.open(source):
         batch = records.batch
         if not batch.first:
-            if index >= MOST_ELEMENTS and not view.full:
+            if index >= MAX_ELEMENTS and not view.full:
                 yield more_text(depth, max(1, header_count - index))
                 return
             yield f"{INDENT * depth}[{index}] {decoded_batch_text(source, batch)}"
@@ -211,11 +211,11 @@ def _decoded_batches(
             for anomaly in batch.anomalies:
                 yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
         first = batch.first
-        most = batch.number if view.full else min(batch.number, MOST_ELEMENTS)
-        for number, record in enumerate(islice(records, max(0, most - first)), first):
+        max_shown = batch.number if view.full else min(batch.number, MAX_ELEMENTS)
+        for number, record in enumerate(islice(records, max(0, max_shown - first)), first):
             yield from record_lines(view, record, depth + 1, f"[{number}] ")
-        if first <= most < first + len(records):
-            yield more_text(depth + 1, batch.number - most)
+        if first <= max_shown < first + len(records):
+            yield more_text(depth + 1, batch.number - max_shown)
 
 
 def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
@@ -228,7 +228,7 @@ def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: st
     )
     if not (record.headers or isinstance(record.key, Embedded) or isinstance(record.value, Embedded)):
         line = f"{indent}{start}{', '.join([head, *(text.lstrip() for text in _payloads(view, record, 0))])}"
-        if len(line) <= MOST_COLUMNS:
+        if len(line) <= MAX_LINE_COLUMNS:
             yield line
             return
     yield f"{indent}{start}{head}"
@@ -253,11 +253,11 @@ def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[
     yield from _inside(view, record.key, depth + 1)
     if record.headers:
         yield f"{indent}headers: {array_text(record.headers)}"
-        most = view.most(record.headers)
-        for name, value in record.headers[:most]:
+        max_shown = view.max_shown(record.headers)
+        for name, value in record.headers[:max_shown]:
             yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, full=view.full)}"
-        if most < len(record.headers):
-            yield more_text(depth + 1, len(record.headers) - most)
+        if max_shown < len(record.headers):
+            yield more_text(depth + 1, len(record.headers) - max_shown)
     yield from (f"{indent}{text}" for text in schemas_and_trace(record))
     yield f"{indent}value: {payload_text(record.value, full=view.full)}"
     yield from _inside(view, record.value, depth + 1)
@@ -271,21 +271,21 @@ def _inside(view: BodyContext, payload: Payload, depth: int) -> Iterator[str]:
 def _elements(
     view: BodyContext, elements: Sequence[Body], fields: tuple[Field, ...], path: str, depth: int
 ) -> Iterator[str]:
-    most = view.most(elements)
-    for index, element in enumerate(elements[:most]):
+    max_shown = view.max_shown(elements)
+    for index, element in enumerate(elements[:max_shown]):
         start = f"{INDENT * depth}[{index}]"
         lines = list(outline(view, element, fields, path)) if _is_flat(element) else []
-        if lines and len(line := f"{start} {', '.join(lines)}") <= MOST_COLUMNS:
+        if lines and len(line := f"{start} {', '.join(lines)}") <= MAX_LINE_COLUMNS:
             yield line
         else:
             yield start
             yield from outline(view, element, fields, path, depth + 1)
-    if most < len(elements):
-        yield more_text(depth, len(elements) - most)
+    if max_shown < len(elements):
+        yield more_text(depth, len(elements) - max_shown)
 
 
 def _is_flat(struct: Body) -> bool:
     """Whether a struct may fit in one line."""
-    return len(struct) <= MOST_FLAT and not any(
+    return len(struct) <= MAX_FLAT_FIELDS and not any(
         isinstance(value, (dict, list, RecordData, Embedded)) for value in struct.values()
     )

@@ -242,8 +242,8 @@ _LAG = (
 
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield one table; the largest lag comes first."""
-    behind = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
+    lagging = sum(1 for row in rows if row.lag)
+    notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} behind at the end",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 ABSENT = "-"
 UNANSWERED_KINDS = {UNANSWERED: "no response", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
 
-_LEAST_TEXT = 4  # terminal columns: a shorter text says nothing
-_LEAST_WORD = 6  # likewise for what went wrong
+_MIN_TEXT = 4  # terminal columns: a shorter text says nothing
+_MIN_WORD = 6  # likewise for what went wrong
 _MIDDLE = 120  # a narrower terminal shows few columns
 _WIDE = 160  # a terminal this wide shows both ends of a connection
 
@@ -127,17 +127,17 @@ class LineTable(Generic[Row]):
         gap = len(self._gap)
         left = room - sum(columns_of(word) + gap for word, _ in words)
         if left + gap >= 0:
-            return (cut(text, left) if left >= min(_LEAST_TEXT, columns_of(text)) else ""), words
+            return (cut(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
         shown: list[Word] = []
         left = room
         for number, (word, colour) in enumerate(words, 1):
             reserved = (
-                _LEAST_WORD + gap if number < len(words) else 0
+                _MIN_WORD + gap if number < len(words) else 0
             )  # leave room for a sign that there are more
-            most = left - reserved if left - reserved >= _LEAST_WORD else left
-            if most < _LEAST_WORD:
+            max_width = left - reserved if left - reserved >= _MIN_WORD else left
+            if max_width < _MIN_WORD:
                 break
-            shown.append((cut(word, most), colour))
+            shown.append((cut(word, max_width), colour))
             left -= columns_of(shown[-1][0]) + gap
         return "", shown
 
@@ -201,12 +201,12 @@ def api(exchange: Exchange) -> str:
     return _api(exchange.api_key, exchange.api_version)
 
 
-def _cut_before(separator: str, text: str, most: int) -> str:
+def _cut_before(separator: str, text: str, max_width: int) -> str:
     """Shorten a name, but not the number after its last ``separator``."""
     name, _, number = text.rpartition(separator)
-    room = most - len(separator) - len(number)
-    if columns_of(text) <= most or room < most // 2:
-        return cut(text, most)
+    room = max_width - len(separator) - len(number)
+    if columns_of(text) <= max_width or room < max_width // 2:
+        return cut(text, max_width)
     return f"{cut(name, room)}{separator}{number}"
 
 
@@ -292,7 +292,7 @@ class ExchangeTable(LineTable["Exchange"]):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_LEAST_VALUE = 8
+_MIN_VALUE = 8
 _TRACE_CHARACTERS = 8
 _NAME = CYAN  # of marks that are not warnings
 _BYTES_PER_COLUMN = 4  # the most of a character in UTF-8: any more would be cut
@@ -305,7 +305,7 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
         super().__init__(out, times, width=width, colour=colour)
-        self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
+        self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, key = (14, 10) if is_narrow(width) else (20, 16)
@@ -342,7 +342,7 @@ class RecordTable(LineTable["CarriedRecord"]):
         """Cut to ``room`` columns. The first words are the least important, and dropped if they leave no room
         for some of the value; the last one stays if it is a warning.
         """
-        room_for_words = room - min(_LEAST_VALUE, columns_of(text))
+        room_for_words = room - min(_MIN_VALUE, columns_of(text))
         while len(words) > 1 or (words and words[0][1] == _NAME):
             if sum(columns_of(word) + len(self._gap) for word, _ in words) <= room_for_words:
                 break
@@ -359,7 +359,7 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def _payload(self, payload: Payload) -> str:
         if isinstance(payload, bytes):
-            return printable(payload[: self._most_bytes].decode("utf-8", "backslashreplace")) or '""'
+            return printable(payload[: self._max_bytes].decode("utf-8", "backslashreplace")) or '""'
         if isinstance(payload, Embedded):
             return printable(json_bytes(payload.decoded).decode())
         return f"redacted ({payload.length} bytes)" if isinstance(payload, Withheld) else ABSENT
@@ -380,7 +380,7 @@ def _offset(record: CarriedRecord) -> str:
 
 
 _ERRORS = 5
-_MOST_TOPICS = 10_000
+_MAX_TOPICS = 10_000
 
 
 class Tally(Generic[Row]):
@@ -451,7 +451,7 @@ class RecordTally(Tally["CarriedRecord"]):
         self._counted["control"] += record.control is not None
         self._counted["aborted"] += record.batch.aborted
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
-        if len(self._topics) < _MOST_TOPICS:
+        if len(self._topics) < _MAX_TOPICS:
             self._topics.update(record.source.names[:1])
 
     def _counts(self) -> Iterable[str | None]:
@@ -461,4 +461,4 @@ class RecordTally(Tally["CarriedRecord"]):
         yield f"{self._with_anomalies:,} in batches with anomalies" if self._with_anomalies else None
         yield f"{size(self._bytes)} of keys and values"
         topics = many(len(self._topics), "topic")
-        yield f"more than {topics}" if len(self._topics) >= _MOST_TOPICS else topics
+        yield f"more than {topics}" if len(self._topics) >= _MAX_TOPICS else topics

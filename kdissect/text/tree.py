@@ -15,7 +15,7 @@ from kdissect.model import ANSWERED, Embedded, Withheld
 from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
-    MOST_ELEMENTS,
+    MAX_ELEMENTS,
     BodyContext,
     array_text,
     batches,
@@ -26,7 +26,7 @@ from kdissect.text.outline import (
 )
 from kdissect.text.style import BOLD, CYAN, of_anomaly, paint
 from kdissect.text.table import UNANSWERED_KINDS, api
-from kdissect.text.value_labels import MOST_BYTES, decoded_batch_text, offset_text
+from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -296,7 +296,7 @@ def offsets(
         if left_out_at is not None and (span.depth > left_out_at or number is not None):
             continue
         left_out_at = None
-        if number is not None and number >= MOST_ELEMENTS and not view.full:
+        if number is not None and number >= MAX_ELEMENTS and not view.full:
             left_out_at = span.depth
             yield _MARGIN + more_text(span.depth, lengths[span.depth] - number)
             continue
@@ -349,10 +349,10 @@ def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
 
 
 def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
-    most = len(own) if view.full else MOST_BYTES
+    max_shown = len(own) if view.full else MAX_BYTES
     rest: Iterator[str] = iter(())
     if span.type == "records" and span.value is not None:
-        most = min(most, BATCH_HEADER) if hide_records else most
+        max_shown = min(max_shown, BATCH_HEADER) if hide_records else max_shown
         records = span.value if isinstance(span.value, RecordData) else None
         rest = batches(view, records, span.pos + span.length, span.depth + 1)
     text = f"{INDENT * span.depth}{_text(view, span)}"
@@ -360,12 +360,12 @@ def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> I
         yield f"{span.pos:06x}  {'not shown':<{3 * ROW}} {text}"
         yield from (_MARGIN + line for line in rest)
         return
-    shown = own[:most]
+    shown = own[:max_shown]
     yield f"{span.pos:06x}  {shown[:ROW].hex(' '):<{3 * ROW}} {text}"
     for row in range(ROW, len(shown), ROW):
         yield f"{span.pos + row:06x}  {shown[row : row + ROW].hex(' ')}"
-    if len(own) > most:
-        yield f"{'':8}{ELLIPSIS} {len(own) - most:,} more bytes"
+    if len(own) > max_shown:
+        yield f"{'':8}{ELLIPSIS} {len(own) - max_shown:,} more bytes"
     yield from (_MARGIN + line for line in rest)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body
 
-MOST_CHARACTERS = 400
-MOST_BYTES = 32
+MAX_CHARACTERS = 400
+MAX_BYTES = 32
 
 _TIMESTAMPS = ("timestamp", "timestamp_ms", "append_time_ms", "start_time_ms")
 _API_KEYS = ("api_key", "request_api_key")
@@ -41,7 +41,7 @@ def value_text(value: Any, *, full: bool = False) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value, None if full else MOST_CHARACTERS)
+            return quoted(value, None if full else MAX_CHARACTERS)
         case bytes():
             return bytes_text(value, full=full)
         case Withheld(length):
@@ -55,7 +55,7 @@ def value_text(value: Any, *, full: bool = False) -> str:
 
 def bytes_text(data: bytes, *, full: bool = False) -> str:
     """The number of bytes, and the first of them in hex."""
-    shown = data if full else data[:MOST_BYTES]
+    shown = data if full else data[:MAX_BYTES]
     more = f" {ELLIPSIS}" if len(shown) < len(data) else ""
     return f"{many(len(data), 'byte')}{': ' if data else ''}{shown.hex(' ')}{more}"
 

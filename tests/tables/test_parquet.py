@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 NESTED = Array(Struct((("topic", STRING), ("partitions", Array(INT16)))))
 
 
-def written(columns: Sequence[Column], rows: Sequence[Any], most_rows: int = 100, codec: str = "zst") -> Any:
+def written(columns: Sequence[Column], rows: Sequence[Any], max_rows: int = 100, codec: str = "zst") -> Any:
     file = io.BytesIO()
-    rows_file = ParquetFormat(codec, replace(DEFAULT, export_rows=most_rows)).open(file, columns)  # type: ignore[arg-type]
+    rows_file = ParquetFormat(codec, replace(DEFAULT, export_rows=max_rows)).open(file, columns)  # type: ignore[arg-type]
     for row in rows:
         rows_file.feed(row)
     rows_file.close()
@@ -90,7 +90,7 @@ def test_no_rows() -> None:
 
 
 def test_row_groups_are_limited() -> None:
-    read = written(TABLES["exchanges"].columns, [exchange(number=n) for n in range(1, 11)], most_rows=4)
+    read = written(TABLES["exchanges"].columns, [exchange(number=n) for n in range(1, 11)], max_rows=4)
     assert [read.metadata.row_group(n).num_rows for n in range(3)] == [4, 4, 2]
     assert read.read()["number"].to_pylist() == list(range(1, 11))
 

@@ -80,8 +80,8 @@ def test_anomalies_are_beside_the_records() -> None:
 
 
 def test_a_batch_that_is_cut_off_is_none() -> None:
-    whole = batch([Item()])
-    assert len(batches(fetch(whole + whole[:-1]))) == 1
+    complete = batch([Item()])
+    assert len(batches(fetch(complete + complete[:-1]))) == 1
 
 
 def test_a_credential_is_withheld() -> None:

@@ -135,7 +135,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_that_are_known_to_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "_MOST_FOLDERS", 1)
+    monkeypatch.setattr(record_files, "_MAX_FOLDERS", 1)
     raw = batch([Item()])
     files, _ = written(tmp_path, *(fetch(raw, topic=topic) for topic in ("a", "b", "a")))
     assert sorted(files) == ["a/3/0.value", "b/3/0.value"]

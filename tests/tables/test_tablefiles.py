@@ -171,16 +171,16 @@ def test_records_that_come_by_the_batch_end_up_as_those_that_come_one_by_one(
     tmp_path: Path, form: str, partition_by: Any, rows: int, held_bytes: int, rotate_bytes: int
 ) -> None:
     limits = replace(DEFAULT, export_rows=rows, export_bytes=held_bytes)
-    made_form = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
+    format_ = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
     odd = long_batch((0, 70, 149))
     batches = batches_of(fetch(odd), produce(long_batch(range(100))), fetch(long_batch((), 7) + odd))
     output: list[dict[str, bytes]] = []
-    for whole in (False, True):
-        folder = tmp_path / str(whole)
+    for by_batch in (False, True):
+        folder = tmp_path / str(by_batch)
         options: dict[str, Any] = {"rotate_bytes": rotate_bytes, "partition_by": partition_by}
-        files = table_files(folder, TABLES[RECORDS], made_form, limits=limits, **options)
+        files = table_files(folder, TABLES[RECORDS], format_, limits=limits, **options)
         for records in batches:
-            for row in (records,) if whole else records:
+            for row in (records,) if by_batch else records:
                 files.feed(row)
         files.close()
         assert (files.rows, files.files.rows) == (457, 457)

@@ -8,7 +8,7 @@ import pytest
 from kdissect.kafka import schema
 from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Body, Withheld
-from kdissect.text.outline import MOST_ELEMENTS, BodyContext
+from kdissect.text.outline import MAX_ELEMENTS, BodyContext
 from kdissect.text.tree import offsets
 from tests.kafka.encoder import encoder, fill
 from tests.kafka.random_bodies import Case, random_body
@@ -76,7 +76,7 @@ def test_every_byte_is_shown_once(api: int) -> None:
 def test_long_arrays_and_values_stop() -> None:
     topics = {"topics": [{"name": str(number)} for number in range(50)]}
     shown = lines(3, 1, topics)
-    assert len(shown) == 1 + 2 * MOST_ELEMENTS + 1
+    assert len(shown) == 1 + 2 * MAX_ELEMENTS + 1
     assert shown[-1].strip() == "… 30 more (--full shows all)"
     assert len(lines(3, 1, topics, full=True)) == 1 + 2 * 50
     nested = {"topics": [{"topic": "a", "partitions": list(range(30))}, {"topic": "b", "partitions": [1]}]}

@@ -6,7 +6,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body, Embedded, Withheld
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.outline import MOST_ELEMENTS, BodyContext, outline
+from kdissect.text.outline import MAX_ELEMENTS, BodyContext, outline
 from tests.carried_records import fetch, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
@@ -61,11 +61,11 @@ def test_values_in_one_line_and_structs_that_fit() -> None:
 
 def test_long_arrays_are_cut_unless_full() -> None:
     many = {"topic_names": [str(number) for number in range(50)]}
-    assert lines(20, 4, many)[0].endswith(f'"{MOST_ELEMENTS - 1}", … 30 more]')
+    assert lines(20, 4, many)[0].endswith(f'"{MAX_ELEMENTS - 1}", … 30 more]')
     assert lines(20, 4, many, full=True)[0].endswith('"48", "49"]')
     structs: Body = {"topics": [{"name": str(number)} for number in range(50)]}
     shown = lines(3, 9, structs)
-    assert len(shown) == 1 + MOST_ELEMENTS + 1
+    assert len(shown) == 1 + MAX_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
     assert len(lines(3, 9, structs, full=True)) == 51
 
@@ -97,7 +97,7 @@ def test_a_line_for_each_batch_up_to_a_limit() -> None:
     body = {"topic_data": [{"partition_data": [{"records": RecordData(batch * 30, 0, 30 * 61)}]}]}
     shown = lines(0, 9, body)
     assert "records: 30 batches, 0 records, 1,830 bytes" in shown[4]
-    assert len(shown) == 5 + MOST_ELEMENTS + 1
+    assert len(shown) == 5 + MAX_ELEMENTS + 1
     assert shown[-1].strip() == "… 10 more (--full shows all)"
 
 
@@ -161,11 +161,11 @@ def test_anomalies_are_below_their_batch() -> None:
 def test_long_lists_of_records_are_cut_unless_full() -> None:
     raw = batch([Item()] * 50)
     shown = with_records(fetch(raw))
-    assert len(shown) == 1 + MOST_ELEMENTS + 1
+    assert len(shown) == 1 + MAX_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
     assert len(with_records(fetch(raw), full=True)) == 51
     shown = with_records(fetch(batch([Item()]) * 30))
-    assert len(shown) == 2 * MOST_ELEMENTS + 1
+    assert len(shown) == 2 * MAX_ELEMENTS + 1
     assert shown[-1] == "… 10 more (--full shows all)"
     many_headers = with_records(fetch(batch([Item(headers=((b"h", b"x"),) * 50)])))
     assert "      … 30 more (--full shows all)" in many_headers
