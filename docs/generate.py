@@ -21,7 +21,7 @@ from kdissect.spark.options import OPTIONS
 from kdissect.stats.document import Summary
 from kdissect.stats.quality import Check
 from kdissect.tables.columns import EXCHANGE, RECORD
-from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
+from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY
 from kdissect.tables.rows import TABLES
 from kdissect.tables.values import json_document
 
@@ -50,47 +50,49 @@ contain `-` or `_`. Separate several values with commas, or pass a JSON list. De
 COLUMNS_HEAD = """\
 # Columns of an exchange
 
-One row, or one JSON object a line, for each request, and for each response whose request was never seen.
-Names and types never change; more may join them.
+One row, or one JSON object per line, for each request, and for each response whose request was not captured.
+Names and types never change; columns may be added.
 
-An absent value is null (CSV: nothing between two commas), never "" or -1 of our own making; an array can be
-empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. Wire values are shown as they
-are: in `request` and `response` error codes and enumerations are numbers, in the other columns they are
-names.
+An absent value is null (CSV: nothing between two commas), never "" or -1 unless that was on the wire; an
+array can be empty but is never null. Times are UTC with microseconds, ISO 8601 ending in Z. In `request` and
+`response`, values are as on the wire, so error codes and enumerations are numbers; in the other columns they
+are names.
 """
 
 BODIES = """\
 Inside `request` and `response`, names are those of the protocol guide, in wire order. Bytes are
-`{"base64": "..."}`, with `"decoded": {...}` beside it where the payload is known; a uuid is text as Kafka
-prints it; record data is an array of batch headers; a credential is `{"withheld": 16}`: its length in bytes.
-Unknown tags stand under `_tags` by number, bytes behind a complete body under `_left_over`, bytes that could
-not be decoded under `_undecoded`. A float64 that is not a number is null. Where columns are fixed (CSV,
-Parquet, Spark), `object` is a string of JSON.
+`{"base64": "..."}`, with `"decoded": {...}` beside it if the payload was decoded. A UUID is a string, as
+Kafka prints it. Record data is an array of batch headers. A credential is `{"withheld": 16}`: its length in
+bytes. `_tags` has unknown tags by number, `_left_over` the bytes after a complete body, `_undecoded` the
+bytes that could not be decoded. A float64 that is NaN or infinite is null. In formats with fixed columns
+(CSV, Parquet, Spark), `object` is a string of JSON.
 """
 
 RECORDS = """\
 # Columns of a record
 
-One JSON object a line by `kdissect records --json`, or one line of CSV by `--csv`, for each record that was
-produced or fetched: one that was produced and fetched twice comes three times, `--unique` shows the first.
-Records of Kafka's own topics are decoded, credentials in them redacted. What was wrong with batches is
-counted on stderr, and reported there for each without a readable record.
+`kdissect records --json` writes one JSON object per line, and `--csv` one line of CSV, for each record
+produced or fetched. A record that was produced once and fetched twice appears three times; `--unique` shows
+only the first. Records of Kafka's internal topics are decoded, and credentials in them redacted. Anomalies of
+batches are counted on stderr, and listed there for batches without a readable record.
 
-`read --json --records` shows the same inside `request` and `response`: each batch there has `records`, an
-array of objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `value`,
-`value_encoding`, `headers`, `control_type` and `aborted` as below, and `anomalies` where there are any.
+`read --json --records` shows records inside `request` and `response`: each batch has `records`, an array of
+objects with `offset`, `timestamp`, `timestamp_type`, `key`, `key_encoding`, `value`, `value_encoding`,
+`headers`, `control_type` and `aborted` as below, and `anomalies` if there are any.
 """
 
 EXPORTS = """\
 # Tables of an export
 
-What `kdissect export` writes. All tables have `date`, and join on `connection` and `number`. Every column can
-be null; names differ even where case is ignored. Files have types, which `_kdissect/schema.json` tells in
-Spark's words: a time before the year 1 or after 9999, which a damaged capture can claim, is null there (the
-numbers `time_ns` and `timestamp_ms` have it as far as 64 bits reach). In JSON lines `request` and `response`
-are objects, which Spark reads as strings; in Parquet they are strings of JSON, and `key` and `value` of
-records are bytes: of what `*_encoding` calls `utf-8` and `base64` those on the wire, of `json` the text.
-With `--partition-by` the columns `date` and `api` are in the names of folders and not in the files.
+`kdissect export` writes these tables. All have `date`, and join on `connection` and `number`. Every column
+can be null; names differ even if case is ignored. Columns have the types in `_kdissect/schema.json`, which is
+a Spark schema. A time before the year 1 or after 9999 (a damaged capture can claim any) is null; the numbers
+`time_ns` and `timestamp_ms` still have it, as far as 64 bits allow.
+
+In JSON lines, `request` and `response` are objects, which Spark reads as strings. In Parquet they are strings
+of JSON, and `key` and `value` of records are bytes: those on the wire if `*_encoding` is `utf-8` or `base64`,
+the text if it is `json`. With `--partition-by`, the columns `date` and `api` are in folder names and not in
+the files.
 """
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -98,7 +100,7 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneT
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page, and what should stand in it."""
+    """Every generated page and its text."""
     return {
         FOLDER / "cli.md": cli_page(),
         FOLDER / "columns.md": columns_page(),
@@ -123,8 +125,8 @@ def source_page() -> str:
 def columns_page() -> str:
     """A table of columns for each table."""
     parts = [COLUMNS_HEAD, _column_table(EXCHANGE), BODIES, RECORDS, _column_table(RECORD), EXPORTS]
-    parts += ["Table `exchanges` has besides:\n", _column_table(EXCHANGE_OWN)]
-    parts += ["Table `records` has besides:\n", _column_table(RECORD_OWN)]
+    parts += ["Table `exchanges` also has:\n", _column_table(EXCHANGE_EXPORT_ONLY)]
+    parts += ["Table `records` also has:\n", _column_table(RECORD_EXPORT_ONLY)]
     for table in TABLES.values():
         if table.name not in ("exchanges", "records"):
             parts += [f"## Table {table.name}\n", f"{table.sentence}\n", _column_table(table.columns)]
@@ -137,8 +139,8 @@ def _column_table(columns: Sequence[Column]) -> str:
 
 
 def schema(document: type) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of what ``json_document`` writes of a dataclass; those inside it stand
-    once each under ``$defs``.
+    """The JSON Schema (draft 2020-12) of what ``json_document`` writes for a dataclass. Dataclasses inside it
+    are defined once each, in ``$defs``.
     """
     definitions: dict[str, Any] = {}
     return {
@@ -173,7 +175,7 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if isinstance(hint, type) and is_dataclass(hint):
         name = hint.__name__
         if name not in definitions:
-            definitions[name] = {}  # its place, should it contain itself
+            definitions[name] = {}  # reserved, in case it contains itself
             definitions[name] = _object(hint, definitions)
         return {"$ref": f"#/$defs/{name}"}
     origin, parts = get_origin(hint), get_args(hint)
@@ -183,7 +185,7 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": _type(parts[0], definitions)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _type(parts[1], definitions)}
-    raise TypeError(f"{hint} has no form in JSON")
+    raise TypeError(f"{hint} has no JSON type")
 
 
 def help_texts(
@@ -202,12 +204,12 @@ def help_texts(
 
 
 def differences() -> Iterator[str]:
-    """Yield the lines of a diff from what stands in docs to what should."""
-    for path, wanted in pages().items():
-        found = path.read_text(encoding="utf-8") if path.exists() else ""
+    """Yield the lines of a diff from the pages in docs to the generated ones."""
+    for path, generated in pages().items():
+        current = path.read_text(encoding="utf-8") if path.exists() else ""
         name = f"docs/{path.name}"
         yield from unified_diff(
-            found.splitlines(), wanted.splitlines(), name, f"{name}, generated", lineterm=""
+            current.splitlines(), generated.splitlines(), name, f"{name}, generated", lineterm=""
         )
 
 

@@ -20,7 +20,7 @@ from kdissect.cli.options import to_limits
 from kdissect.model import Interface, Packet
 from kdissect.pipeline import dissect
 from kdissect.tables.lines import JsonLines
-from kdissect.text.loss_report import shortcomings
+from kdissect.text.loss_report import loss_lines
 from tests.frames import FETCH, METADATA, PRODUCE, heartbeat_answers, heartbeats, request, response
 from tests.peak import peak_kib
 from tests.segments import ACK, FIN, PSH, START_NS, SYN
@@ -208,7 +208,7 @@ def main(kind: str, count: str, limits: str = "") -> None:
     told = {
         "exchanges": exchanges,
         "peak_kib": peak_kib(),
-        "says": shortcomings(run.counts),
+        "says": loss_lines(run.counts),
         "counts": run.counts,
     }
     sys.stdout.write(json.dumps(told) + "\n")

@@ -305,7 +305,7 @@ def test_the_dashboard_and_the_metrics_speak_neither(facts: list[Facts]) -> None
     for key in range(len(PANES)):
         choices = UiState()
         choices.press(str(key + 1))
-        lines = draw(pulse.now(), choices, StatusBar(HOSTILE, said=HOSTILE), 160, 50)
+        lines = draw(pulse.now(), choices, StatusBar(HOSTILE, message=HOSTILE), 160, 50)
         assert_harmless("\n".join(line.plain for line in lines))
     assert r"\x1b]0;PWNED" in "\n".join(line.plain for line in lines)
     text = generate_latest(metrics.registry).decode()

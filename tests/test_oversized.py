@@ -24,7 +24,7 @@ from kdissect.kafka.primitives import DecodeBudget
 from kdissect.kafka.walker import walk
 from kdissect.limits import Limits
 from kdissect.tables.record_bodies import Opener, with_records
-from kdissect.text.outline import MOST_ELEMENTS
+from kdissect.text.outline import MAX_ELEMENTS
 from tests.captures import pcap
 from tests.carried_records import fetch
 from tests.frames import FETCH, METADATA, request, request_payload, response, response_payload, sized
@@ -340,7 +340,7 @@ def test_a_large_batch_is_shown_whole(large: dict[str, Path], name: str, command
         assert shown.count("\n") == RECORDS + ("csv" in command)
     else:
         assert f"{RECORDS:,} records" in shown
-        assert f"{RECORDS - MOST_ELEMENTS:,} more" in shown
+        assert f"{RECORDS - MAX_ELEMENTS:,} more" in shown
 
 
 def test_a_large_batch_is_exported_whole(large: dict[str, Path], tmp_path: Path) -> None:

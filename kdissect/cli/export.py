@@ -148,7 +148,7 @@ def _write(
                     records.add(each.records)
             else:
                 with defer.installed():
-                    run.show(run.selected(defer(writer.pass_over)), defer(writer.feed))
+                    run.show(run.selected(defer(writer.skip)), defer(writer.feed))
     return run, writer, records
 
 

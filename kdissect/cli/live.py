@@ -210,7 +210,7 @@ class LiveExport:
             OutputError: files cannot be added to it.
         """
         folder = self._job.export.folder
-        self._earlier = manifest.going_on(folder, self._files, self._job.format, self._job.options.limits)
+        self._earlier = manifest.resume(folder, self._files, self._job.format, self._job.options.limits)
         if self._earlier.files:
             warn(f"{folder} has {many(self._earlier.files, 'file')} from earlier runs; adding more")
         if self._earlier.removed:
@@ -229,7 +229,7 @@ class LiveExport:
             self._job, self._files, self._description, self.log, self._records, self._earlier.runs
         )
         run.drop_reporter.time_observers.append(self.defer(writer.tick))
-        run.ongoing.on_source_end = self.defer(writer.leave)
+        run.ongoing.on_source_end = self.defer(writer.finish_capture)
         with finish_or_abandon(writer, run, self.log):
             yield writer
             run.close()  # counts the last dropped packets
@@ -320,9 +320,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     ):
         times = output.time_formatter(run.out, run.first_ns)
         feeds: list[Callable[[Exchange], object]] = [tally.feed]
-        unmatched_feeds: list[Callable[[Exchange], object]] = [
-            lambda exchange: times.pass_over(exchange.time_ns)
-        ]
+        unmatched_feeds: list[Callable[[Exchange], object]] = [lambda exchange: times.skip(exchange.time_ns)]
         if monitor is not None:
             monitor.begin(run)
             feeds.append(monitor.feed)
@@ -335,7 +333,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         if export is not None:
             writer = stack.enter_context(export.writing(run))
             feeds.append(export.defer(writer.feed))
-            unmatched_feeds.append(export.defer(writer.pass_over))
+            unmatched_feeds.append(export.defer(writer.skip))
         run.show(run.selected(fan_out(unmatched_feeds)), fan_out(feeds), count, flush=True)
         if monitor is not None:
             monitor.end(keep_open=run.complete and source.stop == NEVER)

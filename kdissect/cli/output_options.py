@@ -159,7 +159,7 @@ class ExchangeOutput(NamedTuple):
                 times,
                 colour=colour,
                 show_bytes=self.show_bytes,
-                whole=self.full,
+                full=self.full,
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )

@@ -94,7 +94,7 @@ def read(
     with open_run(query, bar=lambda out: output.quiet or not out.isatty()) as run:
         times = output.time_formatter(run.out, run.first_ns)
         sink = output.sink(run.out, times, query, flush=flush)
-        selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
+        selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         run.show(_checked(selected) if check_crcs else selected, sink.feed, count, flush=flush)
         sink.close()
     run.report(run.shown)

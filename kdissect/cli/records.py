@@ -181,7 +181,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     with run_context as run:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
         sink = _sink(output, run.out, times)
-        selected = run.selected(lambda exchange: times.pass_over(exchange.time_ns))
+        selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
         if isinstance(sink, RecordLines) and record_filter.matches_all and not (count or output.flush):
             run.show(source.batches(selected), sink.feed_batch, size=len)
         else:
@@ -196,7 +196,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
             "--limits unique_records=N"
         )
     if isinstance(sink, RecordFiles):
-        warn(sink.told())
+        warn(sink.summary_line())
     run.end("record")
 
 
@@ -296,7 +296,7 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.tree:
         from kdissect.text.tree import RecordTree
 
-        return RecordTree(out, times, colour=colour, whole=output.full)
+        return RecordTree(out, times, colour=colour, full=output.full)
     return RecordTable(out, times, width=width(out), colour=colour)
 
 

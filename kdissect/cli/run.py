@@ -26,7 +26,7 @@ from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
 from kdissect.query.filters import build
-from kdissect.text.loss_report import shortcomings
+from kdissect.text.loss_report import loss_lines
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -374,7 +374,7 @@ def report_dissection(
     more = max(dissection.counts["notices"], len(dissection.notices)) - MAX_NOTICES
     if more > 0:
         warn(f"{more:,} more notices like these")
-    for line in shortcomings(dissection.counts):
+    for line in loss_lines(dissection.counts):
         warn(line)
     if skipped := dissection.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())

@@ -144,8 +144,8 @@ class Top:
                     self._ui.press(key)
                 if "redraw" in keys:
                     self._screen.forget()
-                if self._ui.is_over:
-                    self._ui.is_over = False
+                if self._ui.is_quitting:
+                    self._ui.is_quitting = False
                     self._quit(again=True)
                 began = monotonic()
                 if keys or began >= due or self._screen.has_changed:
@@ -172,7 +172,7 @@ class Top:
             by_us,
             memory_bytes(),
             last_message,
-            is_over=self._capture_ended,
+            has_ended=self._capture_ended,
             has_keys=self._keyboard is not None,
         )
         with self._drawing:

@@ -111,7 +111,7 @@ class TableBatches:
 
     def pass_over(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """The same for an exchange that was not asked for."""
-        return self._full(self._rows.pass_over(exchange))
+        return self._full(self._rows.skip(exchange))
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()

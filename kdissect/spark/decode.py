@@ -45,7 +45,7 @@ from kdissect.stats.survey import Census
 from kdissect.tables import manifest
 from kdissect.tables.columns import filter_of
 from kdissect.tables.export import Export, ExportJob, tables_of
-from kdissect.tables.table_files import cannot_write, locked, own_files
+from kdissect.tables.table_files import cannot_write, locked, row_files
 from kdissect.tables.values import timestamp
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _check_written(job: ExportJob, told: Sequence[WorkerPart]) -> None:
 
 def _keep(folder: Path, known: Collection[str]) -> None:
     """Remove files that tasks have left which failed, and were run again."""
-    for path in list(own_files(folder)):
+    for path in list(row_files(folder)):
         if path.relative_to(folder).as_posix() not in known:
             path.unlink()
 

@@ -226,12 +226,14 @@ def _view(column: str, kind: str) -> View:
     if kind == "timestamp":
         return view(lambda value: value[:19].replace("T", " "))
     if kind.startswith("map"):
-        return view(lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()), gives=True)
+        return view(
+            lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()), shrinks=True
+        )
     if kind.startswith("array"):
-        return view(_named, gives=True)
+        return view(_named, shrinks=True)
     if kind == "binary":
         return view(lambda value: size(len(value) * 3 // 4), right=True)
-    return view(str, gives=True)
+    return view(str, shrinks=True)
 
 
 def _named(values: Sequence[Any]) -> str:

@@ -1,6 +1,6 @@
-"""Rows -> record batches of Arrow. Holds the rows of the next batch, column by column.
+"""Rows -> Arrow record batches. Holds the rows of the next batch, column by column.
 
-Types are those that Spark, DuckDB, polars and pandas read without a hint: timestamps in microseconds with
+The types are those that Spark, DuckDB, polars and pandas read without hints: timestamps in microseconds with
 UTC, bodies as strings of JSON, every column nullable. Needs pyarrow.
 """
 
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 
 class _NoPandas:
-    """Finds no pandas."""
+    """An import finder that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
-        """Fail for pandas, leave others to other finders."""
+        """Raise ImportError for pandas; leave other modules to the next finder."""
         if name == "pandas":
             raise ImportError(name, name=name)
 
 
-# Before its first array pyarrow imports pandas, to tell a list from a series: 50 MB and a third of a second
-# for what nothing here needs. Who wants a data frame later still gets one: pyarrow tries again.
+# pyarrow imports pandas before it makes its first array, to distinguish lists from series. That costs 50 MB
+# and a third of a second, and nothing here needs it. Data frames still work later: pyarrow tries again.
 if "pandas" not in sys.modules:
     sys.meta_path.insert(0, _NoPandas)
     pa.array([])
     sys.meta_path.remove(_NoPandas)
 
-_VALUE_COST = 8  # bytes, of whatever is no text
+_VALUE_COST = 8  # bytes of a value, besides its text
 
 
 def schema(columns: Sequence[Column]) -> Any:
-    """The columns' types as pyarrow has them."""
+    """The pyarrow schema of these columns."""
     return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
 def arrow_type(kind: Type) -> Any:
-    """A type as pyarrow has it."""
+    """The pyarrow type of a column type."""
     if isinstance(kind, Scalar):
         name, *arguments = kind.arrow
         return getattr(pa, name)(*arguments)
@@ -60,11 +60,11 @@ def arrow_type(kind: Type) -> Any:
 
 
 class Prepared(NamedTuple):
-    """All records of a batch, for ``RowBatch.feed_some``.
+    """All records of a batch, converted for ``RowBatch.feed_some``.
 
     Attributes:
         columns: see ``RecordValues.of``.
-        sums: what the rows in front of each, and all of them, cost.
+        sums: running totals of the rows' sizes: 0 first, the total last.
     """
 
     columns: list[list[Any]]
@@ -72,7 +72,7 @@ class Prepared(NamedTuple):
 
 
 class RowBatch:
-    """The rows of the next batch; ``held`` bytes, about, in ``rows`` rows."""
+    """The rows of the next batch: ``rows`` rows of about ``held`` bytes."""
 
     __slots__ = ("_are_json", "_getters", "_records", "_values", "held", "rows", "schema")
 
@@ -85,15 +85,15 @@ class RowBatch:
         self.rows = self.held = 0
 
     def feed(self, row: Any) -> None:
-        """Take a row."""
-        values = [get(row) for get in self._getters]  # all of them, before any is kept
-        for kept, value in zip(self._values, values, strict=True):
-            kept.append(value)
+        """Add a row."""
+        values = [get(row) for get in self._getters]  # all of them first: a getter may raise
+        for column, value in zip(self._values, values, strict=True):
+            column.append(value)
         self.held += sum(map(_cost, values))
         self.rows += 1
 
     def prepare(self, records: DecodedBatch) -> Prepared:
-        """Make all records of a batch ready, which are plain."""
+        """Convert all records of a batch, which must be plain."""
         columns = self._records.of(records)
         count = len(records)
         costs = [map(_cost, values) for values in columns if len(values) == count]
@@ -102,23 +102,23 @@ class RowBatch:
         return Prepared(columns, list(accumulate(rows, initial=0)))
 
     def feed_some(self, prepared: Prepared, start: int, rows: int, room: int) -> int:
-        """Take those from ``start`` on, one at least: not more than ``rows``, and none behind the one with
-        which they cost more than ``room``.
+        """Add records from ``start`` on: at least one, at most ``rows``, and none after the one that exceeds
+        ``room`` bytes.
 
         Returns:
-            How far it came.
+            The index of the next record.
         """
         columns, sums = prepared
         count = len(sums) - 1
         stop = max(start + 1, min(start + rows, bisect_right(sums, sums[start] + room), count))
-        for kept, values in zip(self._values, columns, strict=True):
-            kept += values[start:stop] if len(values) == count else values * (stop - start)
+        for column, values in zip(self._values, columns, strict=True):
+            column += values[start:stop] if len(values) == count else values * (stop - start)
         self.held += sums[stop] - sums[start]
         self.rows += stop - start
         return stop
 
     def take(self) -> Any:
-        """The rows as a ``pyarrow.RecordBatch``; another one begins."""
+        """Return the rows as a ``pyarrow.RecordBatch`` and start the next batch."""
         arrays = [
             _json_array(values) if is_json else pa.array(values, field.type)
             for values, field, is_json in zip(self._values, self.schema, self._are_json, strict=True)
@@ -130,7 +130,7 @@ class RowBatch:
 
 
 def _json_array(values: list[bytes | None]) -> Any:
-    """What ``pa.array`` makes of JSON, but of a single text without a copy: one can have tens of MB."""
+    """The array ``pa.array`` makes of JSON texts; a single text is not copied, it can have tens of MB."""
     texts = [value or b"" for value in values]
     offsets = array("i", accumulate(map(len, texts), initial=0))
     present = pa.array([value is not None for value in values]).buffers()[1]

@@ -1,9 +1,8 @@
-"""Exchange -> its columns: the contract with every reader of our output. Holds nothing.
+"""Exchanges and records -> columns: the contract with every reader of our output. Stateless.
 
-Each column is told once, here or in columns.py: name, type, what it means, how to read it. JSON lines,
-CSV, ``--where``, exports and docs/columns.md all come from these files. Names and types never change; more
-may join them. An absent value is None, never "" or -1 of our own making; a list can be empty but is never
-absent.
+Each column is defined once: name, type, meaning, how to read it. JSON lines, CSV, ``--where``, exports and
+docs/columns.md all derive from these definitions. Names and types never change; columns may be added. An
+absent value is None, never "" or -1 of our own making; a list can be empty but is never absent.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kdissect.query import where
 from kdissect.query.filters import build
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
-from kdissect.tables.values import json_bytes, spelled, timestamp
+from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -35,23 +34,23 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The types that columns have, in a language of our own, so that no format's types rule the others.
+# The types of columns, independent of any format.
 #
-# A type is written as Spark writes its own: ``string``, ``array<string>``,
+# A type is written like Spark's: ``string``, ``array<string>``,
 # ``array<struct<kind:string,where:string>>``.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value, and how formats write it.
+    """The type of a single value, and how formats write it.
 
     Attributes:
-        name: ours.
-        sql: Spark's in DDL.
-        spark: Spark's in the JSON of a schema.
-        arrow: pyarrow's: the function that makes it, and what that takes.
-        to_text: makes what JSON lines and CSV hold of what a column's ``get`` returns; None: they hold that.
+        name: in docs.
+        sql: the type in Spark's DDL.
+        spark: the type in the JSON of a Spark schema.
+        arrow: the pyarrow function that makes the type, and its arguments.
+        to_text: converts what a column's ``get`` returns for JSON lines and CSV; None: it stays as it is.
         to_arrow: the same for pyarrow.
     """
 
@@ -68,7 +67,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Values of one type in a row; it can be empty, its elements are never absent."""
+    """A list of values of one type; it can be empty, its elements are never absent."""
 
     element: Type
 
@@ -101,7 +100,7 @@ INT64 = Scalar("int64", "BIGINT", "long", ("int64",))
 BINARY = Scalar("binary", "BINARY", "binary", ("binary",))
 """Bytes, in formats that have them."""
 DATE = Scalar("date", "DATE", "date", ("date32",), to_arrow=date.fromisoformat)
-"""A day in UTC, as text: ``2026-11-21``."""
+"""A UTC date, as text: ``2026-11-21``."""
 TIMESTAMP = Scalar(
     "timestamp",
     "TIMESTAMP",
@@ -126,14 +125,14 @@ ANOMALY = Struct((("kind", STRING), ("where", STRING), ("detail", STRING)))
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One flat named value of an exchange, or of a record.
+    """A column of a table.
 
     Attributes:
-        type: see columns.py, which also says what ``get`` returns for a timestamp.
-        get: reads it, None where it is absent.
-        sentence: what it means.
+        type: see above; a timestamp is an int.
+        get: reads it from a row; None if it is absent.
+        sentence: what it means, for docs.
         unit: of numbers.
-        needs_bodies: whether the bodies must have been decoded.
+        needs_bodies: whether it is read from decoded bodies.
     """
 
     name: str
@@ -145,8 +144,8 @@ class Column:
 
 
 def file_name(name: str) -> str:
-    """The name of a file as text. It is bytes; those that are no text came in as surrogates, which no format
-    can hold.
+    """The name of a file as text. It consists of bytes; those that are not UTF-8 became surrogates, which no
+    format can hold.
     """
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
@@ -350,7 +349,7 @@ def arrow_getter(column: Column) -> Getter:
 
 
 def converted(column: Column, convert: Callable[[Any], Any] | None) -> Getter:
-    """How to read a column, and make something of what is not absent."""
+    """How to read a column and convert what is not absent."""
     get = column.get
     if convert is None:
         return get
@@ -358,10 +357,10 @@ def converted(column: Column, convert: Callable[[Any], Any] | None) -> Getter:
 
 
 def resolve(name: str) -> Reference:
-    """What a name in ``--where`` stands for: a column, or a path into one (``request.topics.name``).
+    """What a name in ``--where`` refers to: a column, or a path into one (``request.topics.name``).
 
     Raises:
-        UsageError: there is no such column or path; the text names the nearest.
+        UsageError: there is no such column or path; the message suggests the nearest.
     """
     head, *path = name.split(".")
     column = BY_NAME.get(head)
@@ -378,17 +377,17 @@ def resolve(name: str) -> Reference:
 
 
 def filter_of(options: Options) -> Filter:
-    """The filter of all criteria and of the expression.
+    """The filter for all criteria and the expression.
 
     Raises:
-        UsageError: one of them is not understood.
+        UsageError: one of them is invalid.
     """
     expression = where.compile_where(options.where, resolve) if options.where else None
     return build(**options.criteria, where=expression)
 
 
 def _objection(column: Column, sign: str, text: str | None) -> str | None:
-    """Why a column can never compare with a text, or with a number: a type, or a name that does not exist."""
+    """Why a column never matches a string, or a number if ``text`` is None: a wrong type, an unknown name."""
     kind, signs = column.type, _EQUAL
     if isinstance(kind, Array):
         kind, signs = kind.element, (*_EQUAL, "in", "not in")
@@ -405,17 +404,17 @@ def _objection(column: Column, sign: str, text: str | None) -> str | None:
 
 
 _EQUAL: tuple[str, ...] = ("==", "!=")
-_NAMELESS_ERROR = "UNKNOWN_ERROR_"  # and its code, which only a newer broker knows
+_NAMELESS_ERROR = "UNKNOWN_ERROR_"  # followed by a code that only a newer broker knows
 _NAMES: dict[str, Callable[[], Collection[str]]] = {
     "api": lambda: [api.name for api in apis.all_apis()],
     "kind": lambda: KINDS,
     "errors": lambda: [error.name for error in codes.all_errors()],
 }
-"""Columns whose every value is known beforehand."""
+"""Columns with a fixed set of values."""
 
 
 def _column_hint(head: str, path: Sequence[str]) -> str:
-    """What was probably meant by a name that no column has."""
+    """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
     return did_you_mean(head, BY_NAME) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
@@ -430,18 +429,14 @@ def _check_struct(column: Column, path: Sequence[str]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Record -> its columns: those of the exchange that carried it, its own, and those of its batch. Holds
-# nothing.
-#
-# Names and types never change; more may join them. An absent value is None; a list can be empty but is
-# never absent.
+# Record -> columns: of the exchange that carried it, its own, and of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
 HEADER = Struct((("key", STRING), ("value", STRING), ("value_encoding", STRING)))
 
 NO_TIMESTAMP = -1
-"""What a producer writes that sets none."""
+"""What a producer writes that sets no timestamp."""
 
 
 def _of_exchange(name: str) -> Column:
@@ -458,7 +453,7 @@ def _timestamp_ns(record: CarriedRecord) -> int | None:
 
 def _headers(record: CarriedRecord) -> list[dict[str, str | None]]:
     return [
-        dict(zip(("key", "value", "value_encoding"), (key, *spelled(value)), strict=True))
+        dict(zip(("key", "value", "value_encoding"), (key, *text_and_encoding(value)), strict=True))
         for key, value in record.headers
     ]
 
@@ -476,8 +471,8 @@ def _guid(schema: SchemaId | None) -> str | None:
 
 
 def _record_anomalies(record: CarriedRecord) -> list[dict[str, str]]:
-    found = record.batch.anomalies
-    return [anomaly._asdict() for anomaly in found] if found else []
+    anomalies = record.batch.anomalies
+    return [anomaly._asdict() for anomaly in anomalies] if anomalies else []
 
 
 def _aborted(record: CarriedRecord) -> bool | None:
@@ -528,13 +523,15 @@ RECORD: tuple[Column, ...] = (
         "Source of the timestamp: `CreateTime`, the producer; `LogAppendTime`, the broker (for Produce, "
         "from the response); null for magic 0.",
     ),
-    Column("key", STRING, lambda record: spelled(record.key)[0], "Key; see `key_encoding`."),
-    Column("key_encoding", STRING, lambda record: spelled(record.key)[1], _ENCODINGS),
-    Column("value", STRING, lambda record: spelled(record.value)[0], "Value; see `value_encoding`."),
+    Column("key", STRING, lambda record: text_and_encoding(record.key)[0], "Key; see `key_encoding`."),
+    Column("key_encoding", STRING, lambda record: text_and_encoding(record.key)[1], _ENCODINGS),
+    Column(
+        "value", STRING, lambda record: text_and_encoding(record.value)[0], "Value; see `value_encoding`."
+    ),
     Column(
         "value_encoding",
         STRING,
-        lambda record: spelled(record.value)[1],
+        lambda record: text_and_encoding(record.value)[1],
         "Same as `key_encoding`, for the value.",
     ),
     Column(

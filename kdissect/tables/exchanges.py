@@ -1,5 +1,5 @@
-"""Exchange, record -> the tables ``exchanges`` and ``records``: the columns that every command shows, and
-those that only files have. Holds nothing.
+"""Exchanges and records -> the tables ``exchanges`` and ``records``: the columns that every command shows,
+and those that only exports have. Stateless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kdissect.exchanges.polls import is_long_poll
 from kdissect.model import Embedded
 from kdissect.tables.columns import BINARY, BOOLEAN, EXCHANGE, INT64, RECORD, Column
-from kdissect.tables.form import Table, bounded, day, nanoseconds
+from kdissect.tables.form import Table, day, nanoseconds, with_valid_time
 from kdissect.tables.values import json_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BODIES = ("request", "response")
 _TIME_NS = attrgetter("time_ns")
 _CARRIED_NS = attrgetter("source.exchange.time_ns")
 
-EXCHANGE_OWN = (
+EXCHANGE_EXPORT_ONLY = (
     day(_TIME_NS),
     nanoseconds(_TIME_NS),
     Column(
@@ -35,7 +35,7 @@ EXCHANGE_OWN = (
         "nothing about the broker.",
     ),
 )
-RECORD_OWN = (
+RECORD_EXPORT_ONLY = (
     day(_CARRIED_NS),
     nanoseconds(_CARRIED_NS),
     Column(
@@ -46,32 +46,32 @@ RECORD_OWN = (
         "ms since 1970",
     ),
 )
-"""What files have beside the columns that commands show."""
+"""Columns that only exports have."""
 
 
 def payload(value: Payload) -> bytes | None:
-    """A record's key or value as bytes: of what was decoded its JSON, of a credential nothing."""
+    """A record's key or value as bytes: JSON if it was decoded, None for a credential."""
     if isinstance(value, Embedded):
         return json_bytes(value.decoded)
     return value if isinstance(value, bytes) else None
 
 
 def exchanges(bodies: frozenset[str] = frozenset(BODIES)) -> Table:
-    """The table ``exchanges``; ``bodies`` are those that are not left null."""
+    """The table ``exchanges``; bodies that are not in ``bodies`` are null."""
     columns = [
-        _null(column) if column.name in BODIES and column.name not in bodies else bounded(column)
+        _null(column) if column.name in BODIES and column.name not in bodies else with_valid_time(column)
         for column in EXCHANGE
     ]
     return Table(
         "exchanges",
         "A request with its response, or only one of the two.",
-        (*columns, *EXCHANGE_OWN),
+        (*columns, *EXCHANGE_EXPORT_ONLY),
     )
 
 
 def records() -> Table:
     """The table ``records``."""
-    columns = (*map(bounded, RECORD), *RECORD_OWN)
+    columns = (*map(with_valid_time, RECORD), *RECORD_EXPORT_ONLY)
     packed = {"key": _key, "value": _value}
     return Table(
         "records",

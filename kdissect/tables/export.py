@@ -1,9 +1,9 @@
-"""Exchanges, connections, files -> all tables of an export, in files. Holds what the tables' rows and files
-do.
+"""Exchanges, connections, capture files -> the files of all tables of an export. Holds what ``TableRows`` and
+``TableFiles`` hold.
 
-Several processes (``export -j``, the workers of Spark) divide the connections among them, and each writes
-files of its own. What tables have of the whole capture, and not of a connection, is left to the process that
-puts the parts together: ids of topics, and the captures.
+Several processes (``export -j``, Spark workers) divide the connections among them, and each writes its own
+files. The process that combines the parts writes the rows that belong to no connection: topic ids and
+captures.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ class Export:
     """Writes the tables.
 
     Args:
-        job: what is written of which captures.
+        job: what to write.
         files: of each table.
-        described: what the manifests say of it.
-        log: knows the connections; it is told of every exchange.
-        records: finds the records of an exchange, for their table.
-        earlier: of an export of what comes live: the runs before, by table. Its manifests name files as soon
-            as they are finished.
+        described: the job as the manifests describe it.
+        log: the connections; it is fed every exchange.
+        records: opens the records of an exchange, for their table.
+        earlier: for a live export: the runs before this one, by table. Its manifests list files as soon as
+            they are finished.
 
     Raises:
-        OutputError: now or later, something cannot be written.
+        OutputError: something cannot be written; the methods raise this too.
     """
 
     def __init__(
@@ -89,28 +89,28 @@ class Export:
         self.tables = TableRows(files, log, records, options.limits, every_connection=not options.is_filtered)
         self._rotate_ns = job.export.rotate_ns
         self._earlier = earlier
-        self._begun_ns: int | None = None  # when the files that are open now were begun
-        self._listed: dict[str, int] = {}  # how many files its manifest names, by table
+        self._files_started_ns: int | None = None  # when the open files were started
+        self._listed: dict[str, int] = {}  # how many files each table's manifest lists
         self._listed_ns = 0
         self._before = 0, 0
         self._before = self.files, self.bytes
         for name, table in files.items():
-            manifest.begin(self._folder / name, table, self._form, described, self._end(name, {}))
+            manifest.begin(self._folder / name, table, self._form, described, self._end_fields(name, {}))
             self._listed[name] = len(table.files)
 
     def feed(self, exchange: Exchange) -> None:
-        """Write what an exchange adds to the tables."""
+        """Write the rows of an exchange."""
         if self._rotate_ns is not None:
             self.tick(exchange.completed_ns)
         self._write(self.tables.feed(exchange))
 
     def adopt(self, parts: Sequence[PartResult]) -> None:
         """Take over the files that parts have written, and write the first row of each pair of topic id and
-        name, in the order of all parts.
+        name, in the order of the whole capture.
         """
         for name, table in self._files.items():
             written = [file for part in parts for file in part.files.get(name, ())]
-            table.go_on(len(written), Listing(self._limits.export_listed, written))
+            table.continue_from(len(written), Listing(self._limits.export_listed, written))
             table.rows = sum(file.rows or 0 for file in written)
         if TOPIC_IDS in self._files:
             first: dict[tuple[str, str], Any] = {}
@@ -120,37 +120,37 @@ class Export:
             for _, values in sorted(first.values()):
                 self._files[TOPIC_IDS].feed(values)
 
-    def pass_over(self, exchange: Exchange) -> None:
-        """Take note of an exchange that was not asked for."""
-        self._write(self.tables.pass_over(exchange))
+    def skip(self, exchange: Exchange) -> None:
+        """Count an exchange that the filters excluded."""
+        self._write(self.tables.skip(exchange))
 
     def tick(self, now_ns: int) -> None:
-        """Packet time has come so far: finish the files whose time has come, and name them."""
-        if self._begun_ns is None or now_ns < self._begun_ns:  # clocks are set back too
-            self._begun_ns = self._listed_ns = now_ns
+        """Advance packet time: finish files that are due, and list them in the manifests."""
+        if self._files_started_ns is None or now_ns < self._files_started_ns:  # a clock was set back
+            self._files_started_ns = self._listed_ns = now_ns
             return
-        if self._rotate_ns is not None and now_ns - self._begun_ns >= self._rotate_ns:
-            self._begun_ns = now_ns
+        if self._rotate_ns is not None and now_ns - self._files_started_ns >= self._rotate_ns:
+            self._files_started_ns = now_ns
             for table in self._files.values():
                 table.rotate()
         if self._earlier is not None and now_ns - self._listed_ns >= SECOND_NS:
             self._listed_ns = now_ns
             self._list(complete=False)
 
-    def leave(self, source: Source) -> None:
+    def finish_capture(self, source: Source) -> None:
         """A capture was read to its end, and others follow it."""
-        self._write(self.tables.leave(source))
+        self._write(self.tables.finish_capture(source))
 
     def close(
         self, sources: Sequence[Source], warnings: Sequence[str], *, complete: bool, end: Mapping[str, Any]
     ) -> None:
-        """Finish all files, and say so beside them.
+        """Finish all files and write the final manifests.
 
         Args:
             sources: the captures.
-            warnings: what was odd about them.
-            complete: whether all that was asked for was read.
-            end: what else to say.
+            warnings: about them.
+            complete: whether all input was read.
+            end: further fields of the manifests.
         """
         self._write(self.tables.close(sources, warnings))
         for table in self._files.values():
@@ -159,23 +159,23 @@ class Export:
         self._list(complete=complete, **end)
 
     def abandon(self) -> None:
-        """Remove files that are not finished; the manifests say that the export is not complete."""
+        """Remove unfinished files; the manifests say that the export is not complete."""
         for name, table in self._files.items():
             table.abandon()
-            with suppress(OSError):  # those of workers that were ended
+            with suppress(OSError):  # of workers that were stopped
                 remove_unfinished(self._folder / name)
-        with suppress(OutputError):  # it may be the reason
+        with suppress(OutputError):  # which may be why the export is abandoned
             self._list(complete=False)
 
     def _list(self, *, complete: bool, **end: Any) -> None:
-        """Write the manifests of the tables that have more files than these say."""
+        """Write the manifests that do not list all files yet."""
         for name, table in self._files.items():
             if len(table.files) != self._listed.get(name):
-                told = self._end(name, {"complete": complete, **end})
-                manifest.write(self._folder / name, table, self._form, self._job, told)
+                fields = self._end_fields(name, {"complete": complete, **end})
+                manifest.write(self._folder / name, table, self._form, self._job, fields)
                 self._listed[name] = len(table.files)
 
-    def _end(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _end_fields(self, name: str, end: Mapping[str, Any]) -> Mapping[str, Any]:
         return end if self._earlier is None else {**end, "runs": self._earlier[name]}
 
     def _write(self, rows: Iterable[Row]) -> None:
@@ -194,29 +194,29 @@ class Export:
 
     @property
     def files(self) -> int:
-        """How many of them there are."""
+        """Number of files finished by this run."""
         return sum(len(table.files) for table in self._files.values()) - self._before[0]
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Some of the connections -> files of their own, and what is left to who puts the parts together.
+# Some of the connections -> files of their own, and a result for the process that combines the parts.
 # ------------------------------------------------------------------------------------------------------------
 
 
 TOPIC_IDS = "topic_ids"
-_WHOLE = frozenset({TOPIC_IDS, "captures"})
-"""Tables that no part can write."""
+_NOT_IN_PARTS = frozenset({TOPIC_IDS, "captures"})
+"""Tables that a part cannot write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """What is to be done with all packets.
+    """What to export; picklable.
 
     Attributes:
         options: what to dissect.
-        export: which tables are written, and how; all are named.
+        export: which tables to write, and how; ``tables`` names all of them.
         paths: of the captures.
-        first_ns: time of the first packet; None: there is none.
+        first_ns: time of the first packet; None if there is none.
     """
 
     options: Options
@@ -229,7 +229,7 @@ class ExportJob:
         """The format of files.
 
         Raises:
-            UsageError: a library for it is missing.
+            UsageError: the library for it is missing.
         """
         export = self.export
         if export.form == JSONL:
@@ -239,11 +239,11 @@ class ExportJob:
         return ParquetFormat(export.compression or ZST, self.options.limits)
 
     def files(self, *, in_parts: bool = False) -> dict[str, TableFiles]:
-        """The files of each table. Of parts put together, rows of ``topic_ids`` are lists of values."""
+        """The files of each table. With ``in_parts``, rows of ``topic_ids`` are lists of values."""
         tables = {name: self.table(name) for name in self.export.tables}
         if in_parts and TOPIC_IDS in tables:
             columns = tables[TOPIC_IDS].columns
-            read = (replace(column, get=itemgetter(place)) for place, column in enumerate(columns))
+            read = (replace(column, get=itemgetter(index)) for index, column in enumerate(columns))
             tables[TOPIC_IDS] = replace(tables[TOPIC_IDS], columns=tuple(read))
         return {
             name: TableFiles(
@@ -259,7 +259,7 @@ class ExportJob:
         }
 
     def table(self, name: str) -> Table:
-        """A table with the bodies that are written."""
+        """A table; the bodies that are not exported are null."""
         if name != "exchanges":
             return TABLES[name]
         return exchanges(frozenset(BODIES) if self.export.bodies == BOTH else frozenset({self.export.bodies}))
@@ -277,17 +277,17 @@ class ExportJob:
 
 
 class PartResult(NamedTuple):
-    """What came of a part, apart from rows.
+    """The result of a part, apart from rows.
 
     Attributes:
-        part: which.
+        part: its number.
         files: written, by table.
-        topics: of each pair of id and name its first row of ``topic_ids``: where it stands among those of all
-            parts, and values.
-        counts, notices: as ``Dissection`` has them.
-        ids: topic ids that exchanges have; and of these, those that have a name in any.
+        topics: for each pair of topic id and name its first row of ``topic_ids``: the order among the rows of
+            all parts, and the values.
+        counts, notices: see ``Dissection``.
+        ids: topic ids in exchanges; and those of them that an exchange resolves to a name.
         selected: how many exchanges passed the filters.
-        records: what was found in batches.
+        records: counts of records and batches.
     """
 
     part: int
@@ -312,18 +312,18 @@ def write_part(
     """Write the tables of some connections.
 
     Args:
-        job: what to do.
+        job: what to write.
         part: number of the part.
-        dissections: of its connections: of all, or one of each.
-        log: surveys them.
+        dissections: of its connections: one for all, or one for each.
+        log: the connections.
         selects: whether an exchange passes the filters.
-        first: number of its first file.
-        step: from the number of a file to that of the next.
+        first: number of the first file.
+        step: difference between the numbers of consecutive files.
     """
     options = job.options
-    files = {name: each for name, each in job.files().items() if name not in _WHOLE}
+    files = {name: each for name, each in job.files().items() if name not in _NOT_IN_PARTS}
     for each in files.values():
-        each.go_on(first, Listing(sys.maxsize), step)
+        each.continue_from(first, Listing(sys.maxsize), step)
     records = records_of(options)
     getters = [column.get for column in TABLES[TOPIC_IDS].columns]
     ranks = {path: rank for rank, path in enumerate(job.paths)}
@@ -340,14 +340,15 @@ def write_part(
                 files[name].feed(row)
             elif name == TOPIC_IDS:
                 completed_ns, packet = row.exchange.order
-                place = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
+                rank = completed_ns, ranks[row.exchange.first_frame.interface.capture], packet
                 pair = row.topic_id, row.topic
-                if pair not in topics or place < topics[pair][0]:
-                    topics[pair] = place, [get(row) for get in getters]
+                if pair not in topics or rank < topics[pair][0]:
+                    topics[pair] = rank, [get(row) for get in getters]
 
     try:
         for dissection in dissections:
-            # Anew for each: they keep what was first in their input, which is not in order over all of these.
+            # A new one for each: it keeps what comes first, but dissections are not in order among each
+            # other.
             rows = TableRows(
                 job.export.tables, log, records, options.limits, every_connection=not options.is_filtered
             )
@@ -359,7 +360,7 @@ def write_part(
                     selected += 1
                     keep(rows.feed(exchange))
                 else:
-                    keep(rows.pass_over(exchange))
+                    keep(rows.skip(exchange))
             keep(rows.close((), ()))
             counts.update(dissection.counts)
             notices += dissection.notices[: options.limits.notices - len(notices)]

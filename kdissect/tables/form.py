@@ -1,8 +1,8 @@
-"""What a table of an export is, and what all of them share. Holds nothing.
+"""Columns -> a table of an export; the columns that all tables have in common. Stateless.
 
-Every table has ``date``, the day of its rows' time in UTC, and nearly all have ``time``. ``connection`` and
-``number`` are the key that they join on. Files have types: a time that a timestamp cannot be (a damaged
-capture can claim any) is null there.
+Every table has ``date``, the UTC day of a row's time, and nearly all have ``time``. ``connection`` and
+``number`` are the key that joins them. A time outside the range of timestamps (a damaged capture can claim
+any) is null.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from kdissect.tables.columns import Getter
 
-FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z, where the calendars of readers begin
-BEYOND_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z, where they end
-AS_IN_EXCHANGES = "See `exchanges`."
-_MOST_INT64 = (1 << 63) - 1
+FIRST_NS = -62_135_596_800_000_000_000  # 0001-01-01T00:00:00Z: readers know no earlier time
+END_NS = 253_402_300_800_000_000_000  # 10000-01-01T00:00:00Z: nor a time from here on
+SEE_EXCHANGES = "See `exchanges`."
+_MAX_INT64 = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table.
+    """A table of an export.
 
     Attributes:
-        name: of its folder.
-        sentence: what a row is.
-        columns: in their order.
-        packed: the same for formats that have bytes and not only text, where that makes a difference.
+        name: also the name of its folder.
+        sentence: what a row is, for docs.
+        columns: in order.
+        packed: the columns for formats that have bytes and not only text, if they differ.
     """
 
     name: str
@@ -46,34 +46,34 @@ class Table:
         return self.packed or self.columns
 
 
-def within(get: Getter) -> Getter:
-    """A time in nanoseconds as ``get`` reads it, None where no calendar has it."""
+def valid_time(get: Getter) -> Getter:
+    """``get`` for a time in nanoseconds, with None for times before the year 1 or after 9999."""
 
     def bounded(row: Any) -> int | None:
         time_ns = get(row)
-        return time_ns if time_ns is not None and FIRST_NS <= time_ns < BEYOND_NS else None
+        return time_ns if time_ns is not None and FIRST_NS <= time_ns < END_NS else None
 
     return bounded
 
 
 def int64(number: int) -> int | None:
-    """A number, None where 64 bits cannot hold it."""
-    return number if -_MOST_INT64 <= number <= _MOST_INT64 else None
+    """The number, or None if it does not fit in 64 bits."""
+    return number if -_MAX_INT64 <= number <= _MAX_INT64 else None
 
 
-def bounded(column: Column) -> Column:
-    """A column whose times are such that files can hold them."""
-    return replace(column, get=within(column.get)) if column.type == TIMESTAMP else column
+def with_valid_time(column: Column) -> Column:
+    """The column; if it is a timestamp, with None for times that files cannot hold."""
+    return replace(column, get=valid_time(column.get)) if column.type == TIMESTAMP else column
 
 
 def time_columns(get: Getter, sentence: str) -> tuple[Column, Column]:
-    """``date`` and ``time`` of a table; ``get`` reads nanoseconds or None."""
-    return (day(get), Column("time", TIMESTAMP, within(get), sentence))
+    """The columns ``date`` and ``time``; ``get`` returns nanoseconds or None."""
+    return (day(get), Column("time", TIMESTAMP, valid_time(get), sentence))
 
 
 def day(get: Getter) -> Column:
     """The column ``date``."""
-    known = within(get)
+    known = valid_time(get)
 
     def read(row: Any) -> str | None:
         time_ns = known(row)
@@ -94,10 +94,10 @@ def nanoseconds(get: Callable[[Any], int]) -> Column:
 
 
 def of_exchange(*names: str) -> tuple[Column, ...]:
-    """Columns of the exchange that a row belongs to: its attribute ``exchange``."""
-    return tuple(_lifted(bounded(BY_NAME[name])) for name in names)
+    """Columns of a row's ``exchange``."""
+    return tuple(_lifted(with_valid_time(BY_NAME[name])) for name in names)
 
 
 def _lifted(column: Column) -> Column:
     get = column.get
-    return replace(column, get=lambda row: get(row.exchange), sentence=AS_IN_EXCHANGES)
+    return replace(column, get=lambda row: get(row.exchange), sentence=SEE_EXCHANGES)

@@ -1,6 +1,4 @@
-"""Exchange -> the rows of ``groups``: who joins, is given partitions, leaves, commits, is refused. Holds
-nothing.
-"""
+"""Exchange -> rows of ``groups``: joins, assignments, departures, commits, rejected heartbeats. Stateless."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.exchanges.group_events import GroupEvent, group_events
 from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct
-from kdissect.tables.form import Table, time_columns, within
+from kdissect.tables.form import Table, time_columns, valid_time
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
@@ -46,7 +44,7 @@ GROUPS = Table(
         Column(
             "completed",
             TIMESTAMP,
-            within(attrgetter("completed_ns")),
+            valid_time(attrgetter("completed_ns")),
             "Time of the response; null if it never came.",
         ),
         _text("group_id", "Group id."),

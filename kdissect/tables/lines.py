@@ -1,7 +1,7 @@
-"""Exchange, record -> one JSON object a line, in UTF-8; holds what was not written yet: 64 KiB and a line.
+"""Exchanges and records -> JSON lines and CSV, in UTF-8. Holds what was not written yet: 64 KiB and a line.
 
-A line ends at U+000A and nowhere else: U+2028 and the like can stand inside a string, control characters are
-escaped.
+JSON lines: one object per line. Only U+000A ends a line: U+2028 and the like can occur in strings, control
+characters are escaped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kdissect.tables.columns import (
     converted,
     text_getter,
 )
-from kdissect.tables.values import json_bytes, json_line, spelled, timestamp
+from kdissect.tables.values import json_bytes, json_line, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,9 +45,9 @@ class JsonLines:
     """Writes exchanges, or rows of another table, keys in the order of the columns.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         columns: which, in which order.
-        flush_each: write every line at once, for somebody who watches.
+        flush_each: write every line immediately.
     """
 
     def __init__(
@@ -59,26 +59,26 @@ class JsonLines:
     ) -> None:
         self._write = write
         self.getters = [(column.name, text_getter(column)) for column in columns]
-        self._most_bytes = 0 if flush_each else _BUFFERED_BYTES
-        self._held = bytearray()  # a list of lines to join takes half as long again for each of them
+        self._max_bytes = 0 if flush_each else _BUFFERED_BYTES
+        self._held = bytearray()  # joining a list of lines takes 50 % longer per line
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
-        """Write one: what the columns are of."""
+        """Write one row."""
         self.add(json_line({name: get(row) for name, get in self.getters}))
 
     def add(self, lines: bytes) -> None:
-        """Write what is a line already, or several."""
-        if len(lines) > self._most_bytes:
+        """Write complete lines."""
+        if len(lines) > self._max_bytes:
             self.close()
             self._write(lines)
             return
         held = self._held
         held += lines
-        if len(held) > self._most_bytes:
+        if len(held) > self._max_bytes:
             self.close()
 
     def close(self) -> None:
-        """Write what is still held; the file stays open, and more may follow."""
+        """Write what is held; the file stays open, and more rows may follow."""
         if self._held:
             held = bytes(self._held)
             self._held.clear()
@@ -86,20 +86,18 @@ class JsonLines:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Records -> one JSON object a line, as lines.py writes them; holds what that holds, one template, and
-# the lines of 64 records.
+# Records -> JSON lines. Holds a template and the lines of 64 records.
 #
-# Most columns of a record are the same in its whole batch. So what stands between those that differ is
-# written once for a batch, and kept as bytes; what differs is written for many records at once, column by
-# column, and all of it joined. Where headers and schemas tell nothing, as of most batches, neither is that
-# asked of each.
+# Most columns have the same value in all records of a batch. So the text between the columns that differ is
+# written once per batch, as a template; the columns that differ are written for many records at once, column
+# by column, and joined with it. Columns from headers and schemas are read only for records that have any.
 # ------------------------------------------------------------------------------------------------------------
 
 
-OWN = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
-"""The columns in which all records of a batch differ."""
+PER_RECORD = ("offset", "timestamp", "key", "key_encoding", "value", "value_encoding")
+"""The columns that differ between the records of a batch."""
 
-MORE = (
+OPTIONAL = (
     "key_schema_id",
     "key_schema_guid",
     "schema_id",
@@ -109,29 +107,30 @@ MORE = (
     "span_id",
     "trace_format",
 )
-"""Those behind them, which say something of a record that has headers or begins with a zero byte only."""
+"""The columns after them, which are null unless a record has headers, or a key or value that begins with a
+zero byte."""
 
 _WORTH_A_TEMPLATE = 3
-"""Records; a template takes nearly as long as two of them, written column by column."""
+"""Records; a template takes nearly as long as writing two of them column by column."""
 
-_TOGETHER = 64
-"""Records whose lines are made together: with twice as many they do not stay in a processor's cache."""
+_CHUNK = 64
+"""Records whose lines are made together; twice as many do not stay in the processor's cache."""
 
 _SEAM = b"\n"
-"""Stands in no line, for in strings it is escaped."""
+"""Occurs in no line: it is escaped in strings."""
 
 
 class RecordLines(JsonLines):
-    """Writes records, by themselves or by the batch.
+    """Writes records, one by one or in batches.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
-        flush_each: write every line at once, for somebody who watches.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
+        flush_each: write every line immediately.
     """
 
     def __init__(self, write: Callable[[bytes], object], *, flush_each: bool = False) -> None:
         super().__init__(write, columns=RECORD, flush_each=flush_each)
-        self._getters_of_more = [(name, get) for name, get in self.getters if name in MORE]
+        self._optional_getters = [(name, get) for name, get in self.getters if name in OPTIONAL]
 
     def feed_batch(self, records: DecodedBatch) -> None:
         """Write all records of a batch."""
@@ -139,33 +138,37 @@ class RecordLines(JsonLines):
             for record in records:
                 self.feed(record)
             return
-        plainest = records.plain(0)._replace(key=None, value=None, headers=())
-        between = self._template(plainest)
-        nothing = self._more(plainest)
-        for start in range(0, len(records), _TOGETHER):
-            self.add(self._lines(records, start, between, nothing))
+        plain_record = records.plain(0)._replace(key=None, value=None, headers=())
+        between = self._template(plain_record)
+        empty_optional = self._optional(plain_record)
+        for start in range(0, len(records), _CHUNK):
+            self.add(self._lines(records, start, between, empty_optional))
 
     def _template(self, record: CarriedRecord) -> list[bytes]:
-        """What stands before, between and behind ``OWN``."""
+        """The text before, between and after the columns ``PER_RECORD``."""
         seam = Fragment(_SEAM)
-        line = {name: seam if name in OWN else get(record) for name, get in self.getters}
-        return (json_bytes(line) + b"\n").split(_SEAM, len(OWN))
+        line = {name: seam if name in PER_RECORD else get(record) for name, get in self.getters}
+        return (json_bytes(line) + b"\n").split(_SEAM, len(PER_RECORD))
 
-    def _more(self, record: CarriedRecord) -> bytes:
-        return b"," + json_bytes({name: get(record) for name, get in self._getters_of_more})[1:-1]
+    def _optional(self, record: CarriedRecord) -> bytes:
+        return b"," + json_bytes({name: get(record) for name, get in self._optional_getters})[1:-1]
 
-    def _lines(self, records: DecodedBatch, start: int, between: Sequence[bytes], nothing: bytes) -> bytes:
-        """Those of the records from ``start`` on; ``nothing``: what most say of ``MORE``."""
-        rows = records.batch.records[start : start + _TOGETHER]
+    def _lines(
+        self, records: DecodedBatch, start: int, between: Sequence[bytes], empty_optional: bytes
+    ) -> bytes:
+        """The lines of a chunk of records from ``start`` on; ``empty_optional``: the text of null
+        ``OPTIONAL`` columns.
+        """
+        rows = records.batch.records[start : start + _CHUNK]
         offsets, times_ms, keys, values, _ = zip(*rows, strict=True)
         append_ms = records.source.log_append_time_ms
-        says_more = say_more(rows)
-        behind: Iterable[bytes] = repeat(between[6])
-        if any(says_more):
-            rest = between[6].removeprefix(nothing)
-            behind = [
-                (self._more(records.plain(place)) if more else nothing) + rest
-                for place, more in enumerate(says_more, start)
+        have_more = have_optional(rows)
+        tails: Iterable[bytes] = repeat(between[6])
+        if any(have_more):
+            rest = between[6].removeprefix(empty_optional)
+            tails = [
+                (self._optional(records.plain(index)) if more else empty_optional) + rest
+                for index, more in enumerate(have_more, start)
             ]
         pieces = zip(
             repeat(between[0]),
@@ -173,32 +176,34 @@ class RecordLines(JsonLines):
             repeat(between[1]),
             map(_time, times_ms) if append_ms is None else repeat(_time(append_ms)),
             repeat(between[2]),
-            *_spelled(keys, between[3]),
+            *_texts_and_encodings(keys, between[3]),
             repeat(between[4]),
-            *_spelled(values, between[5]),
-            behind,
+            *_texts_and_encodings(values, between[5]),
+            tails,
         )  # fmt: skip
         return b"".join(chain.from_iterable(pieces))
 
 
-def say_more(records: Sequence[Record]) -> list[bool]:
-    """Of each whether ``MORE`` can say something of it."""
+def have_optional(records: Sequence[Record]) -> list[bool]:
+    """For each record, whether its ``OPTIONAL`` columns may have values."""
     return [
         bool(headers or (key and not key[0]) or (value and not value[0]))
         for _, _, key, value, headers in records
     ]
 
 
-def _spelled(payloads: Sequence[bytes | None], between: bytes) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """The text of each, and what follows: the encoding, as ``values.spelled`` tells it."""
+def _texts_and_encodings(
+    payloads: Sequence[bytes | None], between: bytes
+) -> tuple[Iterable[bytes], Iterable[bytes]]:
+    """The texts, and what follows each: ``between`` and the encoding, see ``values.text_and_encoding``."""
     try:
         return list(map(dumps, map(bytes.decode, payloads))), repeat(between + b'"utf-8"')  # type: ignore[arg-type]
-    except (TypeError, UnicodeDecodeError):  # one is null, or no text
-        texts, encodings = zip(*map(spelled, payloads), strict=True)
+    except (TypeError, UnicodeDecodeError):  # one is null, or not UTF-8
+        texts, encodings = zip(*map(text_and_encoding, payloads), strict=True)
         return map(dumps, texts), [between + dumps(encoding) for encoding in encodings]
 
 
-@lru_cache(1000)  # those of a second
+@lru_cache(1000)  # the milliseconds of a second
 def _time(time_ms: int | None) -> bytes:
     if time_ms is None or time_ms == NO_TIMESTAMP:
         return b"null"
@@ -206,47 +211,48 @@ def _time(time_ms: int | None) -> bytes:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Batch of records -> the values of a table's columns, column by column. Holds nothing; what it makes is as
-# large as the batch.
-#
-# Most columns are the same in a whole batch: these are read once.
+# Batch of records -> the values of a table's columns, column by column. Stateless; the result is as large as
+# the batch. Columns that are the same in the whole batch are read once.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_OWN = frozenset((*OWN, "timestamp_ms"))  # which only files have
+_PER_RECORD = frozenset((*PER_RECORD, "timestamp_ms"))  # which only exports have
 
 
 class RecordValues:
-    """Reads them.
+    """Reads the columns of records, batch by batch.
 
     Args:
-        getters: how to read each column of a record, by its name.
+        getters: name of each column, and how to read it.
     """
 
     def __init__(self, getters: Iterable[tuple[str, Getter]]) -> None:
         self._getters = list(getters)
 
     def of(self, records: DecodedBatch) -> list[list[Any]]:
-        """Of each column its values in a batch, whose records are plain: one where it is the same in all."""
+        """The values of each column in a batch of plain records; a single one if all records have the
+        same.
+        """
         each = list(records)
-        plainest = each[0]._replace(key=None, value=None, headers=())
-        says_more = say_more(records.batch.records)
+        plain_record = each[0]._replace(key=None, value=None, headers=())
+        have_more = have_optional(records.batch.records)
         columns = []
         for name, get in self._getters:
-            if name in _OWN:
+            if name in _PER_RECORD:
                 values = list(map(get, each))
             else:
-                values = [get(plainest)]
-                if name in MORE and any(says_more):
-                    nothing = values[0]
+                values = [get(plain_record)]
+                if name in OPTIONAL and any(have_more):
+                    empty_optional = values[0]
                     values = [
-                        get(record) if more else nothing for record, more in zip(each, says_more, strict=True)
+                        get(record) if more else empty_optional
+                        for record, more in zip(each, have_more, strict=True)
                     ]
             columns.append(values)
         return columns
 
     def rows(self, records: DecodedBatch) -> Iterable[tuple[Any, ...]]:
-        """The same row by row."""
+        """The same values row by row."""
         count = len(records)
         return zip(
             *(values if len(values) == count else values * count for values in self.of(records)), strict=True
@@ -254,30 +260,30 @@ class RecordValues:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchange, record -> one line of CSV, in UTF-8; holds what was not written yet: up to 64 Ki characters and
-# a line; of a line with a longer cell 64 Ki characters of that.
+# Exchanges and records -> CSV, in UTF-8. Holds what was not written yet: up to 64 Ki characters and a line;
+# 64 Ki characters of a cell that is longer.
 #
-# RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, as is an empty text: who
-# must tell them apart reads JSON lines. Arrays of texts are joined by ``;``, objects and arrays of structs
-# are JSON. A text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and
-# so does whatever a terminal would obey, unless that is where the lines go.
+# RFC 4180: a header line, commas, doubled quotes, CR LF. An absent value is empty, and so is an empty string;
+# only JSON lines distinguish them. Arrays of strings are joined by ``;``, objects and arrays of structs are
+# JSON. Text that a spreadsheet would take for a formula (``=...``) stays as it was on the wire, and so do
+# terminal control sequences, unless the output is a terminal.
 # ------------------------------------------------------------------------------------------------------------
 
 
 SEPARATOR = ";"
 
 _BUFFERED_CHARACTERS = 64 * 1024
-_LONG_CELL = 64 * 1024  # characters, or bytes of JSON; for these the csv module takes nine times their length
+_LONG_CELL = 64 * 1024  # characters, or bytes of JSON; the csv module takes nine times the length of these
 
 
 class CsvLines:
-    """Writes exchanges, or rows of another table, columns in their order; the header line goes first, even if
-    no row follows.
+    """Writes exchanges, or rows of another table, columns in order. The header line is written even if no row
+    follows.
 
     Args:
-        write: takes bytes; what it raises (a closed pipe) is the caller's.
+        write: takes bytes; its exceptions (a closed pipe) pass to the caller.
         columns: which, in which order.
-        flush_each: write every line at once, for somebody who watches.
+        flush_each: write every line immediately.
         is_terminal: escape what is not printable.
     """
 
@@ -292,23 +298,23 @@ class CsvLines:
         self._write = write
         self._is_terminal = is_terminal
         self._cells = [_cell_of(column) for column in columns]
-        self._most_characters = 0 if flush_each else _BUFFERED_CHARACTERS
+        self._max_characters = 0 if flush_each else _BUFFERED_CHARACTERS
         self._text = StringIO(newline="")
         self._csv = csv.writer(self._text)
         self._csv.writerow([column.name for column in columns])
 
     def feed(self, row: Exchange | CarriedRecord) -> None:
-        """Write one: what the columns are of."""
+        """Write one row."""
         cells = [cell(row) for cell in self._cells]
         if max(map(getsizeof, cells)) > _LONG_CELL:
             self._feed_long(cells)
             return
         self._csv.writerow(printable_cells(cells) if self._is_terminal else cells)
-        if self._text.tell() > self._most_characters:
+        if self._text.tell() > self._max_characters:
             self.close()
 
     def _feed_long(self, cells: list[Any]) -> None:
-        """The same for a row with long cells: these are written in pieces, past the csv module."""
+        """Write a row with long cells; these are written in pieces, without the csv module."""
         self.close()
         write = self._write
         separator = b""
@@ -319,7 +325,7 @@ class CsvLines:
                 self._write_long(cell)
             else:
                 self._csv.writerow((None, *(printable_cells((cell,)) if self._is_terminal else (cell,))))
-                write(self._taken().removeprefix(b",").removesuffix(b"\r\n"))
+                write(self._take().removeprefix(b",").removesuffix(b"\r\n"))
         write(b"\r\n")
 
     def _write_long(self, cell: str | bytes) -> None:
@@ -337,11 +343,11 @@ class CsvLines:
         self._write(quote)
 
     def close(self) -> None:
-        """Write what is still held; the file stays open, and more may follow."""
+        """Write what is held; the file stays open, and more rows may follow."""
         if self._text.tell():
-            self._write(self._taken())
+            self._write(self._take())
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         held = self._text.getvalue()
         self._text.seek(0)
         self._text.truncate()
@@ -349,12 +355,12 @@ class CsvLines:
 
 
 def printable_cells(cells: Iterable[Any]) -> list[Any]:
-    """Make a row safe for a terminal: its texts are escaped, line breaks too."""
+    """Make a row safe for a terminal: strings are escaped, including line breaks."""
     return [printable(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _cell_of(column: Column) -> Callable[[Any], Any]:
-    """How to read a column as a text, a long one in UTF-8, or as what the csv module knows."""
+    """How to read a column as a string, as bytes of UTF-8 if it is long, or as a type of the csv module."""
     if column.type == Array(STRING):
         return converted(column, SEPARATOR.join)
     if column.type == OBJECT or isinstance(column.type, Array):

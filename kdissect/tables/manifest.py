@@ -1,15 +1,15 @@
-"""What stands beside the files of a table, in its folder ``_kdissect``: how to read them, and what they are
-of.
+"""A table and its files -> the folder ``_kdissect`` beside them: how to read the files, and what they were
+made from. Stateless.
 
     schema.json         a StructType of Spark
-    schema.ddl          the same as text
-    create_table.sql    a statement that makes a table of the folder
-    manifest.json       the files, whether they are all of the export, the captures and options it was made of
+    schema.ddl          the same as DDL
+    create_table.sql    a statement that creates a table over the folder
+    manifest.json       the files, whether the export is complete, the captures and options it was made from
 
-The manifest is written before the first file, saying that the export is not complete, and again at its end.
-So a run that finds one knows what it found: an export that can be left alone, one to be made again, or
-somebody else's files. An export of what comes live can be made from no beginning again: it goes on where
-another one ended, and tells of the runs before it. Holds nothing.
+The manifest is written before the first file, saying that the export is not complete, and again at the end.
+So the next run knows what is in the folder: a complete export, which it leaves alone; an unfinished one,
+which it writes again; or foreign files. A live export cannot start over: it adds to what earlier runs wrote,
+and its manifest lists those runs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kdissect.tables.table_files import (
     FinishedFile,
     Listing,
     cannot_write,
-    number_of,
-    own_files,
-    remove_own,
+    file_number,
+    remove_row_files,
+    row_files,
 )
 
 if TYPE_CHECKING:
@@ -49,28 +49,28 @@ FOLDER = "_kdissect"
 SCHEMA, DDL, CREATE_TABLE, MANIFEST = "schema.json", "schema.ddl", "create_table.sql", "manifest.json"
 
 Job = dict[str, Any]
-"""What an export is made of: captures and options, as JSON has them. Equal jobs make equal exports."""
+"""What an export is made from: captures and options, as JSON. Equal jobs make equal exports."""
 
-_DESCRIBED = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
-"""Of how tables are written: what changes their files."""
+_FILE_SETTINGS = ("form", "compression", "bodies", "partition_by", "rotate_bytes", "rotate_ns")
+"""Fields of ``ExportOptions`` that change the files."""
 _UNFINISHED_MANIFEST = f".{MANIFEST}{UNFINISHED}"
-_MOST_RUNS = 100
-_NO_MORE: Mapping[str, Any] = {}
+_MAX_RUNS = 100
+_NO_FIELDS: Mapping[str, Any] = {}
 _OLDER = ("files", "rows", "bytes")
 _ELSEWHERE = "use a new folder"
-_OF_RUN = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
+_RUN_FIELDS = ("complete", "first_part", "clock", "packets", "warnings", "job", "versions", "written")
 
 
 def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, is_live: bool = False) -> Job:
-    """What is exported, as JSON has it; of what comes live the names alone."""
-    settings = {name: getattr(export, name) for name in _DESCRIBED}
+    """The job of an export; captures that are live have a name only."""
+    settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
         if setting.name != "limits":
             settings[setting.name] = getattr(options, setting.name)
     changed = {
-        bound.name: value
-        for bound in fields(options.limits)
-        if (value := getattr(options.limits, bound.name)) != bound.default
+        limit.name: value
+        for limit in fields(options.limits)
+        if (value := getattr(options.limits, limit.name)) != limit.default
     }
     job = {
         "captures": [_capture(path, is_live=is_live) for path in captures],
@@ -82,7 +82,7 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
 
 
 def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
-    """A capture, such that it is seen when there is another one in its place."""
+    """A capture, with what shows that another file has taken its place."""
     if is_live or path == STDIN or not Path(path).is_file():
         return {"path": path, "bytes": None, "modified": None}
     status = Path(path).stat()
@@ -91,12 +91,12 @@ def _capture(path: str, *, is_live: bool) -> dict[str, Any]:
 
 
 class Earlier(NamedTuple):
-    """What runs before have left.
+    """What earlier runs left in the folder.
 
     Attributes:
-        runs: what their manifests told, by table; the latest last.
-        files: of theirs, in all tables.
-        removed: files that were not finished, because a run was killed.
+        runs: from their manifests, by table; the latest last.
+        files: number of their files, in all tables.
+        removed: number of unfinished files that were removed: a run was killed.
     """
 
     runs: dict[str, list[dict[str, Any]]]
@@ -105,79 +105,81 @@ class Earlier(NamedTuple):
 
 
 def missing(folder: Path, tables: Iterable[str], job: Job, *, overwrite: bool) -> list[str]:
-    """The tables that are still to be written to a folder; what is left of them from before is removed.
+    """The tables that must be written to a folder; unfinished ones in it are removed first.
 
     Args:
-        folder: may hold an export, or not exist.
-        tables: which are wanted.
-        job: what the export is to be made of.
-        overwrite: remove a whole export of another job, tables included that are not wanted now.
+        folder: may contain an export, or not exist.
+        tables: which are requested.
+        job: what the export is made from.
+        overwrite: remove an export of another job, including tables that are not requested now.
 
     Raises:
-        OutputError: there is something that must not be removed.
+        OutputError: the folder contains something that must not be removed.
     """
-    wanted = list(tables)
-    found = _found(folder)
+    requested = list(tables)
+    manifests = _manifests(folder)
     if not overwrite:
-        for name, manifest in found.items():
-            # What came through a pipe cannot be told from what comes now.
+        for name, manifest in manifests.items():
+            # Input from a pipe cannot be compared with what comes now.
             if manifest["job"] != job or any(each["bytes"] is None for each in job["captures"]):
-                told = (
-                    f"{folder / name} has {_of_what(manifest)} made from other captures or with other options"
+                raise OutputError(
+                    f"{folder / name} has {_describe(manifest)} made from other captures or with other "
+                    f"options; {_ELSEWHERE}, or --overwrite removes it"
                 )
-                raise OutputError(f"{told}; {_ELSEWHERE}, or --overwrite removes it")
-    done = {name for name, manifest in found.items() if manifest["complete"] and not overwrite}
+    done = {name for name, manifest in manifests.items() if manifest["complete"] and not overwrite}
     try:
-        for name in wanted:
-            if name not in found and _has_files(folder / name):
+        for name in requested:
+            if name not in manifests and _has_files(folder / name):
                 raise OutputError(f"{folder / name} is not empty and has no export; {_ELSEWHERE}")
-        for name in found.keys() - done:
-            if overwrite or name in wanted:
+        for name in manifests.keys() - done:
+            if overwrite or name in requested:
                 _remove(folder / name)
     except OSError as error:
         raise cannot_write(folder, error) from None
-    return [name for name in wanted if name not in done]
+    return [name for name in requested if name not in done]
 
 
-def going_on(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
-    """Let tables go on behind what runs before have left of them. What these did not finish is removed.
+def resume(folder: Path, tables: Mapping[str, TableFiles], form: Format, limits: Limits) -> Earlier:
+    """Continue the tables where earlier runs ended. Their unfinished files are removed.
 
     Args:
-        folder: may hold an export of what came live, or not exist.
-        tables: which are wanted.
+        folder: may contain a live export, or not exist.
+        tables: which are requested.
         form: of the files.
-        limits: bounds.
+        limits: see ``Limits``.
 
     Raises:
-        OutputError: nothing can be added to what there is.
+        OutputError: the folder contains something that cannot be continued.
     """
-    found = _found(folder)
-    for name, manifest in found.items():
+    manifests = _manifests(folder)
+    for name, manifest in manifests.items():
         if "runs" not in manifest:
             raise OutputError(
-                f"{folder / name} has {_of_what(manifest)}, which is not from a live run; {_ELSEWHERE}"
+                f"{folder / name} has {_describe(manifest)}, which is not from a live run; {_ELSEWHERE}"
             )
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
     removed = 0
     for name, files in tables.items():
         path = folder / name
         try:
-            if name in found:
-                _check_alike(path, found[name], files, form)
+            if name in manifests:
+                _check_compatible(path, manifests[name], files, form)
             elif _has_files(path):
                 raise OutputError(f"{path} is not empty and has no export; {_ELSEWHERE}")
         except OSError as error:
             raise cannot_write(path, error) from None
-    for name in tables.keys() & found.keys():
-        manifest = found[name]
-        removed += _go_on(folder / name, manifest, tables[name], limits)
-        run = {key: manifest[key] for key in _OF_RUN if key in manifest}
-        runs[name] = [*manifest["runs"], run][-_MOST_RUNS:]
+    for name in tables.keys() & manifests.keys():
+        manifest = manifests[name]
+        removed += _resume_table(folder / name, manifest, tables[name], limits)
+        run = {key: manifest[key] for key in _RUN_FIELDS if key in manifest}
+        runs[name] = [*manifest["runs"], run][-_MAX_RUNS:]
     return Earlier(runs, sum(len(files.files) for files in tables.values()), removed)
 
 
-def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_MORE) -> None:
-    """Write what stands beside a table's files, before any is written.
+def begin(
+    folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any] = _NO_FIELDS
+) -> None:
+    """Write the folder ``_kdissect`` of a table, before its first file.
 
     Raises:
         OutputError: it cannot be written.
@@ -193,7 +195,7 @@ def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
     }
     try:
         make_folder(folder / FOLDER, files.mode, below=folder.parent)
-        write(folder, files, form, job, {"complete": False, **end})  # first: it tells whose the others are
+        write(folder, files, form, job, {"complete": False, **end})  # first: it marks the folder as ours
         for name, text in texts.items():
             with create(folder / FOLDER / name, files.mode) as file:
                 file.write(text.encode())
@@ -202,14 +204,14 @@ def begin(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
 
 
 def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[str, Any]) -> None:
-    """Write the manifest, in one piece.
+    """Write the manifest, atomically.
 
     Args:
         folder: of the table.
         files: of the table.
         form: of the files.
-        job: what they are made of.
-        end: ``complete``, and what else there is to say about how it ended.
+        job: what they are made from.
+        end: ``complete``, and further fields about how the run ended.
 
     Raises:
         OutputError: it cannot be written.
@@ -239,59 +241,59 @@ def write(folder: Path, files: TableFiles, form: Format, job: Job, end: Mapping[
         raise cannot_write(folder, error) from None
 
 
-def _found(folder: Path) -> dict[str, Any]:
-    """The manifests of the tables in a folder, by the names of their folders."""
-    found = {}
+def _manifests(folder: Path) -> dict[str, Any]:
+    """The manifests of the tables in a folder, by table."""
+    manifests = {}
     try:
         for path in sorted(folder.glob(f"*/{FOLDER}/{MANIFEST}")):
             manifest = json.loads(path.read_text(encoding="utf-8"))
             if not {"job", "complete", "rows"} <= manifest.keys():
                 raise ValueError
-            found[path.parent.parent.name] = manifest
+            manifests[path.parent.parent.name] = manifest
     except OSError as error:
         raise cannot_write(folder, error) from None
     except (ValueError, AttributeError):
         raise OutputError(f"{path} is not the manifest of an export; {_ELSEWHERE}") from None
-    return found
+    return manifests
 
 
-def _of_what(manifest: Mapping[str, Any]) -> str:
+def _describe(manifest: Mapping[str, Any]) -> str:
     captures = [each["path"] for each in manifest["job"]["captures"]]
     more = f" and {len(captures) - 1:,} more" if len(captures) > 1 else ""
-    whole = "an export" if manifest["complete"] else "an unfinished export"
+    state = "an export" if manifest["complete"] else "an unfinished export"
     rows = many(manifest["rows"], "row")
-    return f"{whole} of {captures[0]}{more} ({rows})"
+    return f"{state} of {captures[0]}{more} ({rows})"
 
 
-def _check_alike(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
-    """See whether more files can stand beside those of a table.
+def _check_compatible(folder: Path, manifest: Mapping[str, Any], files: TableFiles, form: Format) -> None:
+    """Check that new files of a table would match those that are there.
 
     Raises:
-        OutputError: they would be others.
+        OutputError: format, partitions or columns differ.
     """
     was = {name: manifest[name] for name in ("format", "partition_by")}
     now = {"format": form.name, "partition_by": list(files.partition_by)}
     if was != now:
-        divided = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
-        raise OutputError(f"{folder} has {was['format']}{divided}; {_ELSEWHERE}, or use the same options")
+        partitions = f", by {','.join(was['partition_by'])}" if was["partition_by"] else ""
+        raise OutputError(f"{folder} has {was['format']}{partitions}; {_ELSEWHERE}, or use the same options")
     if (folder / FOLDER / DDL).read_text(encoding="utf-8") != _ddl(files, form):
         by = manifest["versions"]["kdissect"]
         raise OutputError(f"{folder} has other columns (written by kdissect {by}); {_ELSEWHERE}")
 
 
-def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
-    """Tell a table's files of those that are there. Some may have been finished when their writer was killed,
-    before it could list them; others were not, and are removed: how many.
+def _resume_table(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits: Limits) -> int:
+    """Continue a table after the files that are there, and return how many unfinished ones were removed. A
+    writer that was killed may have finished files that its manifest does not list.
     """
     removed = 0
     listed = [FinishedFile(**file) for file in manifest["files"]]
     older = tuple(manifest["older"][name] for name in _OLDER)
     paths = {file.path for file in listed}
-    known = min((number_of(folder / path) for path in paths), default=0) if older[0] else 0
+    known = min((file_number(folder / path) for path in paths), default=0) if older[0] else 0
     first = manifest["first_part"]
     try:
-        for path in list(own_files(folder)):
-            number, name = number_of(path), path.relative_to(folder).as_posix()
+        for path in list(row_files(folder)):
+            number, name = file_number(path), path.relative_to(folder).as_posix()
             first = max(first, number + 1)
             if path.name.endswith(UNFINISHED):
                 path.unlink()
@@ -300,7 +302,7 @@ def _go_on(folder: Path, manifest: Mapping[str, Any], files: TableFiles, limits:
                 listed.append(FinishedFile(name, None, path.stat().st_size))
     except OSError as error:
         raise cannot_write(folder, error) from None
-    files.go_on(first, Listing(limits.export_listed, listed, older))
+    files.continue_from(first, Listing(limits.export_listed, listed, older))
     return removed
 
 
@@ -313,7 +315,7 @@ def _ddl(files: TableFiles, form: Format) -> str:
 
 
 def _has_files(folder: Path) -> bool:
-    """Whether there are any; a manifest that was not finished is ours."""
+    """Whether there are files in it; an unfinished manifest of ours does not count."""
     if not folder.exists():
         return False
     there = (path for top in folder.iterdir() for path in (top, *top.rglob("*")))
@@ -321,8 +323,8 @@ def _has_files(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a table: its manifest last, so that what is left is known for what it is."""
-    remove_own(folder)
+    """Remove a table. The manifest goes last, so that an interrupted removal is recognized."""
+    remove_row_files(folder)
     for name in (SCHEMA, DDL, CREATE_TABLE, _UNFINISHED_MANIFEST, MANIFEST):
         (folder / FOLDER / name).unlink(missing_ok=True)
     if next((folder / FOLDER).iterdir(), None) is None:

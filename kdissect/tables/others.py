@@ -1,6 +1,7 @@
-"""Exchange, connection, file -> the rows of ``connections``, ``topic_ids``, ``anomalies`` and ``captures``.
+"""Exchanges, connections, capture files -> rows of ``connections``, ``topic_ids``, ``anomalies``,
+``captures``.
 
-Holds, for ``topic_ids``, the pairs that have their row: at most ``limits.topic_names``.
+Holds the pairs that have a row in ``topic_ids``: at most ``limits.topic_names``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats.appraisal import interfaces
 from kdissect.stats.quality import total
 from kdissect.tables.columns import BOOLEAN, INT32, INT64, STRING, TIMESTAMP, Array, Column, Struct, file_name
-from kdissect.tables.form import Table, day, of_exchange, time_columns, within
+from kdissect.tables.form import Table, day, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TopicIdRow(NamedTuple):
-    """A topic's id and its name, and the first exchange that has the id."""
+    """A topic id, its name, and the first exchange that has the id."""
 
     exchange: Exchange
     topic_id: str
@@ -40,24 +41,24 @@ class TopicIdRow(NamedTuple):
 
 
 class TopicIds:
-    """Finds them, each once."""
+    """Makes the rows of ``topic_ids``, one for each pair of id and name."""
 
     def __init__(self, limits: Limits) -> None:
         self._seen: dict[tuple[str, str], None] = {}
-        self._most = limits.topic_names
+        self._max_pairs = limits.topic_names
 
     def rows(self, exchange: Exchange) -> Iterator[TopicIdRow]:
-        """Those that no exchange before had."""
+        """The rows of pairs that no earlier exchange had."""
         for pair in exchange.topic_names.items():
             if self.is_new(pair):
                 yield TopicIdRow(exchange, *pair)
 
     def is_new(self, pair: tuple[str, str]) -> bool:
-        """Whether an id and its name were not seen before."""
+        """Whether this pair of id and name was not seen before."""
         if pair in self._seen:
             return False
         self._seen[pair] = None
-        if len(self._seen) > self._most:
+        if len(self._seen) > self._max_pairs:
             del self._seen[next(iter(self._seen))]
         return True
 
@@ -78,7 +79,7 @@ TOPIC_IDS = Table(
 
 
 class AnomalyRow(NamedTuple):
-    """Something wrong or odd, in an exchange or behind the last one of a connection."""
+    """An anomaly, in an exchange or after the last one of a connection."""
 
     anomaly: Anomaly
     connection: str
@@ -88,21 +89,21 @@ class AnomalyRow(NamedTuple):
 
 
 def anomalies_of(exchange: Exchange) -> Iterator[AnomalyRow]:
-    """What is wrong with an exchange."""
+    """The anomalies of an exchange."""
     if exchange.anomalies:
         capture = exchange.first_frame.interface.capture
         for anomaly in exchange.anomalies:
             yield AnomalyRow(anomaly, exchange.connection.id, capture, exchange.time_ns, exchange)
 
 
-def anomalies_behind(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
-    """What is wrong behind the last exchange of a connection."""
+def anomalies_after(row: ConnectionLogRow) -> Iterator[AnomalyRow]:
+    """The anomalies after the last exchange of a connection."""
     for anomaly in row.unattached:
         yield AnomalyRow(anomaly, row.id, row.capture, row.last_ns, None)
 
 
-def _of(name: str, kind: Type, sentence: str) -> Column:
-    """A column of the exchange, if there is one."""
+def _exchange_column(name: str, kind: Type, sentence: str) -> Column:
+    """A column of the row's exchange, null if it has none."""
     column = of_exchange(name)[0]
     get = column.get
     return Column(name, kind, lambda row: None if row.exchange is None else get(row), sentence)
@@ -114,12 +115,12 @@ ANOMALIES = Table(
     (
         Column("capture", STRING, lambda row: file_name(row.capture), "See `exchanges`."),
         Column("connection", STRING, attrgetter("connection"), "See `exchanges`."),
-        _of("number", INT64, "See `exchanges`; null after the last exchange of a connection."),
-        _of("packet", INT64, "Likewise."),
+        _exchange_column("number", INT64, "See `exchanges`; null after the last exchange of a connection."),
+        _exchange_column("packet", INT64, "Likewise."),
         *time_columns(
             attrgetter("time_ns"), "See `exchanges`; otherwise the time of the connection's last bytes."
         ),
-        _of("api", STRING, "See `exchanges`."),
+        _exchange_column("api", STRING, "See `exchanges`."),
         Column("kind", STRING, attrgetter("anomaly.kind"), "Kind of anomaly."),
         Column(
             "severity",
@@ -157,7 +158,7 @@ CONNECTIONS = Table(
         Column("capture", STRING, lambda row: file_name(row.capture), "Capture in which it begins."),
         *time_columns(attrgetter("first_ns"), "Time of its first packet; if still open, of its first "
                       "exchange."),
-        Column("last_time", TIMESTAMP, within(attrgetter("last_ns")), "Time of its last captured bytes."),
+        Column("last_time", TIMESTAMP, valid_time(attrgetter("last_ns")), "Time of its last captured bytes."),
         _plain(
             "close_reason",
             STRING,
@@ -205,9 +206,9 @@ class CaptureFileRow(NamedTuple):
     """A capture file.
 
     Attributes:
-        packets: what was counted of them; None where there are none.
-        interfaces: those that packets were captured on.
-        warnings: what was odd about it.
+        packets: counts of its packets; None if there are none.
+        interfaces: those with packets.
+        warnings: about the file.
     """
 
     source: Source
@@ -217,7 +218,7 @@ class CaptureFileRow(NamedTuple):
 
 
 def captures(sources: Sequence[Source], census: Census, warnings: Sequence[str]) -> Iterator[CaptureFileRow]:
-    """The rows; warnings begin with the name of their file."""
+    """The rows of ``captures``; each warning begins with the name of its file."""
     for source in sources:
         name = f"{source.name}: "
         own = [file_name(text.removeprefix(name)) for text in warnings if text.startswith(name)]
@@ -258,8 +259,8 @@ CAPTURES = Table(
     (
         Column("capture", STRING, lambda row: file_name(row.source.name), "See `exchanges`."),
         day(_of_packets("first_ns")),
-        Column("first_time", TIMESTAMP, within(_of_packets("first_ns")), "Time of its earliest packet."),
-        Column("last_time", TIMESTAMP, within(_of_packets("last_ns")), "Time of its latest packet."),
+        Column("first_time", TIMESTAMP, valid_time(_of_packets("first_ns")), "Time of its earliest packet."),
+        Column("last_time", TIMESTAMP, valid_time(_of_packets("last_ns")), "Time of its latest packet."),
         Column(
             "format",
             STRING,

@@ -1,5 +1,5 @@
-"""Rows -> Parquet. A file holds the rows of the next row group: at most ``limits.export_rows``, and what the
-caller lets it hold. Needs pyarrow.
+"""Rows -> Parquet. A file holds the rows of the next row group: at most ``limits.export_rows``, unless the
+caller flushes earlier. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class ParquetFormat:
 
     def __init__(self, compression: str, limits: Limits) -> None:
         self.compression = compression
-        self._most_rows = limits.export_rows
+        self._max_rows = limits.export_rows
 
     def columns(self, table: Table) -> tuple[Column, ...]:
-        """The columns of a table: Parquet has bytes."""
+        """The columns of a table in this format, which has bytes."""
         return table.binary_columns
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
-        """Begin a file."""
-        return _ParquetFile(file, columns, _CODECS[self.compression], self._most_rows)
+        """Start a file."""
+        return _ParquetFile(file, columns, _CODECS[self.compression], self._max_rows)
 
 
 def _paths(name: str, kind: Type) -> list[str]:
-    """What Parquet calls the leaves of a column."""
+    """The Parquet paths of a column's leaves."""
     if isinstance(kind, Array):
         return _paths(f"{name}.list.element", kind.element)
     if isinstance(kind, Struct):
@@ -61,38 +61,38 @@ def _paths(name: str, kind: Type) -> list[str]:
 
 
 class _ParquetFile:
-    """What writes row groups, and the rows of the next."""
+    """Writes row groups; holds the rows of the next one."""
 
-    def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, most_rows: int) -> None:
+    def __init__(self, file: BinaryIO, columns: Sequence[Column], codec: str, max_rows: int) -> None:
         self._batch = RowBatch(columns)
-        # Of bodies nobody wants the least and the greatest, and to find them takes six copies of a large one.
+        # The minimum and maximum of bodies are useless, and finding them takes six copies of a large body.
         useful = [
             path for column in columns if column.type != OBJECT for path in _paths(column.name, column.type)
         ]
         self._writer = parquet.ParquetWriter(
             file, self._batch.schema, compression=codec, write_statistics=useful
         )
-        self._most_rows = most_rows
+        self._max_rows = max_rows
 
     @property
     def held(self) -> int:
-        """Bytes, about, that were not passed on yet."""
+        """About how many bytes are not written yet."""
         return self._batch.held
 
     def feed(self, row: Any) -> None:
-        """Take a row."""
+        """Add a row."""
         self._batch.feed(row)
-        if self._batch.rows >= self._most_rows:
+        if self._batch.rows >= self._max_rows:
             self.flush()
 
     def prepare(self, records: DecodedBatch) -> Prepared:
-        """Make all records of a batch ready."""
+        """Convert all records of a batch, see ``RowFile``."""
         return self._batch.prepare(records)
 
     def feed_some(self, prepared: Prepared, start: int, room: int) -> int:
-        """Take some of them, see ``RowFile``."""
-        stop = self._batch.feed_some(prepared, start, self._most_rows - self._batch.rows, room)
-        if self._batch.rows >= self._most_rows:
+        """Add some of them, see ``RowFile``."""
+        stop = self._batch.feed_some(prepared, start, self._max_rows - self._batch.rows, room)
+        if self._batch.rows >= self._max_rows:
             self.flush()
         return stop
 
@@ -102,6 +102,6 @@ class _ParquetFile:
             self._writer.write_batch(self._batch.take())
 
     def close(self) -> None:
-        """Write the rest, and what is told at a file's end."""
+        """Write the rest, and the footer."""
         self.flush()
         self._writer.close()

@@ -1,8 +1,7 @@
-"""Exchange -> the rows of ``partitions``: what it does to each topic-partition. Holds nothing.
+"""Exchange -> rows of ``partitions``: what it does with each topic-partition. Stateless.
 
-The numbers are those of the two messages, as on the wire: -1 is what a client or broker wrote. Where request
-and response both have a field, the response's is shown. Of an exchange that only describes a cluster there
-are no rows.
+The numbers are those of the messages, as on the wire: -1 is what a client or broker wrote. If both messages
+have a field, the response's is shown. Exchanges that only describe a cluster have no rows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kdissect.exchanges.polls import replica_id
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.kafka.codes import error_name
 from kdissect.tables.columns import BOOLEAN, INT16, INT32, INT64, STRING, TIMESTAMP, Array, Column
-from kdissect.tables.form import Table, int64, of_exchange, time_columns, within
+from kdissect.tables.form import Table, int64, of_exchange, time_columns, valid_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +29,12 @@ _MS_NS = 1_000_000
 
 
 class TouchedPartition(NamedTuple):
-    """A partition that an exchange touches.
+    """A partition in an exchange.
 
     Attributes:
-        group: that the messages have it under, or else the exchange's.
-        data: its records, those of the response if both messages have some; None: neither.
-        batches: headers of its batches; empty where there is no record data.
+        group: the group that contains it in the messages, otherwise the exchange's.
+        data: its record data, the response's if both messages have some; None if neither has.
+        batches: headers of its batches; empty without record data.
     """
 
     exchange: Exchange
@@ -48,11 +47,11 @@ class TouchedPartition(NamedTuple):
 
 def rows(exchange: Exchange) -> Iterator[TouchedPartition]:
     """The rows of an exchange, in wire order."""
-    found = touched(exchange)
-    if not found:
+    touched_partitions = touched(exchange)
+    if not touched_partitions:
         return
     group, transaction = group_id(exchange), transactional_id(exchange)
-    for each in found:
+    for each in touched_partitions:
         data = each.fetched or each.produced
         batches = [] if data is None else data.batches()
         yield TouchedPartition(exchange, each, each.group or group, transaction, data, batches)
@@ -73,7 +72,7 @@ def _compression(row: TouchedPartition) -> list[str]:
 
 
 def _base_offset(row: TouchedPartition) -> int | None:
-    """Of what was fetched the first batch says it, of what was produced the response."""
+    """From the first batch if fetched, from the response if produced."""
     if row.touched.fetched is not None:
         first = next(iter(row.batches), {})
         return first.get("base_offset", first.get("offset"))
@@ -81,7 +80,7 @@ def _base_offset(row: TouchedPartition) -> int | None:
 
 
 def _last_offset(row: TouchedPartition) -> int | None:
-    """Of what was fetched the last record's, also of one that compaction has removed."""
+    """Of the last record fetched, even if compaction has removed it."""
     if row.touched.fetched is None or not row.batches:
         return None
     last = row.batches[-1]
@@ -91,9 +90,13 @@ def _last_offset(row: TouchedPartition) -> int | None:
 
 
 def _lag(row: TouchedPartition) -> int | None:
-    """How far behind the end of the partition a Fetch asked."""
-    end, asked = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
-    return None if end is None or asked is None or end < 0 or asked < 0 else max(0, end - asked)
+    """The high watermark minus the offset from which a Fetch reads."""
+    end, fetch_offset = row.touched.response.get("high_watermark"), row.touched.request.get("fetch_offset")
+    return (
+        None
+        if end is None or fetch_offset is None or end < 0 or fetch_offset < 0
+        else max(0, end - fetch_offset)
+    )
 
 
 def _newest_ns(row: TouchedPartition) -> int | None:
@@ -104,7 +107,7 @@ def _newest_ns(row: TouchedPartition) -> int | None:
     return None if newest == _NO_TIMESTAMP else newest * _MS_NS
 
 
-def _said(row: TouchedPartition, *names: str) -> Any:
+def _message_field(row: TouchedPartition, *names: str) -> Any:
     """The first of these fields that the messages have."""
     return next((value for name in names if (value := row.touched.value(name)) is not None), None)
 
@@ -114,9 +117,9 @@ def _of_batch(row: TouchedPartition, name: str) -> Any:
 
 
 def _field(name: str, kind: Any, sentence: str, *fields: str) -> Column:
-    """A number of the messages; ``fields``: how it is called there, if not as the column."""
+    """A number in the messages; ``fields``: its names there, if not the column's."""
     names = fields or (name,)
-    return Column(name, kind, lambda row: _said(row, *names), sentence)
+    return Column(name, kind, lambda row: _message_field(row, *names), sentence)
 
 
 def _batch_field(name: str, kind: Any, sentence: str, field: str | None = None) -> Column:
@@ -194,7 +197,7 @@ PARTITIONS = Table(
         Column(
             "max_timestamp",
             TIMESTAMP,
-            within(_newest_ns),
+            valid_time(_newest_ns),
             "Timestamp of its newest record in milliseconds, from the batch headers.",
         ),
         _field("fetch_offset", INT64, "Offset from which a Fetch reads."),

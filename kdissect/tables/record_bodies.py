@@ -1,7 +1,7 @@
-"""The columns ``request`` and ``response`` -> the same with the records inside record data. Holds nothing.
+"""The columns ``request`` and ``response`` -> the same with the records inside record data. Stateless.
 
-Each batch is its header as ever, with ``records`` and where there are any ``anomalies`` behind it; records
-have the names and the spelling of columns.py. What is no batch has no header.
+Each batch is its header followed by ``records``, and by ``anomalies`` if there are any. Records have the
+names and encodings of columns.py. Data that is not a batch has no header.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 _LOG_OVERHEAD = 12
-_ORJSON_BYTES = 8 * 1024  # a shorter text of orjson's own leaves a hole behind it as long as this
+_ORJSON_BYTES = 8 * 1024  # orjson allocates at least this much for a text, so a shorter one is copied
 _HEADER_COST, _ROW_COST = 2400, 500
-"""What a header of a batch, and a row beside its text, take in memory."""
+"""Bytes of memory that a batch header takes, and a row in addition to its text."""
 
 _SHOWN = (
     *("offset", "timestamp", "timestamp_type"),
@@ -41,7 +41,7 @@ _GETTERS = [(column.name, text_getter(column)) for column in RECORD if column.na
 
 
 def with_records(opener: Opener) -> tuple[Column, ...]:
-    """The columns of an exchange, for somebody who asked for records."""
+    """The columns of an exchange, with records in the bodies."""
 
     def request(exchange: Exchange) -> Body | None:
         return _body(exchange, exchange.request, opener, produced=True)
@@ -56,69 +56,71 @@ def with_records(opener: Opener) -> tuple[Column, ...]:
 
 
 def _body(exchange: Exchange, body: Body | None, opener: Opener, *, produced: bool) -> Body | None:
-    opened = opener.of(exchange, produced=produced)
-    if body is None or not opened.carried:
+    decoded_records = opener.of(exchange, produced=produced)
+    if body is None or not decoded_records.partitions:
         return body
-    return {name: _value(value, opened) for name, value in body.items()}
+    return {name: _value(value, decoded_records) for name, value in body.items()}
 
 
-def _value(value: Any, opened: DecodedRecords) -> Any:
+def _value(value: Any, decoded_records: DecodedRecords) -> Any:
     if isinstance(value, RecordData):
-        return _batches(value, opened)
+        return _batches(value, decoded_records)
     if isinstance(value, dict):
-        return {name: _value(inner, opened) for name, inner in value.items()}
+        return {name: _value(inner, decoded_records) for name, inner in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [_value(inner, opened) for inner in value]
+        return [_value(inner, decoded_records) for inner in value]
     return value
 
 
-def _batches(data: RecordData, opened: DecodedRecords) -> RecordData | list[Body]:
-    carried = opened.carried.get(data.end)
-    if carried is None:
+def _batches(data: RecordData, decoded_records: DecodedRecords) -> RecordData | list[Body]:
+    source = decoded_records.partitions.get(data.end)
+    if source is None:
         return data
-    budget = opened.budget
+    budget = decoded_records.budget
     headers = _with_ends(data.headers())
     header = next(headers, None)
-    found: list[Body] = []
+    entries: list[Body] = []
     rows: list[Fragment] = []
-    for records in opened.open(carried):
+    for records in decoded_records.open(source):
         batch = records.batch
         if not batch.first:
             rows = []
             budget.left -= _HEADER_COST
-        is_set = batch.magic < 2 and batch.compression == "none"  # each record has a header of its own
+        is_set = batch.magic < 2 and batch.compression == "none"  # each record has its own header
         for record in records:
             row = json_bytes({name: get(record) for name, get in _GETTERS})
             if len(row) < _ORJSON_BYTES:
                 row = bytes(memoryview(row))
-            budget.left -= 2 * len(row) + (_HEADER_COST if is_set else _ROW_COST)  # with the line
+            budget.left -= 2 * len(row) + (
+                _HEADER_COST if is_set else _ROW_COST
+            )  # the row, and its copy in the line
             if budget.left < 0:
                 break
             rows.append(Fragment(row))
         if budget.left >= 0 and batch.first + len(records) < batch.number:
             continue
         inside: list[Body] = []
-        most = max(1, len(rows)) if budget.left < 0 else len(data)
-        while header is not None and header[0] <= batch.pos + batch.size and len(inside) < most:
+        max_headers = max(1, len(rows)) if budget.left < 0 else len(data)
+        while header is not None and header[0] <= batch.pos + batch.size and len(inside) < max_headers:
             inside.append(header[1])
             header = next(headers, None)
         anomalies = [anomaly._asdict() for anomaly in batch.anomalies]
         if budget.left < 0:
-            anomalies.append(_oversized(carried, f"{len(rows)} of {batch.number} records are shown"))
-        found += _entries(inside, rows, anomalies)
+            anomalies.append(_oversized(source, f"{len(rows)} of {batch.number} records are shown"))
+        entries += _entries(inside, rows, anomalies)
         if budget.left < 0:
             break
-    behind = chain(() if header is None else (header[1],), (each for _, each in headers))
+    remaining = chain(() if header is None else (header[1],), (each for _, each in headers))
     if budget.left >= 0:
-        found += behind
-    elif left_out := sum(1 for _ in behind):
+        entries += remaining
+    elif left_out := sum(1 for _ in remaining):
         shown = f"{left_out} batches or messages behind are not"
-        found.append({"records": [], "anomalies": [_oversized(carried, shown)]})
-    return found
+        entries.append({"records": [], "anomalies": [_oversized(source, shown)]})
+    return entries
 
 
-def _oversized(found: PartitionRecords, shown: str) -> Body:
-    where = REQUEST if found.produced else RESPONSE
+def _oversized(partition: PartitionRecords, shown: str) -> Body:
+    where = REQUEST if partition.produced else RESPONSE
     return Anomaly("oversized_records", where, f"more would exceed decoded_bytes; {shown}")._asdict()
 
 
@@ -130,18 +132,18 @@ def _with_ends(headers: Iterable[Body]) -> Iterator[tuple[int, Body]]:
 
 
 def _entries(headers: list[Body], rows: list[Fragment], anomalies: list[Body]) -> list[Body]:
-    """One entry for each header: messages of magic 0 and 1 that stand together are opened together."""
-    odd = {"anomalies": anomalies} if anomalies else {}
+    """One entry for each header: consecutive messages of magic 0 and 1 are decoded together."""
+    anomalies_field = {"anomalies": anomalies} if anomalies else {}
     if len(headers) > 1 and len(headers) == len(rows):
         each = [{**header, "records": [row]} for header, row in zip(headers, rows, strict=True)]
-        return [{**each[0], **odd}, *each[1:]]
+        return [{**each[0], **anomalies_field}, *each[1:]]
     header = headers[0] if headers else {}
-    return [{**header, "records": rows, **odd}, *headers[1:]]
+    return [{**header, "records": rows, **anomalies_field}, *headers[1:]]
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Record data in a body -> its batches, opened, for sinks that show whole bodies. Holds which partition each
-# ``records`` field of one message is about.
+# Record data in a body -> its decoded batches, for sinks that show complete bodies. Holds which partition
+# each ``records`` field of a message belongs to.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -149,27 +151,31 @@ class DecodedRecords(NamedTuple):
     """The record data of one message.
 
     Attributes:
-        carried: by where it ends in the frame, which compiled code and walker agree about.
-        opener: how it is opened.
-        budget: what the records may take in memory where all are needed at once.
+        partitions: by where the record data ends in the frame, which is the same in compiled code and walker.
+        opener: how to decode it.
+        budget: how much memory the records may take where all are needed at once.
     """
 
-    carried: Mapping[int, PartitionRecords]
+    partitions: Mapping[int, PartitionRecords]
     opener: Opener
     budget: DecodeBudget
 
-    def open(self, found: PartitionRecords) -> Iterator[DecodedBatch]:
-        """Open one of them, batch by batch."""
-        return decode_batches(found, self.opener.limits, show_secrets=self.opener.show_secrets)
+    def open(self, partition: PartitionRecords) -> Iterator[DecodedBatch]:
+        """Decode one of them, batch by batch."""
+        return decode_batches(partition, self.opener.limits, show_secrets=self.opener.show_secrets)
 
 
 class Opener(NamedTuple):
-    """How record data is opened."""
+    """How to decode record data."""
 
     show_secrets: bool = False
     limits: Limits = DEFAULT
 
     def of(self, exchange: Exchange, *, produced: bool) -> DecodedRecords:
-        """What the request carries, if clients produced it, else what the response does."""
-        found = {each.records.end: each for each in partition_records(exchange) if each.produced == produced}
-        return DecodedRecords(found, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes))
+        """The record data of the request if ``produced``, otherwise of the response."""
+        partitions = {
+            each.records.end: each for each in partition_records(exchange) if each.produced == produced
+        }
+        return DecodedRecords(
+            partitions, self, DecodeBudget(self.limits.decoded_bytes - exchange.decoded_bytes)
+        )

@@ -1,15 +1,15 @@
-"""``CarriedRecord`` -> files: the value as it is on the wire, and the key where there is one. Holds counts.
+"""``CarriedRecord`` -> files: the value as on the wire, and the key if there is one. Holds counts.
 
     FOLDER/orders/3/1000.value       topic orders, partition 3, offset 1000
-    FOLDER/orders/3/1000.key         only where it has a key
+    FOLDER/orders/3/1000.key         only if it has a key
     FOLDER/orders/3/1001.null        instead of .value, and empty: its value is null
     FOLDER/orders/3/441bec302e4e-2-0.value
-                                     its offset is not told: connection and number of the exchange, and its
-                                     place there
+                                     its offset is unknown: connection and number of the exchange, and the
+                                     record's index in it
 
-A record that was written before is not written again; another one in its place (of another cluster) is, under
-the second form of name. What may be a credential is not written at all. In the names of topics, whatever is
-not a letter, a digit or one of ``._-`` is written as ``%2F``, so that no name leads out of the folder.
+A record that was written before is skipped. A different one with the same name (from another cluster) is
+written under the second form of name. Possible credentials are not written at all. In topic names, characters
+other than letters, digits and ``._-`` are written as ``%2F``, so that no name leads out of the folder.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from kdissect.exchanges.partition_records import CarriedRecord
 
 VALUE, KEY, NULL = ".value", ".key", ".null"
-UNTOLD = "%unknown"  # which no topic's name becomes
+UNKNOWN = "%unknown"  # no topic name is written like this
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_MOST_NAME = 200  # file systems take 255 bytes
+_MAX_NAME = 200  # file systems take 255 bytes
 _DIGEST_BYTES = 8
-_MOST_FOLDERS = 10_000  # that are known to exist, so that nobody asks again
+_MAX_FOLDERS = 10_000  # that are known to exist, and not checked again
 
 
 class RecordFiles:
     """Writes the files.
 
     Args:
-        folder: made where it does not exist, as are those above it.
+        folder: created if it does not exist, with its parents.
         mode: permissions of the files, see ``files.create``.
 
     Raises:
-        OutputError: there is something in it, or it cannot be made.
+        OutputError: it is not empty, or cannot be created.
     """
 
     def __init__(self, folder: Path, mode: int = PRIVATE) -> None:
         self._folder, self._mode = folder, mode
         self._known: set[Path] = set()
         self._written = dict.fromkeys((VALUE, KEY, NULL), 0)
-        self._again = self._withheld = 0
+        self._duplicates = self._withheld = 0
         try:
             make_folder(folder, mode)
             is_empty = next(folder.iterdir(), None) is None
@@ -64,7 +64,7 @@ class RecordFiles:
         """Write one record.
 
         Raises:
-            OutputError: it cannot be written; of a file that was begun nothing is left.
+            OutputError: it cannot be written; a partial file is removed.
         """
         contents = self._contents(record)
         if not contents:
@@ -75,34 +75,34 @@ class RecordFiles:
         if record.offset is not None:
             stems.insert(0, str(record.offset))
         try:
-            self._make(folder)
+            self._make_folder(folder)
             for stem in stems:
-                found = _read(folder, stem)
-                if found == contents:
-                    self._again += 1
+                existing = _read(folder, stem)
+                if existing == contents:
+                    self._duplicates += 1
                     return
-                if not found:
+                if not existing:
                     self._write(folder, stem, contents)
                     return
         except OSError as error:
             raise _cannot_write(folder, error) from None
 
     def close(self) -> None:
-        """Nothing is left to write: every file was complete."""
+        """Do nothing: every file is complete."""
 
-    def told(self) -> str:
-        """Say what was written."""
+    def summary_line(self) -> str:
+        """What was written, for people."""
         files = facts(
             many(self._written[VALUE], "value"),
             many(self._written[KEY], "key"),
             many(self._written[NULL], "null") if self._written[NULL] else None,
         )
-        again = f"{many(self._again, 'duplicate record')} skipped" if self._again else ""
+        duplicates = f"{many(self._duplicates, 'duplicate record')} skipped" if self._duplicates else ""
         withheld = f"{many(self._withheld, 'credential')} withheld" if self._withheld else ""
-        return "; ".join(filter(None, (f"{files} written to {self._folder}", again, withheld)))
+        return "; ".join(filter(None, (f"{files} written to {self._folder}", duplicates, withheld)))
 
     def _contents(self, record: CarriedRecord) -> dict[str, bytes]:
-        """What belongs into files, by how their names end."""
+        """The contents of the files, by suffix."""
         contents: dict[str, bytes] = {}
         for suffix, payload in ((KEY, record.key), (VALUE, record.value)):
             data = payload.data if isinstance(payload, Embedded) else payload
@@ -114,10 +114,10 @@ class RecordFiles:
                 contents[NULL] = b""
         return contents
 
-    def _make(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
         if folder not in self._known:
             make_folder(folder, self._mode, below=self._folder)
-            if len(self._known) >= _MOST_FOLDERS:
+            if len(self._known) >= _MAX_FOLDERS:
                 self._known.clear()
             self._known.add(folder)
 
@@ -140,21 +140,21 @@ def _read(folder: Path, stem: str) -> dict[str, bytes]:
 
 
 def _folder_of(record: CarriedRecord) -> str:
-    carried = record.source
-    topic = name_of_topic(carried.names[0]) if carried.names else UNTOLD
-    return f"{topic}/{UNTOLD if carried.partition is None else carried.partition}"
+    source = record.source
+    topic = name_of_topic(source.names[0]) if source.names else UNKNOWN
+    return f"{topic}/{UNKNOWN if source.partition is None else source.partition}"
 
 
 def name_of_topic(topic: str) -> str:
-    """The name of a topic's folder: its own, but for what Kafka does not allow in it."""
+    """The name of a topic's folder: characters that Kafka does not allow are escaped."""
     raw = topic.encode(errors="backslashreplace")
-    plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are folders of their own
+    plain = b"" if not raw.strip(b".") else _PLAIN  # "." and ".." are special folders
     name = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in raw)
-    if len(name) <= _MOST_NAME:
+    if len(name) <= _MAX_NAME:
         return name
-    from hashlib import blake2b  # which loads OpenSSL, for few names
+    from hashlib import blake2b  # loads OpenSSL, and few names need it
 
-    return f"{name[:_MOST_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
+    return f"{name[:_MAX_NAME]}%{blake2b(raw, digest_size=_DIGEST_BYTES).hexdigest()}"
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:

@@ -1,5 +1,5 @@
-"""Exchanges, connections, files -> the rows of all tables that are wanted, each with the name of its table.
-Holds what the makers of rows do, and the connections that are open.
+"""Exchanges, connections, capture files -> rows, each with the name of its table. Holds the open connections
+and what the row makers hold.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     Maker = Callable[[Exchange], Iterable[Any]]
 
 Row = tuple[str, Any]
-"""Table name, and what its columns read: for records also a batch, see ``Records.records_or_batches``."""
+"""A table name and a row for its columns; for records also a batch, see ``Records.records_or_batches``."""
 
 
 class TableRows:
-    """Makes the rows.
+    """Makes the rows of the requested tables.
 
     Args:
-        tables: names of those that are wanted; exchanges come last.
-        log: knows the connections; it is told of every exchange.
-        records: finds the records of an exchange, for their table.
-        limits: bounds.
-        every_connection: those too of which no exchange was asked for.
+        tables: their names; exchanges come last.
+        log: the connections; it is fed every exchange.
+        records: opens the records of an exchange, for their table.
+        limits: see ``Limits``.
+        every_connection: whether connections without a matching exchange get a row too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TableRows:
             "groups": groups.rows,
             "topic_ids": others.TopicIds(limits).rows,
             "anomalies": others.anomalies_of,
-            "exchanges": lambda exchange: (exchange,),  # last: its files may let go of the bodies
+            "exchanges": lambda exchange: (exchange,),  # last: writing it may drop the bodies
         }
         self._makers = [(name, make) for name, make in makers.items() if name in tables]
 
@@ -68,40 +68,40 @@ class TableRows:
         for name, make in self._makers:
             for row in make(exchange):
                 yield name, row
-        yield from self._of(self.log.finished())
+        yield from self._connection_rows(self.log.finished())
 
-    def pass_over(self, exchange: Exchange) -> Iterator[Row]:
-        """The rows that an exchange adds which was not asked for."""
+    def skip(self, exchange: Exchange) -> Iterator[Row]:
+        """The rows that an exchange adds that the filters excluded."""
         self.log.exchange(exchange, is_selected=False)
-        yield from self._of(self.log.finished())
+        yield from self._connection_rows(self.log.finished())
 
-    def leave(self, source: Source) -> Iterator[Row]:
-        """The row of a capture that was read to its end, while others follow it; it is forgotten then."""
+    def finish_capture(self, source: Source) -> Iterator[Row]:
+        """The row of a capture that was read to its end while others follow it; its counts are dropped."""
         if "captures" in self._tables:
             for row in others.captures((source,), self.log.census, source.warnings):
                 yield "captures", row
         self.log.census.forget(source.name)
 
     def close(self, sources: Sequence[Source], warnings: Sequence[str]) -> Iterator[Row]:
-        """The rest: connections that were still open, and the captures."""
-        yield from self._of(self.log.close())
+        """The remaining rows: connections that are still open, and captures."""
+        yield from self._connection_rows(self.log.close())
         if "captures" in self._tables:
             for row in others.captures(sources, self.log.census, warnings):
                 yield "captures", row
 
-    def _of(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
+    def _connection_rows(self, connections: Iterable[ConnectionLogRow]) -> Iterator[Row]:
         for connection in connections:
             if not (connection.is_selected or self.every_connection):
                 continue
             if "connections" in self._tables:
                 yield "connections", connection
             if "anomalies" in self._tables:
-                for row in others.anomalies_behind(connection):
+                for row in others.anomalies_after(connection):
                     yield "anomalies", row
 
 
 # ------------------------------------------------------------------------------------------------------------
-# All tables of an export, by name. Holds nothing.
+# All tables of an export, by name.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -112,5 +112,5 @@ TABLES = {
     )
 }  # fmt: skip
 RECORDS = "records"
-"""The one that is written only when asked for: it opens every batch."""
+"""The table that is written only on request: it opens every batch."""
 DEFAULT_TABLES = tuple(name for name in TABLES if name != RECORDS)

@@ -1,7 +1,6 @@
-"""Columns -> their types in Spark's notations: StructType JSON, DDL, CREATE TABLE, Python. Holds nothing.
+"""Columns -> Spark schemas: StructType JSON, DDL, CREATE TABLE, Python. Stateless.
 
-All say the same; every column can be null. Names are quoted, because some are words of SQL
-(``timestamp``, ``where``).
+Every column can be null. Names are quoted, because some are SQL keywords (``timestamp``, ``where``).
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def in_folders(columns: Sequence[Column], partition_by: Collection[str]) -> tuple[Column, ...]:
-    """The columns as readers see them: those that folders are named after stand last."""
-    within = [column for column in columns if column.name not in partition_by]
-    return (*within, *(column for column in columns if column.name in partition_by))
+    """The columns as readers see them: partition columns last."""
+    in_files = [column for column in columns if column.name not in partition_by]
+    return (*in_files, *(column for column in columns if column.name in partition_by))
 
 
 def struct_type(columns: Sequence[Column]) -> dict[str, Any]:
-    """What ``StructType.fromJson`` reads."""
+    """A schema for ``StructType.fromJson``."""
     return _struct([(column.name, column.type) for column in columns])
 
 
 def ddl(columns: Sequence[Column]) -> str:
-    """What ``spark.read.schema`` and ``StructType.fromDDL`` take."""
+    """A schema for ``spark.read.schema`` and ``StructType.fromDDL``."""
     return ", ".join(f"{_quoted(column.name)} {_ddl(column.type)}" for column in columns)
 
 
 def python(columns: Sequence[Column]) -> str:
-    """A module with the name ``schema`` in it."""
+    """Source of a Python module that defines ``schema``."""
     fields = "".join(f"        {_field(column.name, column.type)},\n" for column in columns)
     return f"from pyspark.sql import types as t\n\nschema = t.StructType(\n    [\n{fields}    ]\n)"
 
@@ -43,19 +42,19 @@ def python(columns: Sequence[Column]) -> str:
 def create_table(
     table: Table, columns: Sequence[Column], folder: Path, partition_by: Sequence[str], using: str
 ) -> str:
-    """A statement for Spark SQL that makes a table of a folder; of one with partitions a second that finds
-    them.
+    """The Spark SQL statement that creates a table over a folder, and if it has partitions a second one that
+    finds them.
     """
     lines = ",\n".join(
         f"  {_quoted(column.name)} {_ddl(column.type)} COMMENT {_text(column.sentence)}" for column in columns
     )
     partitions = f"PARTITIONED BY ({', '.join(map(_quoted, partition_by))})\n" if partition_by else ""
     name = _quoted(table.name)
-    made = (
+    statement = (
         f"CREATE TABLE IF NOT EXISTS {name} (\n{lines}\n)\nUSING {using}\n{partitions}"
         f"LOCATION {_text(folder.as_uri())}\nCOMMENT {_text(table.sentence)};\n"
     )
-    return f"{made}MSCK REPAIR TABLE {name};\n" if partition_by else made
+    return f"{statement}MSCK REPAIR TABLE {name};\n" if partition_by else statement
 
 
 def _struct(fields: Sequence[tuple[str, Type]]) -> dict[str, Any]:
@@ -100,6 +99,6 @@ def _quoted(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A literal; Spark reads backslashes in it."""
+    """A string literal, in which Spark reads backslash escapes."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

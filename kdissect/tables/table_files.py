@@ -1,12 +1,12 @@
-"""Rows of a table -> files in its folder. Holds ``limits.export_files`` open files, and
-``limits.export_bytes`` of rows that they did not write yet; of records those that come together.
+"""Rows of a table -> files in its folder. Holds at most ``limits.export_files`` open files and about
+``limits.export_bytes`` of unwritten rows; records of one batch count together.
 
     exchanges/part-00000.jsonl.zst
-    exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, as Hive names them
+    exchanges/date=2026-11-21/api=Fetch/part-00003.jsonl.zst     with partitions, named as in Hive
 
-While a file is written its name begins with a dot and ends in ``.unfinished``, which Spark and all others
-pass over. It gets its own name when all of it is on disk. The columns that folders are named after are not in
-the files. Of files that are finished the names are kept, of ``limits.export_listed`` the latest.
+While a file is written its name begins with a dot and ends in ``.unfinished``, so Spark and other readers
+ignore it. It gets its final name when all of it is on disk. Partition columns are not in the files. The names
+of finished files are kept: the latest ``limits.export_listed``.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 UNFINISHED = ".unfinished"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-_OWN = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
+_ROW_FILE = re.compile(r"part-(\d{5,})\.(jsonl(\.gz|\.zst)?|parquet)|\.part-(\d{5,})\.[a-z.]+\.unfinished")
 _PARTITION = re.compile(r"(date|api)=[^/]+")
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
 Key = tuple[str, ...]
-"""Names of the folders below the table's."""
+"""Names of the partition folders below the table's."""
 
 
 class FinishedFile(NamedTuple):
@@ -53,8 +53,8 @@ class FinishedFile(NamedTuple):
 
     Attributes:
         path: below the table's folder.
-        rows: None where whoever wrote it was killed before it could tell.
-        bytes: of the file.
+        rows: None if its writer was killed before it could list the file.
+        bytes: size of the file.
     """
 
     path: str
@@ -63,30 +63,30 @@ class FinishedFile(NamedTuple):
 
 
 class Listing:
-    """The files of a table that are finished.
+    """The finished files of a table.
 
     Args:
-        most: how many names are kept.
-        files: what there is already.
-        older: of how many files the names were let go of, their rows and bytes.
+        max_names: how many names are kept.
+        files: from earlier runs.
+        older: counts of earlier files whose names were dropped: files, rows, bytes.
 
     Attributes:
-        older: of how many the names were let go of, their rows and bytes.
+        older: counts of files whose names were dropped: files, rows, bytes.
     """
 
     def __init__(
-        self, most: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
+        self, max_names: int, files: Iterable[FinishedFile] = (), older: tuple[int, int, int] = (0, 0, 0)
     ) -> None:
         self._files: deque[FinishedFile] = deque()
         self.older = older
-        self._most = most
+        self._max_names = max_names
         for file in files:
             self.add(file)
 
     def add(self, file: FinishedFile) -> None:
-        """Take one more."""
+        """Add a file."""
         self._files.append(file)
-        if len(self._files) > self._most:
+        if len(self._files) > self._max_names:
             count, rows, size = self.older
             _, more, bytes_ = self._files.popleft()
             self.older = count + 1, rows + (more or 0), size + bytes_
@@ -95,22 +95,22 @@ class Listing:
         return self.older[0] + len(self._files)
 
     def __iter__(self) -> Iterator[FinishedFile]:
-        """Those of which the names are kept."""
+        """The files whose names are kept."""
         return iter(self._files)
 
     @property
     def rows(self) -> int:
-        """Rows in all of them, as far as they are known."""
+        """Rows in all files, as far as known."""
         return self.older[1] + sum(file.rows or 0 for file in self._files)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all files."""
         return self.older[2] + sum(file.bytes for file in self._files)
 
 
 class _Counted:
-    """A file that counts what is written to it, or once it is abandoned lets it go."""
+    """A file that counts what is written to it; after it was abandoned it discards writes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -136,7 +136,7 @@ class _Counted:
         return True
 
     def close(self) -> None:
-        """Not ours to do: the rows' end is not yet the file's."""
+        """Do nothing: the end of the rows is not the end of the file."""
 
 
 class _Open:
@@ -149,10 +149,10 @@ class _Open:
         self.path = path.with_name(f".{path.name}{UNFINISHED}")
         self.rows = 0
         self.counted = _Counted(create(self.path, mode))
-        self.writer: RowFile = form.open(self.counted, columns)  # type: ignore[arg-type]  # as much as is needed
+        self.writer: RowFile = form.open(self.counted, columns)  # type: ignore[arg-type]  # the methods it needs
 
     def finish(self) -> Path:
-        """Have all of it on disk, then give it its name."""
+        """Write everything to disk, then give the file its final name."""
         self.writer.close()
         path = self.path.with_name(self.name)
         publish(self.counted.file, self.path, path)
@@ -162,8 +162,8 @@ class _Open:
         """Remove it."""
         self.counted.is_abandoned = True
         with suppress(OSError):
-            self.writer.close()  # or it would do so itself, some time later
-        with suppress(OSError):  # what the file still holds may not fit either
+            self.writer.close()  # otherwise it would close itself later
+        with suppress(OSError):  # its buffer may not fit on the disk either
             self.counted.file.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
@@ -174,18 +174,18 @@ class TableFiles:
 
     Args:
         folder: of the table.
-        table: what is written.
+        table: what to write.
         form: of the files.
-        partition_by: columns that folders are named after, of which it takes those that the table has.
-        rotate_bytes: begin another file when one has so many.
-        limits: bounds.
+        partition_by: columns to partition by; those that the table lacks are ignored.
+        rotate_bytes: size at which the next file is started.
+        limits: see ``Limits``.
         mode: permissions of the files, see ``files.create``.
 
     Attributes:
-        table: what is written.
+        table: what to write.
         mode: permissions of all files of the table.
         first: number of the first file.
-        files: those that are finished.
+        files: the finished ones.
         rows: written so far.
     """
 
@@ -215,18 +215,18 @@ class TableFiles:
         self._rotate_bytes = rotate_bytes
         self._limits = limits
         self._open: OrderedDict[Key, _Open] = OrderedDict()  # least recently used first
-        self._begun = 0
+        self._next_number = 0
         self._step = 1
         self._held = 0
 
-    def go_on(self, first: int, files: Listing, step: int = 1) -> None:
-        """Begin with this number, behind the files of another run, or between those of others."""
-        self.first = self._begun = first
+    def continue_from(self, first: int, files: Listing, step: int = 1) -> None:
+        """Start with this number: after the files of an earlier run, or between those of other processes."""
+        self.first = self._next_number = first
         self.files = files
         self._step = step
 
     def feed(self, row: Any) -> None:
-        """Write a row, or a batch of records: files end where they would if these came one by one.
+        """Write a row, or a batch of records: files end as if the records had been fed one by one.
 
         Raises:
             OutputError: it cannot be written.
@@ -240,30 +240,30 @@ class TableFiles:
             held = target.writer.held
             target.writer.feed(row)
             if isinstance(row, Exchange) and row.decoded_bytes > self._limits.export_bytes:
-                row.request = row.response = None  # it was the last row: what writes them needs the memory
-            self._fed(key, target, 1, held)
+                row.request = row.response = None  # written as the last table: free the memory for the writer
+            self._count(key, target, 1, held)
         except OSError as error:
             raise cannot_write(self._folder, error) from None
 
     def _feed_batch(self, records: DecodedBatch) -> None:
-        key = self._key(records.plain(0))  # folders are named after the exchange, which is the same for all
+        key = self._key(records.plain(0))  # partitions depend on the exchange, which is the same for all
         prepared, start = None, 0
         while start < len(records):
             target = self._open.get(key) or self._begin(key)
             if prepared is None:
                 prepared = target.writer.prepare(records)
             held = target.writer.held
-            is_large = target.counted.bytes >= self._rotate_bytes  # since others' rows had it write its own
+            is_large = target.counted.bytes >= self._rotate_bytes  # rows of other files made it flush
             room = 0 if is_large else self._limits.export_bytes - self._held
             stop = target.writer.feed_some(prepared, start, room)
-            self._fed(key, target, stop - start, held)
+            self._count(key, target, stop - start, held)
             start = stop
 
     def _key(self, row: Any) -> Key:
         return tuple(f"{name}={_folder_name(get(row))}" for name, get in self._keys)
 
-    def _fed(self, key: Key, target: _Open, rows: int, held: int) -> None:
-        """A file took rows, before which it held so many bytes."""
+    def _count(self, key: Key, target: _Open, rows: int, held: int) -> None:
+        """Count rows that a file took; it held ``held`` bytes before."""
         target.rows += rows
         self.rows += rows
         self._held += target.writer.held - held
@@ -275,20 +275,20 @@ class TableFiles:
             self._finish(key)
 
     def close(self) -> None:
-        """Finish all files. A table without rows gets one without rows, unless it has partitions.
+        """Finish all files. A table without rows gets an empty file, unless it has partitions.
 
         Raises:
             OutputError: one cannot be written.
         """
         try:
-            if not (self._begun or self._keys):
+            if not (self._next_number or self._keys):
                 self._begin(())
         except OSError as error:
             raise cannot_write(self._folder, error) from None
         self.rotate()
 
     def rotate(self) -> None:
-        """Finish the files that are open, whatever their size.
+        """Finish the open files, whatever their size.
 
         Raises:
             OutputError: one cannot be written.
@@ -300,7 +300,7 @@ class TableFiles:
             raise cannot_write(self._folder, error) from None
 
     def abandon(self) -> None:
-        """Remove what is not finished."""
+        """Remove unfinished files."""
         for target in self._open.values():
             target.abandon()
         self._open.clear()
@@ -308,8 +308,8 @@ class TableFiles:
     def _begin(self, key: Key) -> _Open:
         while len(self._open) >= self._limits.export_files:
             self._finish(next(iter(self._open)))
-        name = f"part-{self._begun:05}{self._form.suffix}"
-        self._begun += self._step
+        name = f"part-{self._next_number:05}{self._form.suffix}"
+        self._next_number += self._step
         folder = self._folder.joinpath(*key)
         make_folder(folder, self.mode, below=self._folder.parent)
         target = _Open(folder / name, self.mode, self._columns, self._form)
@@ -330,32 +330,32 @@ class TableFiles:
         self.files.add(FinishedFile(relative, target.rows, path.stat().st_size))
 
 
-def number_of(path: Path) -> int:
-    """The number of one of ``own_files``."""
-    match = _OWN.fullmatch(path.name)
+def file_number(path: Path) -> int:
+    """The number in the name of one of ``row_files``."""
+    match = _ROW_FILE.fullmatch(path.name)
     assert match is not None
     return int(match[1] or match[4])
 
 
-def own_files(folder: Path) -> Iterator[Path]:
-    """The files of rows in a table's folder, finished or not, those in folders of partitions too."""
+def row_files(folder: Path) -> Iterator[Path]:
+    """The files of rows in a table's folder, finished or not, also those in partitions."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and _PARTITION.fullmatch(path.name):
-            yield from own_files(path)
-        elif _OWN.fullmatch(path.name):
+            yield from row_files(path)
+        elif _ROW_FILE.fullmatch(path.name):
             yield path
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove those that are not finished."""
-    for path in list(own_files(folder)):
+    """Remove unfinished files of rows."""
+    for path in list(row_files(folder)):
         if path.name.endswith(UNFINISHED):
             path.unlink()
 
 
-def remove_own(folder: Path) -> None:
-    """Remove them, and the folders of partitions that are empty then."""
-    for path in list(own_files(folder)):
+def remove_row_files(folder: Path) -> None:
+    """Remove all files of rows, and the partition folders that are empty then."""
+    for path in list(row_files(folder)):
         path.unlink()
         parent = path.parent
         while parent != folder and next(parent.iterdir(), None) is None:
@@ -364,7 +364,7 @@ def remove_own(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
-    """What a person is told about it."""
+    """The error to show for it."""
     return OutputError(f"cannot write to {path}: {error.strerror or error}")
 
 
@@ -375,8 +375,8 @@ def _folder_name(value: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What files of rows have in common, whatever their format; and those of JSON lines. A file holds 64 KiB and
-# a line, or those of the records that it is fed together, and what its compressor does.
+# The interface of files of rows, and the format JSON lines. A file holds 64 KiB and a line, or the lines of
+# one batch of records, and what its compressor holds.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -388,41 +388,41 @@ _ZSTD_LEVEL = 3
 
 
 class RowFile(Protocol):
-    """A file that rows are written to."""
+    """A file of rows that is being written."""
 
     @property
     def held(self) -> int:
-        """Bytes, about, that were not passed on yet."""
+        """About how many bytes are not written yet."""
 
     def feed(self, row: Any) -> None:
-        """Take a row."""
+        """Add a row."""
 
     def prepare(self, records: DecodedBatch) -> Any:
-        """Make all records of a batch ready for any file of the same columns; they are plain."""
+        """Convert all records of a batch, which must be plain, for any file with the same columns."""
 
     def feed_some(self, prepared: Any, start: int, room: int) -> int:
-        """Take those from ``start`` on, one at least, and none behind the one with which something is written
-        or more than ``room`` bytes of them are held.
+        """Add records from ``start`` on: at least one, and none after the one that causes a write or makes
+        this file hold more than ``room`` bytes of them.
 
         Returns:
-            How far it came.
+            The index of the next record.
         """
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write the rows that are held."""
 
     def close(self) -> None:
-        """Write the rest; the file below stays open."""
+        """Write the rest; the underlying file stays open."""
 
 
 class Format(Protocol):
     """A format of files.
 
     Attributes:
-        name: as people call it.
+        name: for people.
         compression: one of ``COMPRESSIONS``.
-        suffix: how names of files end. Readers tell the compression by it.
-        using: what Spark SQL calls it.
+        suffix: of file names; readers recognize the compression by it.
+        using: its name in Spark SQL.
     """
 
     name: str
@@ -434,7 +434,7 @@ class Format(Protocol):
         """The columns of a table in this format."""
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
-        """Begin a file."""
+        """Start a file."""
 
 
 class JsonFormat:
@@ -448,18 +448,18 @@ class JsonFormat:
         self.suffix = ".jsonl" if compression == NONE else f".jsonl.{compression}"
 
     def columns(self, table: Table) -> tuple[Column, ...]:
-        """The columns of a table: JSON has text alone."""
+        """The columns of a table in this format, which has no bytes."""
         return table.columns
 
     def open(self, file: BinaryIO, columns: Sequence[Column]) -> RowFile:
-        """Begin a file."""
+        """Start a file."""
         return JsonFile(file, columns, self.compression)
 
 
 class JsonFile:
-    """The lines, and what compresses them; the same rows make the same bytes."""
+    """Lines, and their compressor; the same rows make the same bytes."""
 
-    held = 0  # the lines' own bound is small
+    held = 0  # the lines hold little
 
     def __init__(self, file: BinaryIO, columns: Sequence[Column], compression: str) -> None:
         self._packer: Any = None
@@ -475,31 +475,31 @@ class JsonFile:
         self.lines.feed(row)
 
     def prepare(self, records: DecodedBatch) -> list[bytes]:
-        """Make the lines of all records of a batch."""
+        """The lines of all records of a batch."""
         names = [name for name, _ in self.lines.getters]
         return [json_line(dict(zip(names, row, strict=True))) for row in self._records.rows(records)]
 
-    def feed_some(self, prepared: list[bytes], start: int, room: int) -> int:  # noqa: ARG002  (holds next to nothing)
-        """Take one of them, see ``RowFile``."""
+    def feed_some(self, prepared: list[bytes], start: int, room: int) -> int:  # noqa: ARG002  (holds hardly anything)
+        """Write one of them, see ``RowFile``."""
         self.lines.add(prepared[start])
         return start + 1
 
     def flush(self) -> None:
-        """Write the lines; a compressor keeps some of them."""
+        """Write the lines that are held; the compressor may keep some."""
         self.lines.close()
 
     def close(self) -> None:
-        """Write the rest, and how the compressed data ends."""
+        """Write the rest, and the end of the compressed data."""
         self.lines.close()
         if self._packer is not None:
             self._packer.close()
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A folder -> one program at a time that writes tables into it. Holds an open file.
+# A folder -> a lock, so that one program at a time writes tables into it. Holds an open file.
 #
-# The kernel lets go of the lock when its holder ends, however it ends. The file itself is removed at an
-# orderly end; one that is left by a program that was killed is in nobody's way.
+# The kernel releases the lock when its holder ends, however it ends. The lock file is removed at an orderly
+# end; one that a killed program leaves does no harm.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -508,34 +508,36 @@ LOCK = ".kdissect.lock"
 
 @contextmanager
 def locked(folder: Path, mode: int = PRIVATE) -> Iterator[None]:
-    """Have a folder for oneself; it is made where it does not exist, and removed again if it stays empty.
+    """Lock a folder; it is created if it does not exist, and removed again if it stays empty.
 
     Args:
-        folder: that is written to.
-        mode: permissions of the files that will be in it.
+        folder: to write to.
+        mode: permissions of the files in it.
 
     Raises:
-        OutputError: another program has it, or it cannot be written to.
+        OutputError: another program has locked it, or it cannot be written to.
     """
     path = folder / LOCK
     is_new = not folder.exists()
     try:
         make_folder(folder, mode)
-        lock = _taken(path, mode)
+        lock = _take_lock(path, mode)
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # before it is let go of: whoever opened it sees that it is gone
+        path.unlink(
+            missing_ok=True
+        )  # before the lock is released: a program that opened it sees that it is gone
         os.close(lock)
         if is_new:
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # it is not empty
                 folder.rmdir()
 
 
-def _taken(path: Path, mode: int) -> int:
-    """The lock file, open and locked."""
+def _take_lock(path: Path, mode: int) -> int:
+    """Open and lock the lock file."""
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
@@ -552,4 +554,4 @@ def _taken(path: Path, mode: int) -> int:
         except OSError:
             os.close(lock)
             raise
-        os.close(lock)  # it was removed meanwhile
+        os.close(lock)  # it was removed in the meantime

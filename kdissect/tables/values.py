@@ -1,14 +1,14 @@
-"""Decoded values -> what machine formats can hold. Keeps the text of the last seconds, 64 of them.
+"""Decoded values -> values of machine formats. Caches the text of the last 64 seconds.
 
 ======================  ================================================================================
 in a body               in JSON
 ======================  ================================================================================
 bytes                   ``{"base64": "..."}``, RFC 4648 with padding
 Embedded                as its bytes, with ``"decoded": {...}`` beside them
-Withheld                ``{"withheld": 16}``: so many bytes
+Withheld                ``{"withheld": 16}``: its length in bytes
 RecordData              an array of batch headers
 unknown tags            ``{"7": {"base64": "..."}}``
-not a number, infinity  ``null``: JSON has no such numbers (RFC 8259)
+NaN, infinity           ``null``: JSON has no such numbers (RFC 8259)
 uuid, error code, enum  as on the wire: Kafka's text form, and the plain number
 ======================  ================================================================================
 """
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SECOND_NS = 1_000_000_000
-_CYCLE_SECONDS = 12_622_780_800  # 400 years: after these the calendar repeats
+_CYCLE_SECONDS = 12_622_780_800  # 400 years: the calendar repeats after that
 
 
 def json_bytes(value: Any, option: int = 0) -> bytes:
-    """Write one value as JSON, without a line break; ``option`` is one of orjson."""
+    """Write one value as JSON, without a line break; ``option``: see orjson."""
     try:
         return orjson.dumps(value, default=plain, option=option)
     except orjson.JSONEncodeError:
-        # The keys of _tags are numbers. They are rare, and to allow for them takes twice the time.
+        # The keys of _tags are numbers. They are rare, and allowing them takes twice the time.
         return orjson.dumps(value, default=plain, option=option | orjson.OPT_NON_STR_KEYS)
 
 
 def json_line(value: Any) -> bytes:
-    """The same with a line break; to add one to a long line would copy it."""
+    """Write one value as a line of JSON; adding the line break afterwards would copy a long line."""
     return json_bytes(value, orjson.OPT_APPEND_NEWLINE)
 
 
 def json_document(value: Any) -> bytes:
-    """Write a whole document of dataclasses: indented, times as ISO 8601 ending in Z."""
+    """Write a document of dataclasses: indented, times as ISO 8601 ending in Z."""
     option = orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE
     try:
         return orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
-        # The name of a file is bytes; those that are no text came in as surrogates, which JSON has not.
+        # File names are bytes; those that are not UTF-8 became surrogates, which JSON cannot hold.
         return orjson.dumps(_as_text(value), option=option)
 
 
@@ -71,7 +71,7 @@ def _as_text(value: Any) -> Any:
 
 
 def json_array(values: Iterable[Any]) -> orjson.Fragment:
-    """Write values one by one: as JSON they take less memory than as Python's objects."""
+    """Write values one by one: JSON takes less memory than Python objects."""
     text = BytesIO()
     text.write(b"[")
     for value in values:
@@ -82,7 +82,7 @@ def json_array(values: Iterable[Any]) -> orjson.Fragment:
 
 
 def plain(value: Any) -> Any:
-    """Put a value that JSON does not know in terms that it does: what ``orjson`` asks for by ``default``."""
+    """Convert a value that JSON does not have: the ``default`` of orjson."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode("ascii")}
     if isinstance(value, RecordData):
@@ -94,9 +94,9 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of a body")
 
 
-def spelled(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
-    """Write a record's key or value as text, and tell how: ``utf-8``, ``base64``, ``json`` for what was
-    decoded, ``withheld`` without a text; null is None and None.
+def text_and_encoding(payload: bytes | Embedded | Withheld | None) -> tuple[str | None, str | None]:
+    """A record's key or value as text, and its encoding: ``utf-8``, ``base64``, ``json`` if it was decoded,
+    or ``withheld``, without a text. None and None for null.
     """
     if isinstance(payload, bytes):
         try:
@@ -121,8 +121,8 @@ def date(time_ns: int) -> str:
 
 @lru_cache(64)
 def _second(second: int) -> str:
-    # A damaged capture can claim any time; Python's calendar ends in 9999, where ISO 8601 wants a sign before
-    # the year.
+    # A damaged capture can claim any time. Python's calendar ends in 9999; ISO 8601 wants a sign before later
+    # years.
     cycle, of_cycle = divmod(second, _CYCLE_SECONDS)
     moment = datetime.fromtimestamp(of_cycle, UTC)
     year = moment.year + 400 * cycle

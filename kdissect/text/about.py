@@ -1,9 +1,8 @@
-"""``Exchange`` -> what it was about, in a few words made for its api: ``orders-0 from 7 -> 12 records, 3.4
-KB``.
+"""``Exchange`` -> a short description specific to its API: ``orders-0 from 7 -> 12 records, 3.4 KB``.
 
-What was asked stands before the arrow, what was answered behind it; errors are not repeated here. Bodies may
-be partial, so every field may be missing. Holds nothing; shows a bounded number of names, but counts them
-all. The text is not yet safe for a terminal (phrases.py).
+The request is described before the arrow, the response after it; errors are shown elsewhere. Bodies may be
+partial, so any field may be missing. Stateless. At most ``phrases.NAMES`` names are shown, the rest are
+counted. The text is not yet safe for a terminal (phrases.py).
 """
 
 from __future__ import annotations
@@ -24,45 +23,45 @@ if TYPE_CHECKING:
 
 
 Words = tuple[str, str]
-"""What was asked, what was answered."""
+"""Text about the request, text about the response."""
 
 _NO_UUID = "A" * 22  # sixteen zero bytes, as Kafka prints them
-_SUBJECTS = 3  # fields that stand for a request which has no words of its own
+_SUBJECTS = 3  # fields shown for an API without a function of its own
 
 
 class Pair(NamedTuple):
-    """Both bodies of an exchange, empty where there is none."""
+    """Both bodies of an exchange; a missing one is empty."""
 
     exchange: Exchange
     request: Body
     response: Body
 
-    def places(self, topics: Iterable[Body] | None) -> str:
-        """The topics and partitions of either body, ids by the names that this capture has taught."""
-        return places(self.exchange, topics)
+    def topics_text(self, topics: Iterable[Body] | None) -> str:
+        """The topics and partitions of either body; topic ids are resolved where a name was learned."""
+        return topics_text(self.exchange, topics)
 
 
 def about(exchange: Exchange) -> str:
-    """Say it; empty where nothing is known."""
+    """Describe an exchange; empty if nothing is known."""
     if exchange.api_key is None:
-        return _no_api(exchange)
+        return _sasl_or_orphan(exchange)
     pair = Pair(exchange, exchange.request or {}, exchange.response or {})
-    asked, answered = _words_of(exchange.api_key)(pair)
+    request_text, response_text = _words_of(exchange.api_key)(pair)
     if exchange.request_frame is None:
-        asked = pair.places(_topics(pair.response))
-    elif not asked and "_undecoded" in pair.request:
-        asked = _subject(exchange, "_undecoded", pair.request["_undecoded"])
-    return f"{asked} -> {answered}".lstrip() if answered else asked
+        request_text = pair.topics_text(_topics(pair.response))
+    elif not request_text and "_undecoded" in pair.request:
+        request_text = _subject(exchange, "_undecoded", pair.request["_undecoded"])
+    return f"{request_text} -> {response_text}".lstrip() if response_text else request_text
 
 
 def _topics(body: Body) -> list[Body]:
-    """Find the array that a body's topics are in."""
+    """The array of topics in a body."""
     keys = {*TOPIC_KEYS, "topic_id"}
     arrays = (value for value in body.values() if isinstance(value, list) and value)
     return next((array for array in arrays if isinstance(array[0], dict) and keys & array[0].keys()), [])
 
 
-def _no_api(exchange: Exchange) -> str:
+def _sasl_or_orphan(exchange: Exchange) -> str:
     frame = exchange.first_frame
     if exchange.request_frame is None:
         return f"response {exchange.correlation_id}, {size(frame.size + 4)}, request not captured"
@@ -72,7 +71,7 @@ def _no_api(exchange: Exchange) -> str:
 @cache
 def _words_of(api_key: int) -> Callable[[Pair], Words]:
     api = apis.by_key(api_key)
-    return _WORDS.get(api.name, _anything) if api else _anything
+    return _WORDS.get(api.name, _first_fields) if api else _first_fields
 
 
 # Pieces
@@ -109,14 +108,14 @@ def _amount(all_records: list[RecordData]) -> str:
 
 def _produce(pair: Pair) -> Words:
     topics = pair.request.get("topic_data")
-    _, records = carried(topics)
-    asked = facts(
-        pair.places(topics),
+    _, records = partitions_with_records(topics)
+    request_text = facts(
+        pair.topics_text(topics),
         _amount(records) if records else no_records(topics),
         named("transaction", pair.request.get("transactional_id")),
         "acks=1" if pair.request.get("acks") == 1 else "",
     )
-    return asked, named("offset", only_number(pair.response.get("responses"), "base_offset"))
+    return request_text, named("offset", only_number(pair.response.get("responses"), "base_offset"))
 
 
 def _fetch(pair: Pair) -> Words:
@@ -124,29 +123,30 @@ def _fetch(pair: Pair) -> Words:
     replica = pair.request.get("replica_id")
     if replica is None:
         replica = (pair.request.get("replica_state") or {}).get("replica_id")
-    asked = where = pair.places(topics)
-    if not asked:
+    request_text = where = pair.topics_text(topics)
+    if not request_text:
         session = pair.request.get("session_id")
-        asked = numbered("session", session) if session else named("group", pair.request.get("group_id"))
+        group = named("group", pair.request.get("group_id"))
+        request_text = numbered("session", session) if session else group
     offset = only_number(topics, "fetch_offset")
     if offset is not None:
-        asked = f"{asked} from {offset}"
-    asked = f"{numbered('replica', replica)} {asked}".strip()
+        request_text = f"{request_text} from {offset}"
+    request_text = f"{numbered('replica', replica)} {request_text}".strip()
     if not pair.response:
-        return asked, ""
+        return request_text, ""
     responses = pair.response.get("responses")
-    carrying, records = carried(responses)
+    topics_with_records, records = partitions_with_records(responses)
     if not records:
-        return asked, no_records(responses)
-    found = pair.places(carrying)
-    return asked, facts(found if found != where else "", _amount(records))
+        return request_text, no_records(responses)
+    fetched = pair.topics_text(topics_with_records)
+    return request_text, facts(fetched if fetched != where else "", _amount(records))
 
 
 def _fetch_snapshot(pair: Pair) -> Words:
     topics = pair.request.get("topics")
     only = only_partition(pair.response.get("topics")) or {}
-    asked = facts(pair.places(topics), numbered("from byte", only_number(topics, "position")))
-    return asked, _bytes(only.get("unaligned_records"))
+    request_text = facts(pair.topics_text(topics), numbered("from byte", only_number(topics, "position")))
+    return request_text, _bytes(only.get("unaligned_records"))
 
 
 def _list_offsets(pair: Pair) -> Words:
@@ -156,7 +156,7 @@ def _list_offsets(pair: Pair) -> Words:
     when = _when(stamps.pop()) if len(stamps) == 1 else ""
     only = only_partition(pair.response.get("topics")) or {}
     offset = only.get("offset", next(iter(only.get("old_style_offsets") or ()), None))
-    return f"{pair.places(topics)} {when}".strip(), numbered("offset", offset)
+    return f"{pair.topics_text(topics)} {when}".strip(), numbered("offset", offset)
 
 
 def _when(timestamp: int | None) -> str:
@@ -167,8 +167,10 @@ def _when(timestamp: int | None) -> str:
 
 def _leader_epoch(pair: Pair) -> Words:
     topics = pair.request.get("topics")
-    asked = facts(pair.places(topics), numbered("leader epoch", only_number(topics, "leader_epoch")))
-    return asked, numbered("ends at", only_number(pair.response.get("topics"), "end_offset"))
+    request_text = facts(
+        pair.topics_text(topics), numbered("leader epoch", only_number(topics, "leader_epoch"))
+    )
+    return request_text, numbered("ends at", only_number(pair.response.get("topics"), "end_offset"))
 
 
 # Cluster and topics
@@ -177,15 +179,15 @@ def _leader_epoch(pair: Pair) -> Words:
 def _metadata(pair: Pair) -> Words:
     topics = pair.request.get("topics", [])
     if topics:
-        asked = pair.places(topics)
+        request_text = pair.topics_text(topics)
     else:
-        asked = "all topics" if topics is None or pair.exchange.api_version == 0 else "no topics"
-    found = pair.response.get("topics") or []
-    partitions = sum(len(topic.get("partitions") or ()) for topic in found)
-    known = pair.response.get("brokers")
-    brokers = "" if known is None else many(len(known), "broker")
-    counts = f"{many(len(found), 'topic')}, {many(partitions, 'partition')}" if found else ""
-    return asked, facts(brokers, counts)
+        request_text = "all topics" if topics is None or pair.exchange.api_version == 0 else "no topics"
+    described = pair.response.get("topics") or []
+    partitions = sum(len(topic.get("partitions") or ()) for topic in described)
+    broker_list = pair.response.get("brokers")
+    brokers = "" if broker_list is None else many(len(broker_list), "broker")
+    counts = f"{many(len(described), 'topic')}, {many(partitions, 'partition')}" if described else ""
+    return request_text, facts(brokers, counts)
 
 
 def _api_versions(pair: Pair) -> Words:
@@ -198,15 +200,15 @@ def _api_versions(pair: Pair) -> Words:
 
 def _create_topics(pair: Pair) -> Words:
     topics = pair.request.get("topics") or []
-    asked = listed([topic_name(pair.exchange, topic) for topic in topics])
+    request_text = listed([topic_name(pair.exchange, topic) for topic in topics])
     if len(topics) == 1:
         partitions, replicas = topics[0].get("num_partitions", -1), topics[0].get("replication_factor", -1)
-        asked = facts(
-            asked,
+        request_text = facts(
+            request_text,
             many(partitions, "partition") if partitions >= 0 else "",
             many(replicas, "replica") if replicas >= 0 else "",
         )
-    return facts(asked, "validate only" if pair.request.get("validate_only") else ""), ""
+    return facts(request_text, "validate only" if pair.request.get("validate_only") else ""), ""
 
 
 def _delete_topics(pair: Pair) -> Words:
@@ -222,18 +224,18 @@ def _create_partitions(pair: Pair) -> Words:
 def _controller(pair: Pair) -> Words:
     names = ("topic_states", "ungrouped_partition_states", "topics", "ungrouped_partitions")
     topics = next((pair.request[name] for name in names if pair.request.get(name)), None)
-    asked = facts(pair.places(topics), numbered("controller", pair.request.get("controller_id")))
-    return asked, ""
+    request_text = facts(pair.topics_text(topics), numbered("controller", pair.request.get("controller_id")))
+    return request_text, ""
 
 
 def _configs(pair: Pair) -> Words:
-    said = []
+    resources = []
     for resource in pair.request.get("resources") or ():
         kind = _enumerated("DescribeConfigsRequest", "resources.resource_type", resource.get("resource_type"))
         names = [config.get("name") for config in resource.get("configs") or ()]
         keys = listed(names or resource.get("configuration_keys") or [])
-        said.append(f"{kind} {resource.get('resource_name')}{f' ({keys})' if keys else ''}")
-    return listed(said), ""
+        resources.append(f"{kind} {resource.get('resource_name')}{f' ({keys})' if keys else ''}")
+    return listed(resources), ""
 
 
 def _create_acls(pair: Pair) -> Words:
@@ -253,8 +255,9 @@ def _acl(acl: Body) -> str:
 def _find_coordinator(pair: Pair) -> Words:
     kind = _enumerated("FindCoordinatorRequest", "key_type", pair.request.get("key_type", 0))
     keys = pair.request.get("coordinator_keys") or [pair.request.get("key", "")]
-    found = pair.response.get("coordinators") or [pair.response]
-    return listed(keys, kind), _node(found[0]) if len(found) == 1 else many(len(found), "coordinator")
+    coordinators = pair.response.get("coordinators") or [pair.response]
+    count = len(coordinators)
+    return listed(keys, kind), _node(coordinators[0]) if count == 1 else many(count, "coordinator")
 
 
 def _member(body: Body) -> str:
@@ -266,30 +269,31 @@ def _member(body: Body) -> str:
 
 def _join_group(pair: Pair) -> Words:
     protocols = [protocol.get("name") for protocol in pair.request.get("protocols") or ()]
-    asked = facts(
+    request_text = facts(
         named("group", pair.request.get("group_id")),
         listed(protocols),
         named("because", pair.request.get("reason")),
     )
     members = pair.response.get("members")
     leads = f"leads {many(len(members), 'member')}" if members else ""
-    answered = facts(
+    response_text = facts(
         numbered("generation", pair.response.get("generation_id")), leads, _member(pair.response)
     )
-    return asked, answered
+    return request_text, response_text
 
 
 def _sync_group(pair: Pair) -> Words:
     assignments = pair.request.get("assignments")
-    asked = facts(
+    request_text = facts(
         _of_generation(pair.request),
         assignments and many(len(assignments), "assignment"),
         _member(pair.request),
     )
     assignment = pair.response.get("assignment") or None
     if isinstance(assignment, Embedded):
-        return asked, pair.places(assignment.decoded.get("assigned_partitions")) or "nothing assigned"
-    return asked, named("assignment of", _bytes(assignment))
+        assigned = pair.topics_text(assignment.decoded.get("assigned_partitions"))
+        return request_text, assigned or "nothing assigned"
+    return request_text, named("assignment of", _bytes(assignment))
 
 
 def _of_generation(request: Body) -> str:
@@ -310,45 +314,45 @@ def _leave_group(pair: Pair) -> Words:
 
 def _commit(pair: Pair) -> Words:
     topics = pair.request.get("topics")
-    asked = facts(
+    request_text = facts(
         named("group", pair.request.get("group_id")),
-        pair.places(topics),
+        pair.topics_text(topics),
         named("offset", only_number(topics, "committed_offset")),
         named("transaction", pair.request.get("transactional_id")),
     )
-    return asked, ""
+    return request_text, ""
 
 
 def _offset_fetch(pair: Pair) -> Words:
     groups = pair.request.get("groups") or [pair.request]
-    answers = pair.response.get("groups") or [pair.response]
-    asked = listed([group.get("group_id") for group in groups], "group")
+    response_groups = pair.response.get("groups") or [pair.response]
+    request_text = listed([group.get("group_id") for group in groups], "group")
     if len(groups) > 1:
-        return asked, ""
+        return request_text, ""
     topics = groups[0].get("topics", [])
-    asked = facts(asked, "all topics" if topics is None else pair.places(topics))
-    only = only_partition(answers[0].get("topics"))
+    request_text = facts(request_text, "all topics" if topics is None else pair.topics_text(topics))
+    only = only_partition(response_groups[0].get("topics"))
     if only is None or "committed_offset" not in only:
-        return asked, ""
+        return request_text, ""
     offset = only["committed_offset"]
-    return asked, f"offset {offset}" if offset >= 0 else "none committed"
+    return request_text, f"offset {offset}" if offset >= 0 else "none committed"
 
 
 def _new_group_heartbeat(pair: Pair) -> Words:
     epoch = pair.request.get("member_epoch", 0)
-    asked = facts(
+    request_text = facts(
         named("group", pair.request.get("group_id")),
         "joins" if epoch == 0 else "leaves" if epoch < 0 else f"epoch {epoch}",
         listed(pair.request.get("subscribed_topic_names") or [], "topic"),
         named("topics like", pair.request.get("subscribed_topic_regex")),
     )
-    assigned = pair.places((pair.response.get("assignment") or {}).get("topic_partitions"))
-    answered = facts(
+    assigned = pair.topics_text((pair.response.get("assignment") or {}).get("topic_partitions"))
+    response_text = facts(
         numbered("epoch", pair.response.get("member_epoch")),
         named("assigned", assigned),
         _member(pair.response),
     )
-    return asked, answered
+    return request_text, response_text
 
 
 # Transactions
@@ -369,8 +373,8 @@ def _add_partitions(pair: Pair) -> Words:
     ids = [each.get("transactional_id") for each in transactions]
     ids = ids or [pair.request.get("v3_and_below_transactional_id", "")]
     topics = transactions[0].get("topics") if len(ids) == len(transactions) == 1 else None
-    asked = pair.places(topics or pair.request.get("v3_and_below_topics"))
-    return facts(listed(ids, "transaction"), asked), ""
+    request_text = pair.topics_text(topics or pair.request.get("v3_and_below_topics"))
+    return facts(listed(ids, "transaction"), request_text), ""
 
 
 def _end_txn(pair: Pair) -> Words:
@@ -382,7 +386,7 @@ def _txn_markers(pair: Pair) -> Words:
     markers = [
         facts(
             f"{'commit' if marker.get('transaction_result') else 'abort'} {_producer(marker)}",
-            pair.places(marker.get("topics")),
+            pair.topics_text(marker.get("topics")),
         )
         for marker in pair.request.get("markers") or ()
     ]
@@ -393,18 +397,18 @@ def _txn_markers(pair: Pair) -> Words:
 
 
 def _instance(body: Body) -> str:
-    """The client instance (KIP-714); the zero id is of one that asks to be given an id."""
+    """The client instance (KIP-714); the zero id requests a new one."""
     instance = body.get("client_instance_id")
     return "new client instance" if instance == _NO_UUID else named("client instance", instance)
 
 
 def _telemetry_subscriptions(pair: Pair) -> Words:
-    asked, given = _instance(pair.request), _instance(pair.response)
-    every_ms = pair.response.get("push_interval_ms")
-    return asked, facts(
-        given if given != asked else "",
+    request_text, assigned = _instance(pair.request), _instance(pair.response)
+    interval_ms = pair.response.get("push_interval_ms")
+    return request_text, facts(
+        assigned if assigned != request_text else "",
         numbered("subscription", pair.response.get("subscription_id")),
-        f"push every {duration(every_ms * 1_000_000)}" if every_ms else "",
+        f"push every {duration(interval_ms * 1_000_000)}" if interval_ms else "",
     )
 
 
@@ -417,8 +421,8 @@ def _handshake(pair: Pair) -> Words:
 
 
 def _authenticate(pair: Pair) -> Words:
-    asked = facts(pair.exchange.sasl_mechanism, _bytes(pair.request.get("auth_bytes")))
-    return asked, facts(
+    request_text = facts(pair.exchange.sasl_mechanism, _bytes(pair.request.get("auth_bytes")))
+    return request_text, facts(
         named("principal", pair.exchange.principal), _bytes(pair.response.get("auth_bytes") or None)
     )
 
@@ -426,16 +430,16 @@ def _authenticate(pair: Pair) -> Words:
 # Everything else
 
 
-def _anything(pair: Pair) -> Words:
-    """The first few fields of a request for which nobody has made words yet."""
-    said = []
+def _first_fields(pair: Pair) -> Words:
+    """The first fields of a request whose API has no function of its own."""
+    subjects = []
     for name, value in pair.request.items():
         if name.endswith("_ms") or value is None or isinstance(value, bool):
             continue
-        said.append(_subject(pair.exchange, name, value))
-    if not said and "_undecoded" in pair.response:
+        subjects.append(_subject(pair.exchange, name, value))
+    if not subjects and "_undecoded" in pair.response:
         return "", _subject(pair.exchange, "_undecoded", pair.response["_undecoded"])
-    return facts(*[text for text in said if text][:_SUBJECTS]), ""
+    return facts(*[text for text in subjects if text][:_SUBJECTS]), ""
 
 
 def _subject(exchange: Exchange, name: str, value: Any) -> str:
@@ -448,7 +452,7 @@ def _subject(exchange: Exchange, name: str, value: Any) -> str:
         return ""
     if isinstance(value[0], dict):
         is_topics = any(key in value[0] for key in TOPIC_KEYS[1:]) or "topic" in name
-        return places(exchange, value) if is_topics else f"{words}: {len(value):,}"
+        return topics_text(exchange, value) if is_topics else f"{words}: {len(value):,}"
     return f"{words.removesuffix(' ids')} {listed(value)}"
 
 
@@ -493,10 +497,9 @@ _WORDS: dict[str, Callable[[Pair], Words]] = {
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Bodies -> the topics and partitions that they are about, as text: ``orders-0,1, payments (12
-# partitions)``.
+# Bodies -> their topics and partitions as text: ``orders-0,1, payments (12 partitions)``.
 #
-# Bodies may be partial. Names are looked at up to a bound, and the rest is counted. Holds nothing.
+# Bodies may be partial. At most ``phrases.NAMES`` names are shown, the rest are counted. Stateless.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -505,7 +508,7 @@ _PARTITION_KEYS = ("partition_index", "partition", "index", "partition_id")
 
 
 def topic_name(exchange: Exchange, struct: Body) -> str:
-    """Name the topic of a struct; by its id where this capture has not taught the name."""
+    """The topic name of a struct, or the topic id if no name was learned for it."""
     for key in TOPIC_KEYS:
         if name := struct.get(key):
             return str(name)
@@ -514,7 +517,7 @@ def topic_name(exchange: Exchange, struct: Body) -> str:
 
 
 def array_of(topic: Body) -> list[Any]:
-    """Find the array of a topic's partitions, the only one besides its configs; empty where there is none."""
+    """The array of a topic's partitions: the only one besides its configs; empty if there is none."""
     for name, value in topic.items():
         if type(value) is list and name != "configs":
             return value
@@ -522,18 +525,18 @@ def array_of(topic: Body) -> list[Any]:
 
 
 def partitions_of(topic: Body) -> list[Any]:
-    """List the partitions of a topic: its array is one of numbers, or of structs with a number each."""
-    found = array_of(topic)
-    if not found or type(found[0]) is not dict:
-        return found
+    """The partition numbers of a topic, whose array has numbers or structs with a number each."""
+    array = array_of(topic)
+    if not array or type(array[0]) is not dict:
+        return array
     for key in _PARTITION_KEYS:
-        if key in found[0]:
-            return [partition.get(key, "?") for partition in found]
-    return ["?"] * len(found)
+        if key in array[0]:
+            return [partition.get(key, "?") for partition in array]
+    return ["?"] * len(array)
 
 
-def place(name: str, partitions: Sequence[Any]) -> str:
-    """Write one topic with its partitions."""
+def topic_text(name: str, partitions: Sequence[Any]) -> str:
+    """A topic with its partitions, as text."""
     count = len(partitions)
     if count == 1:
         return f"{name}-{partitions[0]}"
@@ -542,22 +545,24 @@ def place(name: str, partitions: Sequence[Any]) -> str:
     return f"{name}-{','.join(map(str, partitions))}" if partitions else name
 
 
-def places(exchange: Exchange, topics: Iterable[Body] | None) -> str:
-    """Write several: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
-    found = list(topics or ())
-    if not found:
+def topics_text(exchange: Exchange, topics: Iterable[Body] | None) -> str:
+    """Several topics: ``orders-0,1, payments (12 partitions) and 5 more topics``."""
+    structs = list(topics or ())
+    if not structs:
         return ""
-    if "partition_index" in found[0]:
-        found = _grouped(exchange, found)
-    if len(found) == 1:
-        return place(topic_name(exchange, found[0]), partitions_of(found[0]))
-    shown = ", ".join([place(topic_name(exchange, topic), partitions_of(topic)) for topic in found[:NAMES]])
-    rest = len(found) - NAMES
+    if "partition_index" in structs[0]:
+        structs = _grouped(exchange, structs)
+    if len(structs) == 1:
+        return topic_text(topic_name(exchange, structs[0]), partitions_of(structs[0]))
+    shown = ", ".join(
+        [topic_text(topic_name(exchange, topic), partitions_of(topic)) for topic in structs[:NAMES]]
+    )
+    rest = len(structs) - NAMES
     return f"{shown} and {many(rest, 'more topic')}" if rest > 0 else shown
 
 
 def _grouped(exchange: Exchange, flat: list[Body]) -> list[Body]:
-    """Old controller requests name the topic again for each partition."""
+    """Group partitions by topic: old controller requests repeat the topic for each partition."""
     topics: dict[str, list[Any]] = {}
     for each in flat:
         topics.setdefault(topic_name(exchange, each), []).append(each.get("partition_index", "?"))
@@ -565,40 +570,40 @@ def _grouped(exchange: Exchange, flat: list[Body]) -> list[Body]:
 
 
 def only_partition(topics: list[Body] | None) -> Body | None:
-    """Find the struct of the one partition that a message is about, None where there are more."""
+    """The struct of the only partition in a message; None if there are more."""
     partitions = array_of(topics[0]) if topics and len(topics) == 1 else ()
     return partitions[0] if len(partitions) == 1 and type(partitions[0]) is dict else None
 
 
 def only_number(topics: list[Body] | None, name: str) -> int | None:
-    """Find a field of the one partition that a message is about; a negative number is none."""
+    """A field of the only partition in a message; None if it is negative or there are more partitions."""
     only = only_partition(topics)
     value = only.get(name) if only else None
     return value if value is not None and value >= 0 else None
 
 
-def carried(topics: Iterable[Body] | None) -> tuple[list[Body], list[RecordData]]:
-    """Reduce topics to their partitions that carry records, and gather these; none is null or empty."""
-    carrying: list[Body] = []
+def partitions_with_records(topics: Iterable[Body] | None) -> tuple[list[Body], list[RecordData]]:
+    """Reduce topics to the partitions with record data that is not empty, and collect that data."""
+    reduced: list[Body] = []
     records: list[RecordData] = []
     for topic in topics or ():
-        partitions, found = array_of(topic), []
+        partitions, with_data = array_of(topic), []
         for partition in partitions:
             data = partition.get("records")
             if isinstance(data, RecordData) and len(data):
-                found.append(partition)
+                with_data.append(partition)
                 records.append(data)
-        if found and len(found) < len(partitions):
+        if with_data and len(with_data) < len(partitions):
             names = {name: value for name, value in topic.items() if type(value) is not list}
-            topic = {**names, "partitions": found}
-        if found:
-            carrying.append(topic)
-    return carrying, records
+            topic = {**names, "partitions": with_data}
+        if with_data:
+            reduced.append(topic)
+    return reduced, records
 
 
 def no_records(topics: Iterable[Body] | None) -> str:
-    """Say that there are none; empty where the body ends before it tells."""
+    """``no records``, or empty if the body breaks off before it shows that."""
     if topics is None:
         return ""
-    is_told = all("records" in partition for topic in topics for partition in array_of(topic))
-    return "no records" if is_told else ""
+    is_complete = all("records" in partition for topic in topics for partition in array_of(topic))
+    return "no records" if is_complete else ""

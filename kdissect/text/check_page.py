@@ -1,4 +1,4 @@
-"""``Check`` -> the page that a person reads: the verdict, what it rests on, then what was counted."""
+"""``Check`` -> a page for people: the verdict, its reasons, then the counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDS = {
 
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
-    """Yield the page; of each list at most ``limit`` rows."""
+    """Yield the page; at most ``limit`` rows of each list."""
     notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
     yield PageSection(f"{check.verdict}: {check.sentence}", notes=notes)
     for file in check.files[:limit]:
@@ -63,13 +63,13 @@ def _interface(part: quality.InterfacePart) -> str:
     name = f" ({part.name})" if part.name else ""
     ticks = part.ticks_per_second
     clock = f"timestamps in {_TICKS.get(ticks, f'1/{ticks:,} s')}" if ticks else None
-    share = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
+    of_total = f" of {size(part.wire_bytes)}" if part.captured_bytes < part.wire_bytes else ""
     return f"interface {part.interface}{name}: " + facts(
         part.link or f"link type {part.link_type}",
         clock,
         f"snaplen {part.snaplen:,}" if part.snaplen else "no snaplen",
         many(part.packets, "packet"),
-        f"{size(part.captured_bytes)}{share}",
+        f"{size(part.captured_bytes)}{of_total}",
         f"{part.cut:,} cut" if part.cut else None,
         f"{part.received:,} received" if part.received is not None else None,
         f"{part.accepted:,} passed the filter" if part.accepted is not None else None,

@@ -1,9 +1,9 @@
-"""What happens now, and what the person has chosen -> the lines of a terminal. Holds nothing.
+"""Current statistics and the state of the UI -> the lines of a terminal. Stateless.
 
-title       what is listened to, the time, PAUSED
-headline    all exchanges together: rate, failures, latencies, bytes
-panes       one at 80x24, more where there is room, all from 160 columns on
-news        the last errors and rebalances, whichever pane is shown
+title       the source, the time, PAUSED
+headline    all exchanges together: rate, errors, latencies, bytes
+panes       one at 80x24, more if there is room, all from 160 columns on
+news        the latest errors and rebalances, whichever pane is shown
 counters    packets, drops, memory
 keys
 """
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     Line = list[tuple[str, str]]
     """Pieces of text, each with its style."""
 
-BESIDE = 160  # columns of a terminal in which panes stand side by side
-LEAST_NAME = 22  # columns that a pane leaves for its names: others go first
-_LEAST_ROWS = 9  # of a pane, its title and headings included
+BESIDE = 160  # columns of a terminal that shows panes side by side
+MIN_NAME = 22  # terminal columns kept for names: other columns are dropped first
+_MIN_ROWS = 9  # of a pane, including title and headings
 _NEWS_ROWS, _MORE_NEWS_ROWS = 6, 11
 _TALL = 40
 _FIXED = 5  # title, headline, tabs, counters, keys
 _GAP = "  "
-_SILENT_S, _IDLE_S = 2.0, 5.0
-_HEADING, _SORTED, _TAB, _HERE = "dim", "bold", "", "reverse"
+_NO_PACKET_S, _NO_EXCHANGE_S = 2.0, 5.0
+_HEADING, _SORTED, _TAB, _SELECTED = "dim", "bold", "", "reverse"
 
 
 class StatusBar(NamedTuple):
-    """What else there is to tell.
+    """What is shown besides the statistics.
 
     Attributes:
-        name: what is listened to.
-        by_kernel, by_us: packets that were dropped.
-        memory_bytes: of this process; None where nothing tells.
-        said: the last line for stderr.
-        is_over: no more packets come.
+        name: of the source.
+        by_kernel, by_us: packets dropped by the kernel and by kdissect.
+        memory_bytes: of this process; None if unknown.
+        message: the latest line for stderr.
+        has_ended: whether no more packets will come.
         has_keys: whether there is a keyboard.
     """
 
@@ -60,29 +60,29 @@ class StatusBar(NamedTuple):
     by_kernel: int = 0
     by_us: int = 0
     memory_bytes: int | None = None
-    said: str = ""
-    is_over: bool = False
+    message: str = ""
+    has_ended: bool = False
     has_keys: bool = True
 
 
-def draw(now: Now, choices: UiState, around: StatusBar, width: int, height: int) -> list[Text]:
+def draw(now: Now, state: UiState, status: StatusBar, width: int, height: int) -> list[Text]:
     """The screen, line by line, each as wide as the terminal."""
-    lines = [_title(now, choices, around, width), _headline(now, width), _tabs(choices)]
-    room = max(0, height - _FIXED - bool(around.said))
-    lines += _help(room) if choices.is_help else _body(now, choices, width, room)
-    lines += [[(around.said, WARNING)]] if around.said else []
-    lines += [_counters(now, around, width), _keys(around)]
+    lines = [_title(now, state, status, width), _headline(now, width), _tabs(state)]
+    room = max(0, height - _FIXED - bool(status.message))
+    lines += _help(room) if state.is_help else _body(now, state, width, room)
+    lines += [[(status.message, WARNING)]] if status.message else []
+    lines += [_counters(now, status, width), _keys(status)]
     return [_text(line, width) for line in lines[:height]]
 
 
-def _title(now: Now, choices: UiState, around: StatusBar, width: int) -> Line:
+def _title(now: Now, state: UiState, status: StatusBar, width: int) -> Line:
     time = "" if now.now_ns is None else f"  {clock(now.now_ns)} UTC"
-    left = [(f"kdissect live {around.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
+    left = [(f"kdissect live {status.name}", "bold"), (f"{time}  rates over {ceil(now.seconds)} s", "")]
     states: Line = []
-    if choices.is_paused:
-        states.append((" PAUSED ", f"{_HERE} {WARNING}"))
-    if around.is_over:
-        states.append((" ENDED ", f"{_HERE} {WARNING}"))
+    if state.is_paused:
+        states.append((" PAUSED ", f"{_SELECTED} {WARNING}"))
+    if status.has_ended:
+        states.append((" ENDED ", f"{_SELECTED} {WARNING}"))
     gap = width - sum(columns_of(text) for text, _ in (*left, *states))
     return [*left, (" " * gap, ""), *states]
 
@@ -91,20 +91,20 @@ def _headline(now: Now, width: int) -> Line:
     if now.now_ns is None:
         return [("waiting for packets", WARNING)]
     if not now.exchanges:
-        said = (
+        hint = (
             f"{many(now.packets, 'packet')}, but no Kafka exchange yet; -d tcp.port==PORT,kafka "
             "decodes a port as Kafka"
         )
-        return [(said, WARNING)]
+        return [(hint, WARNING)]
     every = now.all
     failed = f"{100 * every.failed_per_second / (every.per_second or 1):.1f}% fail"
-    silence = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _SILENT_S else ""
-    silence = silence or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _IDLE_S else "")
+    inactivity = f"no packet for {now.silent_s:.0f} s" if now.silent_s > _NO_PACKET_S else ""
+    inactivity = inactivity or (f"no exchange for {now.idle_s:.0f} s" if now.idle_s > _NO_EXCHANGE_S else "")
     rebalancing = sum(group.state == REBALANCING for group in now.groups)
     latencies = f"p50 {latency(every.p50_us)} p95 {latency(every.p95_us)} p99 {latency(every.p99_us)}"
     return _fitting(
         width,
-        (silence, ALARM) if silence else None,
+        (inactivity, ALARM) if inactivity else None,
         (f"{rate(every.per_second)} exchanges/s", "bold"),
         (failed, ALARM if _is_alarming(now) else WARNING) if every.failed_per_second else ("0 fail", "green"),
         (f"{rebalancing:,} rebalancing", WARNING) if rebalancing else None,
@@ -115,28 +115,28 @@ def _headline(now: Now, width: int) -> Line:
 
 
 def _is_alarming(now: Now) -> bool:
-    """Whether something fails that is more than groups need to work."""
+    """Whether there are errors other than those of the normal working of groups."""
     latest = (each for each in now.failures if each.failure.error not in EXPECTED_ERRORS)
     return any((now.now_ns or 0) - each.time_ns < WINDOW_S * 1e9 for each in latest)
 
 
-def _tabs(choices: UiState) -> Line:
+def _tabs(state: UiState) -> Line:
     line: Line = []
     for number, pane in enumerate(PANES):
-        line += [(f" {number + 1} {pane.title} ", _HERE if number == choices.pane else _TAB), (" ", "")]
+        line += [(f" {number + 1} {pane.title} ", _SELECTED if number == state.pane else _TAB), (" ", "")]
     return line
 
 
-def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
-    """The panes that there is room for, and the news below them."""
+def _body(now: Now, state: UiState, width: int, room: int) -> list[Line]:
+    """The panes that fit, and the news below them."""
     columns = 2 if width >= BESIDE else 1
     news = 0
     if room >= 2 * _NEWS_ROWS:
         news = _MORE_NEWS_ROWS if room >= _TALL - _FIXED else _NEWS_ROWS
-    rows = min(max(1, (room - news) // _LEAST_ROWS), NEWS // columns)
-    if choices.pane == NEWS and rows * columns < NEWS:
-        return _pane(NEWS, now, choices, width, room, is_titled=False)
-    first = 0 if rows * columns == NEWS else choices.pane
+    rows = min(max(1, (room - news) // _MIN_ROWS), NEWS // columns)
+    if state.pane == NEWS and rows * columns < NEWS:
+        return _pane(NEWS, now, state, width, room, is_titled=False)
+    first = 0 if rows * columns == NEWS else state.pane
     shown = [(first + place) % NEWS for place in range(rows * columns)]
     lines: list[Line] = []
     each = (width - len(_GAP) * (columns - 1)) // columns
@@ -144,7 +144,7 @@ def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
         high = (room - news) * (row + 1) // rows - (room - news) * row // rows
         is_titled = len(shown) > 1
         beside = [
-            _pane(number, now, choices, each, high, is_titled=is_titled)
+            _pane(number, now, state, each, high, is_titled=is_titled)
             for number in shown[row * columns : (row + 1) * columns]
         ]
         lines += (
@@ -152,29 +152,29 @@ def _body(now: Now, choices: UiState, width: int, room: int) -> list[Line]:
             if columns == 1
             else [_joined(left, right, each) for left, right in zip(*beside, strict=True)]
         )
-    return lines + (_pane(NEWS, now, choices, width, news, is_titled=True) if news else [])
+    return lines + (_pane(NEWS, now, state, width, news, is_titled=True) if news else [])
 
 
-def _pane(number: int, now: Now, choices: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
-    """A table of just that size."""
+def _pane(number: int, now: Now, state: UiState, width: int, height: int, *, is_titled: bool) -> list[Line]:
+    """A table of exactly this size."""
     pane = PANES[number]
-    sort, is_reversed = choices.sorts[number], number in choices.reversed
+    sort, is_reversed = state.sorts[number], number in state.reversed
     columns = _columns(pane, width)
     widths = _widths(columns, width)
     rows = pane.ordered(now, sort, is_reversed=is_reversed)
     below = max(0, height - is_titled - 1)
-    scroll = min(choices.scroll, max(0, len(rows) - below)) if number == choices.pane else 0
+    scroll = min(state.scroll, max(0, len(rows) - below)) if number == state.pane else 0
     shown = rows[scroll : scroll + below]
     lines: list[Line] = []
     if is_titled:
         more = f"  {scroll + 1}-{scroll + len(shown)} of {len(rows)}" if len(rows) > below else ""
         title = f"{number + 1} {pane.title}{more} "
-        style = "bold" if number == choices.pane else ""
+        style = "bold" if number == state.pane else ""
         lines.append([(title, style), ("─" * max(0, width - len(title)), FAINT)])
     lines.append(_headings(columns, widths, pane.columns[sort], is_reversed=is_reversed))
     for row in shown:
-        is_over = pane.is_over(row, now)
-        cells = [(column.cell(row), FAINT if is_over else column.style(row)) for column in columns]
+        is_idle = pane.is_idle(row, now)
+        cells = [(column.cell(row), FAINT if is_idle else column.style(row)) for column in columns]
         lines.append(_cells(columns, widths, cells))
     if not rows:
         lines.append([(pane.empty, FAINT)])
@@ -183,10 +183,10 @@ def _pane(number: int, now: Now, choices: UiState, width: int, height: int, *, i
 
 
 def _columns(pane: Pane, width: int) -> list[PaneView]:
-    """Those that there is room for; the last of those that only a wide pane has go first."""
+    """The columns that fit: optional ones are dropped first, from the right."""
     columns = list(pane.columns)
     for column in reversed(pane.columns):
-        if not column.keep and _left(columns, width) < LEAST_NAME:
+        if not column.keep and _left(columns, width) < MIN_NAME:
             columns.remove(column)
     return columns
 
@@ -196,7 +196,7 @@ def _left(columns: Sequence[PaneView], width: int) -> int:
 
 
 def _widths(columns: Sequence[PaneView], width: int) -> list[int]:
-    """Of each column: what it has, and what is left over for those that have none."""
+    """The widths of the columns; those without one get the remaining space."""
     left = _left(columns, width)
     return [column.width or max(1, left) for column in columns]
 
@@ -225,14 +225,14 @@ def _joined(left: Line, right: Line, width: int) -> Line:
     return [*left, (gap + _GAP, ""), *right]
 
 
-def _counters(now: Now, around: StatusBar, width: int) -> Line:
-    dropped = around.by_kernel + around.by_us
-    said = f"{dropped:,} DROPPED: {around.by_kernel:,} by the kernel, {around.by_us:,} by kdissect"
-    memory, per_second = around.memory_bytes, now.packets_per_second
+def _counters(now: Now, status: StatusBar, width: int) -> Line:
+    dropped = status.by_kernel + status.by_us
+    drops = f"{dropped:,} DROPPED: {status.by_kernel:,} by the kernel, {status.by_us:,} by kdissect"
+    memory, per_second = status.memory_bytes, now.packets_per_second
     return _fitting(
         width,
         (many(now.packets, "packet") + (f" ({rate(per_second)}/s)" if per_second else ""), ""),
-        (said, ALARM) if dropped else ("0 dropped", "green"),
+        (drops, ALARM) if dropped else ("0 dropped", "green"),
         (f"memory {size(memory)}", "") if memory is not None else None,
         (many(now.connections, "connection"), ""),
         (many(now.exchanges, "exchange"), ""),
@@ -240,7 +240,7 @@ def _counters(now: Now, around: StatusBar, width: int) -> Line:
 
 
 def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
-    """Pieces side by side, as many of the first as there is room for."""
+    """Pieces side by side, as many as fit."""
     line: Line = []
     left = width
     for text, style in filter(None, pieces):
@@ -252,15 +252,15 @@ def _fitting(width: int, *pieces: tuple[str, str] | None) -> Line:
     return line
 
 
-def _keys(around: StatusBar) -> Line:
-    if not around.has_keys:
+def _keys(status: StatusBar) -> Line:
+    if not status.has_keys:
         return [("no keyboard; Ctrl-C quits", FAINT)]
     return [("Tab pane  ←→ sort  r reverse  ↑↓ scroll  p pause  h help  q quit", FAINT)]
 
 
 def _help(room: int) -> list[Line]:
     lines: list[Line] = [[], *([(f"  {keys:28}", "bold"), (meaning, "")] for keys, meaning in KEYS), []]
-    told = (
+    explanation = (
         "Rates are per second, over the last ten seconds. IN is sent by clients, OUT by",
         "brokers. P50, P95, P99: from the last byte of a request to the first of its",
         "response; not included are POLLS/s, Fetches that waited for data until their",
@@ -270,7 +270,7 @@ def _help(room: int) -> list[Line]:
         "partitions; WORST is the one with most. REBAL: rebalances seen.",
         "Dimmed rows are idle; they disappear after a minute, unless all are idle.",
     )
-    lines += [[(f"  {line}", "")] for line in told]
+    lines += [[(f"  {line}", "")] for line in explanation]
     lines += [[] for _ in range(room - len(lines))]
     return lines[:room]
 
@@ -286,7 +286,7 @@ def _text(line: Line, width: int) -> Text:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Keys -> what the person who looks at the dashboard has chosen. Holds just that.
+# Keys -> the state of the UI.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -301,18 +301,18 @@ KEYS = (
     ("h, ?", "show or hide this help"),
     ("q, Ctrl-C", "quit"),
 )
-"""What keys do, for people."""
+"""Keys and what they do, for the help."""
 
 
 @dataclass(slots=True)
 class UiState:
-    """What was chosen.
+    """What the user has selected.
 
     Attributes:
-        pane: number in ``PANES``.
-        sorts: number of the column that each pane is sorted by.
-        reversed: panes that are sorted the other way round.
-        scroll: rows passed over in the pane.
+        pane: index in ``PANES``.
+        sorts: index of the sort column of each pane.
+        reversed: panes with reversed sort order.
+        scroll: rows scrolled past in the pane.
     """
 
     pane: int = 0
@@ -321,12 +321,12 @@ class UiState:
     scroll: int = 0
     is_paused: bool = False
     is_help: bool = False
-    is_over: bool = False
+    is_quitting: bool = False
 
     def press(self, key: str) -> None:
-        """Take a key: a character, or the name of one that has none. Others do nothing."""
+        """Handle a key: a character, or the name of a key without one. Unknown keys are ignored."""
         if key == "q":
-            self.is_over = True
+            self.is_quitting = True
         elif key in ("h", "?"):
             self.is_help = not self.is_help
         elif key == "escape":
@@ -334,9 +334,9 @@ class UiState:
         elif key in ("p", " "):
             self.is_paused = not self.is_paused
         elif key in ("tab", "backtab"):
-            self._turn_to((self.pane + (1 if key == "tab" else -1)) % len(PANES))
+            self._switch_to((self.pane + (1 if key == "tab" else -1)) % len(PANES))
         elif key.isdecimal() and 1 <= int(key) <= len(PANES):
-            self._turn_to(int(key) - 1)
+            self._switch_to(int(key) - 1)
         elif key in ("left", "right", "<", ">"):
             columns = len(PANES[self.pane].columns)
             step = 1 if key in ("right", ">") else -1
@@ -347,6 +347,6 @@ class UiState:
             steps = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": PAGE, "pageup": -PAGE}
             self.scroll = 0 if key == "home" else max(0, self.scroll + steps.get(key, 0))
 
-    def _turn_to(self, pane: int) -> None:
+    def _switch_to(self, pane: int) -> None:
         if pane != self.pane:
             self.pane, self.scroll = pane, 0

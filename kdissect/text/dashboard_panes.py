@@ -1,7 +1,6 @@
-"""What happens now -> the panes of the dashboard: what each column shows, and what it is sorted by. Holds
-nothing.
+"""Current statistics -> the panes of the dashboard: what each column shows and sorts by. Stateless.
 
-    1 APIs    2 Topics    3 Clients    4 Groups    5 News: errors and rebalances
+1 APIs    2 Topics    3 Clients    4 Groups    5 News: errors and rebalances
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _STYLES = {REBALANCING: WARNING, EMPTY: WARNING, SILENT: ALARM}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaneView(View):
-    """A column of a pane; of width 0: what the others leave.
+    """A column of a pane; width 0 means the space that the others leave.
 
     Attributes:
-        value: what rows are sorted by; None stands behind all others.
-        style: how a row's cell looks.
+        value: the sort key; None sorts last.
+        style: of a row's cell.
     """
 
     value: Callable[[Any], Any]
@@ -45,24 +44,24 @@ class PaneView(View):
 
 
 class Pane(NamedTuple):
-    """A table.
+    """A table of the dashboard.
 
     Attributes:
-        rows: what it shows of what happens.
-        sort: the column that it is sorted by at first.
-        is_over: whether a row tells of what was, and is no more.
-        empty: said where there is no row.
+        rows: its rows in the current statistics.
+        is_idle: whether a row is no longer active, and dimmed.
+        sort: index of the initial sort column.
+        empty: text shown without rows.
     """
 
     title: str
     columns: tuple[PaneView, ...]
     rows: Callable[[Now], Sequence[Any]]
-    is_over: Callable[[Any, Now], bool]
+    is_idle: Callable[[Any, Now], bool]
     sort: int
     empty: str
 
     def ordered(self, now: Now, sort: int, *, is_reversed: bool) -> list[Any]:
-        """The rows: by numbers the largest first, by names the first in the alphabet."""
+        """The rows in sort order: numbers descending, names ascending."""
         column = self.columns[sort]
         known: list[Any] = []
         unknown: list[Any] = []
@@ -74,7 +73,7 @@ class Pane(NamedTuple):
 
 
 def rate(per_second: float) -> str:
-    """``1,234``, ``12``, ``0.4``; nothing is a dash."""
+    """A rate: ``1,234``, ``12``, ``0.4``; a dash for none."""
     if per_second <= 0:
         return ABSENT
     if per_second >= 9.95:
@@ -83,7 +82,7 @@ def rate(per_second: float) -> str:
 
 
 def amount(per_second: float) -> str:
-    """Bytes: ``3.4 MB``; nothing is a dash."""
+    """Bytes per second: ``3.4 MB``; a dash for none."""
     return size(round(per_second)) if per_second >= 0.5 else ABSENT
 
 
@@ -93,12 +92,12 @@ def clock(time_ns: int) -> str:
 
 
 def latency(us: int | None) -> str:
-    """A time, if there is one."""
+    """A latency; a dash for none."""
     return ABSENT if us is None else duration(us * 1000)
 
 
 def _software(text: str) -> str:
-    """Name and version, of which the version tells more: ``confluent-kafk… 2.15.0``."""
+    """Name and version; the name is cut first: ``confluent-kafk… 2.15.0``."""
     name, _, version = text.rpartition(" ")
     if len(text) <= _SOFTWARE or not name:
         return absent(text)
@@ -131,7 +130,7 @@ _FAILED = _field(
 )
 
 
-def _furthest(row: Any) -> str:
+def _worst(row: Any) -> str:
     if not row.lag:
         return ABSENT
     topic, partition, lag = row.furthest
@@ -184,7 +183,7 @@ _GROUPS = (
         11,
         style=lambda row: WARNING if row.lag else "",
     ),
-    PaneView("WORST", _furthest, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
+    PaneView("WORST", _worst, value=lambda row: row.furthest and row.furthest[2], width=20, keep=True),
     _field("REBAL", "rebalances", some, 5),
     _field("KIND", "kind", absent, 8, right=False, keep=False),
     _field("GENERATION", "generation", absent, 10, keep=False),
@@ -209,11 +208,11 @@ def _times(row: FailureNow | RebalanceNow) -> int | None:
 def _where(row: FailureNow | RebalanceNow) -> str:
     if isinstance(row, FailureNow):
         return facts(f"{row.failure.api} of {row.failure.client}", named("topic", row.failure.topic))
-    told = row.rebalance
+    rebalance = row.rebalance
     return facts(
         row.group,
-        many(told.members_after, "member") if told.members_after is not None else None,
-        "; ".join(cause(cause_row(each)) for each in told.causes),
+        many(rebalance.members_after, "member") if rebalance.members_after is not None else None,
+        "; ".join(cause(cause_row(each)) for each in rebalance.causes),
     )
 
 
@@ -258,6 +257,6 @@ PANES = (
     Pane("Groups", _GROUPS, lambda now: now.groups, _is_done, 3, "no group yet"),
     Pane("Errors and rebalances", _NEWS, _news, _is_past, 0, "no error and no rebalance yet"),
 )
-"""What there is to look at."""
+"""All panes, in order of their keys."""
 
 NEWS = len(PANES) - 1

@@ -1,4 +1,4 @@
-"""``GroupStory`` rows -> the page of ``summary --groups``: groups, their members, rebalances and commits."""
+"""``GroupStory`` rows -> the page of ``summary --groups``: groups, members, rebalances, committed offsets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from kdissect.stats.document import CauseRow, GroupStory, StormRow
 
-_OFFSETS = 4  # partition numbers of a topic that are listed one by one
-_SAID = {
+_OFFSETS = 4  # partition numbers listed for a topic, at most
+_CAUSES = {
     "first": "first member",
     "join": "joined",
     "return": "rejoined",
@@ -34,8 +34,8 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
 
     Args:
         rows: the groups.
-        limit: groups, and rows of each of their tables; None: all.
-        narrow: leave out columns that a terminal of 80 has no room for.
+        limit: of groups, and of rows in each of their tables; None: all.
+        narrow: leave out columns that do not fit in 80.
     """
     if not rows:
         yield PageSection("Groups", notes=("no joins, leaves or commits of a group",))
@@ -57,14 +57,14 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
 
 
 def cause(row: CauseRow) -> str:
-    """What started a rebalance, in some words: ``reader-2 left (the consumer is being closed)``."""
+    """The cause of a rebalance: ``reader-2 left, "the consumer is being closed"``."""
     who = row.client or row.member_id
-    said = _SAID.get(row.cause, row.cause)
+    text = _CAUSES.get(row.cause, row.cause)
     if who and row.cause in ("first", "protocol", "metadata"):
-        said = f"{said} ({who})"
+        text = f"{text} ({who})"
     elif who:
-        said = f"{who} {said}"
-    return f'{said}, "{row.reason}"' if row.reason else said
+        text = f"{who} {text}"
+    return f'{text}, "{row.reason}"' if row.reason else text
 
 
 def _storm(storm: StormRow) -> str:
@@ -75,17 +75,17 @@ def _storm(storm: StormRow) -> str:
 
 
 def _assigned(assignment: dict[str, list[int]] | None) -> str:
-    """``orders-0,1``; of many partitions the number: ``orders (24)``."""
+    """``orders-0,1``; many partitions are counted: ``orders (24)``."""
     if assignment is None:
         return ABSENT
-    told = [
+    topics = [
         f"{topic}-{','.join(map(str, numbers))}"
         if len(numbers) <= _OFFSETS
         else f"{topic} ({len(numbers):,})"
         for topic, numbers in assignment.items()
         if numbers
     ]
-    return listed(told) or "nothing"
+    return listed(topics) or "nothing"
 
 
 def _change(before: int | None, after: int | None) -> str:
@@ -107,12 +107,12 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 _GROUPS = (
-    View("GROUP", lambda row: row.group, keep=True, gives=True),
+    View("GROUP", lambda row: row.group, keep=True, shrinks=True),
     View("KIND", lambda row: row.kind or ABSENT, keep=True),
     View(
         "PROTOCOL",
         lambda row: listed(list(filter(None, (row.protocol_type, *row.protocols)))) or ABSENT,
-        gives=True,
+        shrinks=True,
     ),
     View("MEMBERS", lambda row: some(len(row.members)), right=True, keep=True),
     View("REBALANCES", lambda row: some(len(row.rebalances)), right=True, keep=True),
@@ -120,18 +120,18 @@ _GROUPS = (
     View("STORMS", lambda row: some(len(row.storms)), right=True, keep=True),
     View("PARTITIONS", lambda row: some(len(row.committed)), right=True),
     View("COMMITS", lambda row: some(sum(each.commits for each in row.committed)), right=True, keep=True),
-    View("ERRORS", lambda row: _counted(row.errors) or ABSENT, gives=True),
+    View("ERRORS", lambda row: _counted(row.errors) or ABSENT, shrinks=True),
 )
 _MEMBERS = (
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("INSTANCE", lambda row: row.group_instance_id or ABSENT, gives=True),
-    View("MEMBER", lambda row: row.member_id, gives=True),
-    View("FROM", lambda row: row.address, gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("INSTANCE", lambda row: row.group_instance_id or ABSENT, shrinks=True),
+    View("MEMBER", lambda row: row.member_id, shrinks=True),
+    View("FROM", lambda row: row.address, shrinks=True),
     View("JOINED", lambda row: _clock(row.joined), keep=True),
     View("LAST", lambda row: _clock(row.last)),
     View("LEFT", lambda row: _clock(row.left), keep=True),
     View("GENERATION", lambda row: number(row.generation), right=True),
-    View("ASSIGNED", lambda row: _assigned(row.assignment), keep=True, gives=True, width=12),
+    View("ASSIGNED", lambda row: _assigned(row.assignment), keep=True, shrinks=True, width=12),
 )
 _REBALANCES = (
     View("START", lambda row: _clock(row.start), keep=True),
@@ -141,12 +141,12 @@ _REBALANCES = (
     ),
     View("MEMBERS", lambda row: _change(row.members_before, row.members_after), right=True, keep=True),
     View("JOINS", lambda row: some(row.joins), right=True),
-    View("PROTOCOL", lambda row: row.protocol or ABSENT, gives=True),
+    View("PROTOCOL", lambda row: row.protocol or ABSENT, shrinks=True),
     View("EXCHANGE", lambda row: row.exchange),
-    View("STARTED BY", lambda row: "; ".join(map(cause, row.causes)), keep=True, gives=True, width=20),
+    View("STARTED BY", lambda row: "; ".join(map(cause, row.causes)), keep=True, shrinks=True, width=20),
 )
 _COMMITTED = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     View("COMMITS", lambda row: f"{row.commits:,}", right=True, keep=True),
     View("FAILED", lambda row: some(row.failed), right=True, keep=True),
     View("FIRST", lambda row: number(row.first_offset), right=True, keep=True),

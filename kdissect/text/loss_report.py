@@ -1,4 +1,5 @@
-"""What a run counted -> lines for people: what the capture does not have, and what was given up to a bound.
+"""The counts of a run -> lines for people: what the capture is missing, and what was dropped because of a
+limit.
 
     3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost, 2 exchanges incomplete
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def shortcomings(counts: Mapping[str, int]) -> list[str]:
-    """One line for each kind of it; none where everything was captured and nothing given up."""
-    return [*_gaps(counts), *_given_up(counts)]
+def loss_lines(counts: Mapping[str, int]) -> list[str]:
+    """One line for each kind of loss; none if everything was captured and nothing dropped."""
+    return [*_gaps(counts), *_dropped(counts)]
 
 
 def _gaps(counts: Mapping[str, int]) -> list[str]:
@@ -40,7 +41,7 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _given_up(counts: Mapping[str, int]) -> list[str]:
+def _dropped(counts: Mapping[str, int]) -> list[str]:
     lines = []
     if evicted := counts.get("closed_evicted", 0):
         text = f"{many(evicted, 'connection')} evicted before {'its' if evicted == 1 else 'their'} end"

@@ -1,15 +1,13 @@
-"""Facts of exchanges, and what happens now -> metrics for Prometheus. Holds a series for each name,
-boundedly.
+"""Facts of exchanges and current statistics -> metrics for Prometheus. Holds a limited number of series.
 
     metrics = Metrics(limits, pulse.now, drops)
     metrics.feed(facts)
     prometheus_client.generate_latest(metrics.registry)
 
-Counters count while exchanges are fed; what stands for a state is asked for when somebody scrapes. Of topics,
-clients and groups the first ``limits.metric_labels`` of each have series of their own, the others are counted
-together: a server keeps each name for weeks, and a client can send any number of them. docs/metrics.md
-    explains
-each metric.
+Counters are updated by ``feed``; gauges are read when a scrape collects them. The first
+``limits.metric_labels`` topics, clients and groups have series of their own, the others are counted together:
+a server keeps each name for weeks, and a client can send any number of names. docs/metrics.md explains each
+metric.
 """
 
 from __future__ import annotations
@@ -51,43 +49,43 @@ _NAME_CHARACTERS = 200  # of a label; a client id may have 32,767
 
 
 class Names:
-    """Names -> labels: the first so many under their own name, made printable."""
+    """Names -> labels: the first ``max_names`` names, made printable; ``OTHER`` for the rest."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_names: int) -> None:
         self._known: set[str] = set()
-        self._most = most
+        self._max_names = max_names
 
     def __call__(self, name: str) -> str:
         """The label of a name."""
         name = printable(name[:_NAME_CHARACTERS])
         if name not in self._known:
-            if len(self._known) >= self._most:
+            if len(self._known) >= self._max_names:
                 return OTHER
             self._known.add(name)
         return name
 
 
 class Metrics:
-    """Counts, and tells a scraper.
+    """Counts, and is collected by a scrape.
 
     Args:
-        limits: ``metric_labels``.
-        now: tells what happens; called by the thread that is scraped.
-        drops: packets dropped by the kernel, and by kdissect.
+        limits: for ``metric_labels``.
+        now: returns the current statistics; called in the thread that serves the scrape.
+        drops: returns packets dropped by the kernel, and by kdissect.
 
     Attributes:
-        registry: what a scraper is told.
+        registry: all metrics.
     """
 
     def __init__(self, limits: Limits, now: Callable[[], Now], drops: Callable[[], tuple[int, int]]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series beside each, when it began
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # an extra series for each, with its start time
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
         self._now = now
         self._drops = drops
-        most = limits.metric_labels
-        self._apis, self._errors, self._topics = Names(most), Names(most), Names(most)
-        self._clients, self._groups = Names(most), Names(most)
+        max_names = limits.metric_labels
+        self._apis, self._errors, self._topics = Names(max_names), Names(max_names), Names(max_names)
+        self._clients, self._groups = Names(max_names), Names(max_names)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
         self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
@@ -105,10 +103,12 @@ class Metrics:
         )
         self._records = self._counter("topic_records", "Records, by topic.", "topic", "direction")
         self._bytes = self._counter("topic_bytes", "Bytes of record batches.", "topic", "direction")
-        self._refused = self._counter("topic_errors", "Partition-level errors.", "topic")
-        self._of_client = self._counter("client_exchanges", "Exchanges, by client.", "client")
-        self._failed_of = self._counter("client_errors", "Exchanges with an error code, by client.", "client")
-        self._odd = self._counter("anomalies", "Anomalies in the data.", "kind")
+        self._topic_errors = self._counter("topic_errors", "Partition-level errors.", "topic")
+        self._client_exchanges = self._counter("client_exchanges", "Exchanges, by client.", "client")
+        self._client_errors = self._counter(
+            "client_errors", "Exchanges with an error code, by client.", "client"
+        )
+        self._anomalies = self._counter("anomalies", "Anomalies in the data.", "kind")
         self.registry.register(self)
 
     def feed(self, facts: Facts) -> None:
@@ -116,7 +116,7 @@ class Metrics:
         exchange = facts.exchange
         api, client = self._apis(facts.api), self._clients(facts.client)
         self._exchanges.labels(api, exchange.kind).inc()
-        self._of_client.labels(client).inc()
+        self._client_exchanges.labels(client).inc()
         if exchange.request_frame is not None:
             self._requests.labels(api).inc(exchange.request_frame.wire_bytes)
         if exchange.response_frame is not None:
@@ -127,17 +127,17 @@ class Metrics:
             else:
                 self._latency.labels(api).observe(facts.latency_us / 1e6)
         if facts.errors:
-            self._failed_of.labels(client).inc()
+            self._client_errors.labels(client).inc()
         for error in facts.errors:
             self._failures.labels(api, self._errors(error)).inc()
         if facts.throttle_ms > 0:
             self._throttled.labels(api).inc()
         for anomaly in exchange.anomalies:
-            self._odd.labels(anomaly.kind).inc()
-        self._carry(facts)
+            self._anomalies.labels(anomaly.kind).inc()
+        self._count_partitions(facts)
 
     def collect(self) -> Iterator[Metric]:
-        """What is so now, for a scraper."""
+        """The current state, for a scrape."""
         now = self._now()
         info = GaugeMetricFamily("kdissect_build_info", "Build information.", labels=["version"])
         info.add_metric([__version__], 1)
@@ -161,18 +161,18 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"kdissect_{name}", text, labels, registry=self.registry)
 
-    def _carry(self, facts: Facts) -> None:
+    def _count_partitions(self, facts: Facts) -> None:
         for each in facts.touched:
-            carried = each.produced or each.fetched
-            if not (each.error or carried):
+            data = each.produced or each.fetched
+            if not (each.error or data):
                 continue
             topic = self._topics(each.topic)
             if each.error:
-                self._refused.labels(topic).inc()
-            if carried and not (each.error and each.produced):
+                self._topic_errors.labels(topic).inc()
+            if data and not (each.error and each.produced):
                 direction = "produced" if each.produced else "replicated" if facts.replica else "fetched"
-                self._records.labels(topic, direction).inc(carried.count() or 0)
-                self._bytes.labels(topic, direction).inc(len(carried))
+                self._records.labels(topic, direction).inc(data.count() or 0)
+                self._bytes.labels(topic, direction).inc(len(data))
 
     def _collect_clients(self, now: Now) -> Iterator[Metric]:
         connections: Tally[str] = Tally()

@@ -1,6 +1,6 @@
-"""A decoded body -> indented lines, a field each: name, value, meaning. Holds nothing but the line it writes.
+"""Decoded body -> indented lines, one for each field: name, value, meaning. Stateless.
 
-Arrays stop after a few elements unless the view wants the whole; what is left out is counted.
+Arrays end after ``MAX_ELEMENTS`` elements unless the context is ``full``; the rest are counted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kdissect.model import Embedded
 from kdissect.phrases import ELLIPSIS, facts, printable
 from kdissect.text.value_labels import (
     batch_text,
+    decoded_batch_text,
     described,
     offset_text,
-    opened_text,
     payload_text,
     records_text,
+    schemas_and_trace,
     time_text,
-    told_by_payload,
     value_text,
 )
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from kdissect.model import Body
     from kdissect.tables.record_bodies import DecodedRecords
 
-MOST_ELEMENTS = 20
-MOST_FLAT = 5  # fields of a struct that is written in one line,
-MOST_COLUMNS = 100  # if they fit
+MAX_ELEMENTS = 20
+MAX_FLAT_FIELDS = 5  # fields of a struct that is written in one line
+MAX_LINE_COLUMNS = 100  # of such a line
 INDENT = "  "
 
-_FORWARDED_KEYS = {"header", "body"}  # of what an Envelope carries: no schema tells it as one message
+_FORWARDED_KEYS = {"header", "body"}  # of the request in an Envelope: no schema describes it as one message
 
-_OWN_NAMES = {
+_DISPLAY_NAMES = {
     "_left_over": "(left over)",
     "_undecoded": "(not decoded)",
     "_message": "(message)",
@@ -53,31 +53,31 @@ _OWN_NAMES = {
 
 
 class BodyContext(NamedTuple):
-    """What the lines need to know besides the body.
+    """What the lines depend on besides the body.
 
     Attributes:
-        message: whose schema says what values mean; None where none does.
+        message: the schema that says what values mean; None if there is none.
         version: of the body.
         topic_names: topic id -> name.
-        whole: whether nothing is cut.
-        opened: the message's record data, where its records are to be shown.
-        forwarded: api key and version of the request that an Envelope carries.
+        full: whether nothing is cut.
+        decoded_records: the message's record data, if its records are to be shown.
+        forwarded: API key and version of the request in an Envelope.
     """
 
     message: Message | None
     version: int
     topic_names: Mapping[str, str]
-    whole: bool = False
-    opened: DecodedRecords | None = None
+    full: bool = False
+    decoded_records: DecodedRecords | None = None
     forwarded: tuple[int, int] | None = None
 
     def text(self, path: str, field: Field | None, value: Any) -> str:
-        """Write a value that is no container."""
-        return described(self.message, path, field, value, self.topic_names, whole=self.whole)
+        """A value that is not a container, as text."""
+        return described(self.message, path, field, value, self.topic_names, full=self.full)
 
-    def most(self, elements: Sequence[Any]) -> int:
-        """How many elements of an array are shown."""
-        return len(elements) if self.whole else min(len(elements), MOST_ELEMENTS)
+    def max_shown(self, elements: Sequence[Any]) -> int:
+        """How many elements of an array to show."""
+        return len(elements) if self.full else min(len(elements), MAX_ELEMENTS)
 
 
 def outline(
@@ -88,15 +88,15 @@ def outline(
     Args:
         view: see ``BodyContext``.
         body: the struct.
-        fields: what the schema says about them; a body without is shown by its values' types.
-        path: of the struct inside the message.
+        fields: from the schema; without them values are shown by their types.
+        path: of the struct in the message.
         depth: how far to indent.
     """
     known = _by_name(fields, view.version)
     for name, value in body.items():
         if name == "_tags":
             for tag, raw in value.items():
-                yield f"{INDENT * depth}(unknown tag {tag}): {value_text(raw, whole=view.whole)}"
+                yield f"{INDENT * depth}(unknown tag {tag}): {value_text(raw, full=view.full)}"
         else:
             inner = f"{path}.{name}" if path else name
             yield from _field(view, name, value, known.get(name), inner, depth)
@@ -110,7 +110,7 @@ def _by_name(fields: tuple[Field, ...], version: int) -> dict[str, Field]:
 def _field(
     view: BodyContext, name: str, value: Any, field: Field | None, path: str, depth: int
 ) -> Iterator[str]:
-    start = f"{INDENT * depth}{_OWN_NAMES.get(name, name)}:"
+    start = f"{INDENT * depth}{_DISPLAY_NAMES.get(name, name)}:"
     fields = field.fields if field is not None else ()
     match value:
         case dict():
@@ -125,97 +125,101 @@ def _field(
             yield f"{start} {records_text(value)}"
             yield from batches(view, value, value.end, depth + 1)
         case Embedded(_, decoded):
-            yield f"{start} {value_text(value, whole=view.whole)}"
+            yield f"{start} {value_text(value, full=view.full)}"
             yield from embedded(view, decoded, depth + 1)
         case _:
             yield f"{start} {view.text(path, field, value)}"
 
 
 def array_text(elements: Sequence[Any] | None) -> str:
-    """Write how long an array is."""
+    """The length of an array, as text."""
     return "null" if elements is None else f"[{len(elements):,}]"
 
 
 def inline(view: BodyContext, elements: Sequence[Any], field: Field | None, path: str) -> str:
-    """Write an array of values in one line."""
-    most = view.most(elements)
-    shown = ", ".join(view.text(path, field, element) for element in elements[:most])
-    more = f", {ELLIPSIS} {len(elements) - most:,} more" if most < len(elements) else ""
+    """An array of values, as one line."""
+    max_shown = view.max_shown(elements)
+    shown = ", ".join(view.text(path, field, element) for element in elements[:max_shown])
+    more = f", {ELLIPSIS} {len(elements) - max_shown:,} more" if max_shown < len(elements) else ""
     return f"[{shown}{more}]"
 
 
 def more_text(depth: int, count: int) -> str:
-    """Write how many elements of an array are left out."""
+    """How many elements of an array are left out, as text."""
     return f"{INDENT * depth}{ELLIPSIS} {count:,} more (--full shows all)"
 
 
 def embedded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
-    """Write the message that was inside bytes."""
+    """Write a message that is embedded in bytes."""
     if decoded.keys() == _FORWARDED_KEYS:
         yield from _forwarded(view, decoded, depth)
         return
     message, version = layout_of(decoded) or (None, 0)
-    inner = view._replace(message=message, version=version, opened=None)
+    inner = view._replace(message=message, version=version, decoded_records=None)
     yield from outline(inner, decoded, message.fields if message else (), "", depth)
 
 
 def _forwarded(view: BodyContext, decoded: Body, depth: int) -> Iterator[str]:
-    """Write what an Envelope carries: header and body of another request, or of its response."""
+    """Write header and body of the request or response in an Envelope."""
     api_key, version = view.forwarded or (-1, 0)
     is_request = "request_api_key" in decoded["header"]
     header = schema.header("RequestHeader" if is_request else "ResponseHeader")
     message = (schema.request if is_request else schema.response)(api_key)
     for name, part, known in (("header", header, 0), ("body", message, version)):
-        inner = view._replace(message=part, version=known, opened=None)
+        inner = view._replace(message=part, version=known, decoded_records=None)
         yield f"{INDENT * depth}{name}:"
         yield from outline(inner, decoded[name], part.fields if part else (), "", depth + 1)
 
 
 def batches(view: BodyContext, records: RecordData | None, end: int, depth: int) -> Iterator[str]:
-    """Write a line for each batch of record data, and its records where the view wants them.
+    """Write a line for each batch of record data, and its records if they are to be shown.
 
     Args:
         view: see ``BodyContext``.
-        records: None where nobody may see the bytes.
+        records: None if the bytes must not be shown.
         end: where it ends in the frame.
         depth: how far to indent.
     """
-    found = [] if records is None else records.batches()
-    if view.opened is not None and (carried := view.opened.carried.get(end)) is not None:
-        yield from _opened_batches(view, view.opened, carried, len(found), depth)
+    headers = [] if records is None else records.batches()
+    if view.decoded_records is not None and (source := view.decoded_records.partitions.get(end)) is not None:
+        yield from _decoded_batches(view, view.decoded_records, source, len(headers), depth)
         return
-    most = view.most(found)
-    for index, batch in enumerate(found[:most]):
+    max_shown = view.max_shown(headers)
+    for index, batch in enumerate(headers[:max_shown]):
         yield f"{INDENT * depth}[{index}] {batch_text(batch)}"
-    if most < len(found):
-        yield more_text(depth, len(found) - most)
+    if max_shown < len(headers):
+        yield more_text(depth, len(headers) - max_shown)
 
 
-def _opened_batches(
-    view: BodyContext, opened: DecodedRecords, carried: PartitionRecords, headers: int, depth: int
+def _decoded_batches(
+    view: BodyContext,
+    decoded_records: DecodedRecords,
+    source: PartitionRecords,
+    header_count: int,
+    depth: int,
 ) -> Iterator[str]:
-    """Write each batch with its records; ``headers``: how many batches there are, as far as can be told."""
+    """Write each batch with its records; ``header_count``: number of batches, as far as known."""
     index = 0
-    for records in opened.open(carried):
+    for records in decoded_records.open(source):
         batch = records.batch
         if not batch.first:
-            if index >= MOST_ELEMENTS and not view.whole:
-                yield more_text(depth, max(1, headers - index))
+            if index >= MAX_ELEMENTS and not view.full:
+                yield more_text(depth, max(1, header_count - index))
                 return
-            yield f"{INDENT * depth}[{index}] {opened_text(carried, batch)}"
+            yield f"{INDENT * depth}[{index}] {decoded_batch_text(source, batch)}"
             index += 1
             for anomaly in batch.anomalies:
                 yield f"{INDENT * (depth + 1)}! {anomaly.kind}: {printable(anomaly.detail)}"
         first = batch.first
-        most = batch.number if view.whole else min(batch.number, MOST_ELEMENTS)
-        for number, record in enumerate(islice(records, max(0, most - first)), first):
+        max_shown = batch.number if view.full else min(batch.number, MAX_ELEMENTS)
+        for number, record in enumerate(islice(records, max(0, max_shown - first)), first):
             yield from record_lines(view, record, depth + 1, f"[{number}] ")
-        if first <= most < first + len(records):
-            yield more_text(depth + 1, batch.number - most)
+        if first <= max_shown < first + len(records):
+            yield more_text(depth + 1, batch.number - max_shown)
 
 
 def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: str) -> Iterator[str]:
-    """Write a record: in one line where it fits."""
+    """Write a record, in one line if it fits."""
     indent = INDENT * depth
     head = facts(
         offset_text(record),
@@ -224,7 +228,7 @@ def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: st
     )
     if not (record.headers or isinstance(record.key, Embedded) or isinstance(record.value, Embedded)):
         line = f"{indent}{start}{', '.join([head, *(text.lstrip() for text in _payloads(view, record, 0))])}"
-        if len(line) <= MOST_COLUMNS:
+        if len(line) <= MAX_LINE_COLUMNS:
             yield line
             return
     yield f"{indent}{start}{head}"
@@ -232,7 +236,7 @@ def record_lines(view: BodyContext, record: CarriedRecord, depth: int, start: st
 
 
 def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
-    """Write a record below a title that says where it is, a line for each thing to be told."""
+    """Write the details of a record whose title is already written, one per line."""
     indent = INDENT * depth
     if (moment := time_text(record)) is not None:
         yield f"{indent}timestamp: {moment}"
@@ -245,17 +249,17 @@ def record_details(view: BodyContext, record: CarriedRecord, depth: int) -> Iter
 
 def _payloads(view: BodyContext, record: CarriedRecord, depth: int) -> Iterator[str]:
     indent = INDENT * depth
-    yield f"{indent}key: {payload_text(record.key, whole=view.whole)}"
+    yield f"{indent}key: {payload_text(record.key, full=view.full)}"
     yield from _inside(view, record.key, depth + 1)
     if record.headers:
         yield f"{indent}headers: {array_text(record.headers)}"
-        most = view.most(record.headers)
-        for name, value in record.headers[:most]:
-            yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, whole=view.whole)}"
-        if most < len(record.headers):
-            yield more_text(depth + 1, len(record.headers) - most)
-    yield from (f"{indent}{text}" for text in told_by_payload(record))
-    yield f"{indent}value: {payload_text(record.value, whole=view.whole)}"
+        max_shown = view.max_shown(record.headers)
+        for name, value in record.headers[:max_shown]:
+            yield f"{indent}{INDENT}{printable(name)}: {payload_text(value, full=view.full)}"
+        if max_shown < len(record.headers):
+            yield more_text(depth + 1, len(record.headers) - max_shown)
+    yield from (f"{indent}{text}" for text in schemas_and_trace(record))
+    yield f"{indent}value: {payload_text(record.value, full=view.full)}"
     yield from _inside(view, record.value, depth + 1)
 
 
@@ -267,21 +271,21 @@ def _inside(view: BodyContext, payload: Payload, depth: int) -> Iterator[str]:
 def _elements(
     view: BodyContext, elements: Sequence[Body], fields: tuple[Field, ...], path: str, depth: int
 ) -> Iterator[str]:
-    most = view.most(elements)
-    for index, element in enumerate(elements[:most]):
+    max_shown = view.max_shown(elements)
+    for index, element in enumerate(elements[:max_shown]):
         start = f"{INDENT * depth}[{index}]"
         lines = list(outline(view, element, fields, path)) if _is_flat(element) else []
-        if lines and len(line := f"{start} {', '.join(lines)}") <= MOST_COLUMNS:
+        if lines and len(line := f"{start} {', '.join(lines)}") <= MAX_LINE_COLUMNS:
             yield line
         else:
             yield start
             yield from outline(view, element, fields, path, depth + 1)
-    if most < len(elements):
-        yield more_text(depth, len(elements) - most)
+    if max_shown < len(elements):
+        yield more_text(depth, len(elements) - max_shown)
 
 
 def _is_flat(struct: Body) -> bool:
     """Whether a struct may fit in one line."""
-    return len(struct) <= MOST_FLAT and not any(
+    return len(struct) <= MAX_FLAT_FIELDS and not any(
         isinstance(value, (dict, list, RecordData, Embedded)) for value in struct.values()
     )

@@ -1,4 +1,4 @@
-"""Sections of text cells -> a page for a person: headings, and tables that fit the terminal."""
+"""Sections of text cells -> a page for people: headings, and tables that fit the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-_UNBOUNDED = 10_000  # columns of a pipe or file: nothing is cut there
+_UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,11 @@ class View:
     """A column of a table for people.
 
     Attributes:
-        cell: a row's text.
-        right: numbers stand at their column's right edge.
-        keep: shown even where there is little room.
-        gives: whether a page cuts its cells where the terminal is too narrow; those of others are never cut.
-        width: columns of the terminal: of a page the fewest that are left of a column that gives.
+        cell: makes the text from a row.
+        right: whether to align right, for numbers.
+        keep: whether to show it even if there is little room.
+        shrinks: whether a page cuts its cells if the terminal is too narrow; other columns are never cut.
+        width: in terminal columns; on a page the minimum of a column that shrinks.
     """
 
     heading: str
@@ -32,7 +32,7 @@ class View:
     _: KW_ONLY
     right: bool = False
     keep: bool = False
-    gives: bool = False
+    shrinks: bool = False
     width: int = 8
 
 
@@ -40,10 +40,10 @@ class PageSection(NamedTuple):
     """A table with a heading.
 
     Attributes:
-        title: may be empty, where the table is all that was asked for.
-        rows: cells as text, one for each view; no rows: the notes stand alone.
+        title: may be empty, for a page with a single table.
+        rows: cells as text, one for each view; may be empty.
         notes: lines below the heading.
-        left_out: rows that were not passed on, for want of room.
+        left_out: number of rows that are not shown because of a limit.
     """
 
     title: str
@@ -67,12 +67,12 @@ def table(
 
     Args:
         title: of the section.
-        views: what is shown of each row.
-        rows: all that there are, but for those ``left_out``.
-        limit: how many are shown; None: all.
-        narrow: whether there is room only for columns to keep.
-        notes: lines above them.
-        left_out: rows that are not even there.
+        views: its columns.
+        rows: all rows, except ``left_out``.
+        limit: how many to show; None: all.
+        narrow: whether only columns with ``keep`` fit.
+        notes: lines above the table.
+        left_out: number of rows that the caller has already left out.
     """
     shown = [view for view in views if view.keep or not narrow]
     cells = [[view.cell(row) for view in shown] for row in rows[:limit]]
@@ -85,24 +85,24 @@ def number(value: int | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A length of time."""
+    """A duration."""
     return ABSENT if value is None else duration(round(value * 1e9))
 
 
 def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, colour: bool) -> None:
-    """Write them.
+    """Write the page.
 
     Args:
-        out: where to; the caller owns it.
+        out: owned by the caller.
         sections: what to write.
-        width: of the terminal, None where it is none.
-        colour: whether headings are bold and notes faint.
+        width: of the terminal; None if ``out`` is not a terminal.
+        colour: whether headings are bold and notes dim.
     """
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    page = StringIO()  # what rich does about a closed pipe is not what this program does
+    page = StringIO()  # because rich handles a closed pipe differently from this program
     console = Console(
         file=page,
         width=width or _UNBOUNDED,
@@ -128,8 +128,8 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
                 grid.add_column(
                     Text(printable(view.heading)),
                     justify="right" if view.right else "left",
-                    no_wrap=not view.gives,  # rich takes the room it lacks from the others first
-                    min_width=view.width if view.gives else None,
+                    no_wrap=not view.shrinks,  # rich shrinks columns that wrap first
+                    min_width=view.width if view.shrinks else None,
                 )
             for row in section.rows:
                 grid.add_row(*(Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row))

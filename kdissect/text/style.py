@@ -1,8 +1,9 @@
-"""Nanoseconds of packet time -> text in one of tshark's formats. Holds the last second's text, three times.
+"""Nanoseconds of packet time -> text in one of tshark's formats. Holds the text of the last second and three
+times.
 
-``a`` and ``ad`` are local time, ``u`` and ``ud`` UTC; ``r`` counts from the capture's first packet, ``d``
-from the exchange before, ``dd`` from the exchange shown before; ``e`` is seconds since 1970. Where tshark
-prints a date with a blank behind it, we print ISO 8601: one word for awk, and what ``--since`` reads back.
+``a`` and ``ad`` are local time, ``u`` and ``ud`` UTC; ``r`` counts from the first packet, ``d`` from the
+previous exchange, ``dd`` from the previous exchange shown; ``e`` is seconds since 1970. Where tshark
+separates date and time by a blank, we print ISO 8601: one word for awk, and input for ``--since``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ FORMATS = {
 }
 
 _SECOND = 1_000_000_000
-_LAST_SECOND = 253_402_300_799  # the end of the year 9999: a calendar has no more, a damaged timestamp has
+_LAST_SECOND = (
+    253_402_300_799  # the end of the year 9999, and of the calendar; a damaged timestamp can be later
+)
 
 
 class Times:
@@ -31,10 +34,10 @@ class Times:
 
     Args:
         name: one of ``FORMATS``.
-        digits: behind the point, 6 or fewer.
+        digits: after the decimal point, at most 6.
 
     Attributes:
-        first_ns: what ``r`` counts from; the first time seen unless somebody knows an earlier one.
+        first_ns: what ``r`` counts from; if not set, the first time seen.
     """
 
     def __init__(self, name: str = "ud", *, digits: int = 6, first_ns: int | None = None) -> None:
@@ -48,7 +51,7 @@ class Times:
         self._suffix = ""
 
     def text(self, time_ns: int) -> str:
-        """Write the time of an exchange that is shown."""
+        """The time of an exchange that is shown, as text."""
         if self._name in ("d", "dd", "r"):
             text = self._since(time_ns)
         else:
@@ -58,11 +61,11 @@ class Times:
                 self._prefix, self._suffix = _moment(self._name, second)
             text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
-        self.pass_over(time_ns)
+        self.skip(time_ns)
         return text
 
-    def pass_over(self, time_ns: int) -> None:
-        """Take note of the time of an exchange that is not shown."""
+    def skip(self, time_ns: int) -> None:
+        """Note the time of an exchange that is not shown."""
         if self.first_ns is None:
             self.first_ns = time_ns
         self._seen_ns = time_ns
@@ -75,7 +78,7 @@ class Times:
 
 
 def iso_ms(time_ms: int) -> str | None:
-    """Write a timestamp from the wire in UTC; None for what is no date (-1, or past the year 9999)."""
+    """A timestamp from the wire in UTC; None if it is not a date (-1, or after the year 9999)."""
     second, rest = divmod(time_ms, 1000)
     if not 0 <= second <= _LAST_SECOND:
         return None
@@ -84,7 +87,7 @@ def iso_ms(time_ms: int) -> str | None:
 
 
 def _moment(name: str, second: int) -> tuple[str, str]:
-    """Write what stands before and behind the point and its digits."""
+    """The text before and after the decimal point and its digits."""
     if name == "e" or not 0 <= second <= _LAST_SECOND:
         return str(second), ""
     moment = datetime.fromtimestamp(second, UTC)
@@ -96,7 +99,7 @@ def _moment(name: str, second: int) -> tuple[str, str]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Text -> the same text in colour, for a terminal that wants it. Holds nothing.
+# Text -> the same text in color, for a terminal. Stateless.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -108,16 +111,18 @@ FAINT = "2"
 
 
 def paint(text: str, colour: str) -> str:
-    """Put the text between the sequences that switch the colour on and everything off."""
+    """Enclose text in the escape sequences that set a color and reset it."""
     return f"\x1b[{colour}m{text}\x1b[0m" if text else text
 
 
 def severity(kind: str) -> int:
-    """Rank an anomaly: 0 is the worst."""
+    """The rank of an anomaly: 0 is the worst."""
     known = CATALOGUE.get(kind)
     return (ERROR, WARNING, NOTE).index(known.severity if known else NOTE)
 
 
 def of_anomaly(kind: str) -> str:
-    """Choose red where something could not be decoded, yellow where something is missing or odd."""
+    """The color of an anomaly: red if something was not decoded, yellow if something is missing or
+    unusual.
+    """
     return YELLOW if severity(kind) else RED

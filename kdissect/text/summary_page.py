@@ -1,4 +1,4 @@
-"""``Summary`` -> the page that a person reads: what was captured, then a table for each question."""
+"""``Summary`` -> a page for people: what was captured, then a table for each question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
     Args:
         summary: a part that is None is left out.
         limit: rows of each table; None: all.
-        narrow: leave out columns that a terminal of 80 has no room for.
+        narrow: leave out columns that do not fit in 80.
     """
     yield capture(summary.capture)
     for title, views, rows in (
@@ -61,14 +61,14 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
 
 
 def capture(row: document.CaptureRow) -> PageSection:
-    """What was read, in some lines."""
-    spoken = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
+    """What was read, in a few lines."""
+    protocols = ", ".join(f"{count:,} {name}" for name, count in row.connections.items()) or "none"
     exchanges = row.exchanges
     rate = f" ({exchanges / row.seconds:,.1f}/s)" if row.seconds > 0 else ""
-    asked = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
+    volume = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
     lines = [
-        f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {spoken}",
-        f"{many(exchanges, 'exchange')}{rate}, {asked}",
+        f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {protocols}",
+        f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:
         lines.append(f"{_time(row.first)} to {_time(row.last)} ({_span(row.seconds)})")
@@ -131,40 +131,40 @@ _LOAD = (
     View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
-"""Of a load, where there is little room: how many, how slow, how bad."""
+"""Columns of a load; those to keep are the count, two latencies and the errors."""
 _APIS = (
     View("API", lambda row: row.api, keep=True),
-    View("VERSIONS", lambda row: _versions(row.versions), gives=True),
-    View("LONG POLLS", lambda row: some(row.long_polls), right=True, gives=True),
+    View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
+    View("LONG POLLS", lambda row: some(row.long_polls), right=True, shrinks=True),
     *_LOAD,
 )
 _BROKERS = (
     View("BROKER", lambda row: row.broker, keep=True),
     View("ID", lambda row: absent(row.id), right=True, keep=True),
-    View("RACK", lambda row: absent(row.rack), gives=True),
-    View("RELEASE", lambda row: absent(row.release), gives=True),
-    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
+    View("RACK", lambda row: absent(row.rack), shrinks=True),
+    View("RELEASE", lambda row: absent(row.release), shrinks=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),
     *_LOAD,
 )
 _CLIENTS = (
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("LIBRARY", lambda row: listed(row.software) or ABSENT, gives=True),
-    View("FROM", lambda row: listed(row.addresses), gives=True),
-    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, gives=True),
-    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("LIBRARY", lambda row: listed(row.software) or ABSENT, shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True),
+    View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True, shrinks=True),
+    View("APIS", lambda row: listed(list(row.apis)), shrinks=True),
     *_LOAD,
 )
 _GROUPS = (
-    View("GROUP", lambda row: row.group, keep=True, gives=True),
-    View("CLIENTS", lambda row: listed(row.clients), gives=True),
-    View("APIS", lambda row: listed(list(row.apis)), gives=True),
+    View("GROUP", lambda row: row.group, keep=True, shrinks=True),
+    View("CLIENTS", lambda row: listed(row.clients), shrinks=True),
+    View("APIS", lambda row: listed(list(row.apis)), shrinks=True),
     *_LOAD,
 )
 _CONNECTIONS = (
     View("CONNECTION", lambda row: row.connection, keep=True),
-    View("CLIENT", lambda row: row.client, gives=True),
-    View("FROM", lambda row: row.client_address, gives=True),
-    View("BROKER", lambda row: row.broker, gives=True),
+    View("CLIENT", lambda row: row.client, shrinks=True),
+    View("FROM", lambda row: row.client_address, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True),
     *_LOAD,
 )
 _INTERVALS = (
@@ -185,23 +185,23 @@ _VOLUME = (
     View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
 )
 _TOPICS = (
-    View("TOPIC", lambda row: row.topic, keep=True, gives=True),
+    View("TOPIC", lambda row: row.topic, keep=True, shrinks=True),
     View("PARTITIONS", lambda row: f"{row.partitions:,}", right=True),
-    View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, gives=True),
-    View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, gives=True),
+    View("PRODUCERS", lambda row: listed(row.producers) or ABSENT, shrinks=True),
+    View("CONSUMERS", lambda row: listed(row.consumers) or ABSENT, shrinks=True),
     *_VOLUME,
     View("P99", lambda row: us(row.produce_latency_us.p99), right=True),
 )
 _PARTITIONS = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     *_VOLUME,
 )
 _ERRORS = (
     View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api, keep=True),
-    View("TOPIC", lambda row: absent(row.topic), gives=True),
-    View("CLIENT", lambda row: row.client, gives=True),
+    View("TOPIC", lambda row: absent(row.topic), shrinks=True),
+    View("CLIENT", lambda row: row.client, shrinks=True),
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
@@ -209,9 +209,9 @@ _ERRORS = (
 _SLOWEST = (
     View("LATENCY", lambda row: us(row.latency_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("BROKER", lambda row: row.broker, gives=True),
-    View("TOPICS", lambda row: listed(row.topics) or ABSENT, gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("TOPICS", lambda row: listed(row.topics) or ABSENT, shrinks=True),
     View("THROTTLE", lambda row: _throttle(row.throttle_time_ms), right=True),
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
@@ -219,13 +219,13 @@ _SLOWEST = (
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``LagRow`` -> the part of a summary's page that tells who is behind. Holds nothing.
+# ``LagRow`` -> the part of the page about lag.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _LAG = (
-    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, gives=True),
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("READER", lambda row: f"{row.kind} {row.name}", keep=True, shrinks=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     View("LAG", lambda row: number(row.lag), right=True, keep=True),
     View("FIRST", lambda row: number(row.lag_first), right=True, keep=True),
     View("WORST", lambda row: number(row.lag_worst), right=True, keep=True),
@@ -241,26 +241,26 @@ _LAG = (
 
 
 def lag_sections(rows: Sequence[LagRow], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield one table, those that are furthest behind first."""
-    behind = sum(1 for row in rows if row.lag)
-    notes = (f"{many(len(rows), 'reader')} of partitions, {behind:,} behind at the end",)
+    """Yield one table; the largest lag comes first."""
+    lagging = sum(1 for row in rows if row.lag)
+    notes = (f"{many(len(rows), 'reader')} of partitions, {lagging:,} behind at the end",)
     yield table("Lag", _LAG, rows, limit=limit, narrow=narrow, notes=notes)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``FindingRow`` and ``RuleRow`` -> what an expert would point at, for a person. Holds nothing.
+# ``FindingRow`` and ``RuleRow`` -> the part of the page about findings.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _RULES = (
     View("RULE", lambda row: row.rule),
     View("SEVERITY", lambda row: row.severity),
-    View("LOOKS FOR", lambda row: row.title, gives=True),
+    View("LOOKS FOR", lambda row: row.title, shrinks=True),
 )
 
 
 def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterator[PageSection]:
-    """Yield how many there are, then each in some lines: they are sentences, and no table."""
+    """Yield the number of findings, then each finding in a few lines."""
     if not rows:
         yield PageSection("Findings", notes=("no findings (--list explains the rules)",))
         return
@@ -279,7 +279,7 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
 
 
 def rules(rows: Sequence[RuleRow]) -> Iterator[PageSection]:
-    """Yield the rules: a table of all, then when each speaks and what it says."""
+    """Yield the rules: a table, then condition and advice of each."""
     yield table("Rules", _RULES, rows)
     for row in rows:
         yield PageSection(row.rule, notes=(row.title, f"when: {row.when}", f"advice: {row.advice}"))
@@ -291,14 +291,14 @@ def _when(row: FindingRow) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``VersionsPart`` -> the part of a summary's page to read before an upgrade. Holds nothing.
+# ``VersionsPart`` -> the part of the page to read before an upgrade.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _USED = (
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("LIBRARY", lambda row: absent(row.software), gives=True),
-    View("FROM", lambda row: listed(row.addresses), gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("LIBRARY", lambda row: absent(row.software), shrinks=True),
+    View("FROM", lambda row: listed(row.addresses), shrinks=True),
     View("API", lambda row: row.api, keep=True),
     View("VERSION", lambda row: str(row.version), right=True, keep=True),
     View("SINCE", lambda row: absent(row.since), right=True),
@@ -312,14 +312,14 @@ _OFFERS = (
     View("RELEASE", lambda offers: absent(offers[0].release)),
     View("ADVERTISED", lambda offers: str(len(offers)), right=True),
     View("USED", lambda offers: str(sum(1 for offer in offers if offer.used)), right=True),
-    View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), gives=True),
+    View("UNUSED", lambda offers: ", ".join(each.api for each in offers if not each.used), shrinks=True),
 )
-"""Of all that one broker offers."""
+"""Columns for all versions that a broker advertises."""
 
 
 def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield what breaks, what else is used, and what is offered."""
-    refused, taken = part.used[: part.refused], part.used[part.refused :]
+    """Yield the versions that a newer Kafka rejects, the others in use, and those that brokers advertise."""
+    refused, accepted = part.used[: part.refused], part.used[part.refused :]
     releases = sorted({row.removed for row in refused if row.removed})
     clients = len({(row.client, row.software) for row in refused})
     reject = "reject" if len(releases) > 1 else "rejects"
@@ -329,33 +329,34 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
         else "no client uses a version that a newer Kafka rejects"
     )
     yield table("Rejected by a newer Kafka", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,))
-    if taken:
-        yield table("Other versions in use", _USED, taken, limit=limit, narrow=narrow)
+    if accepted:
+        yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
     if part.offered:
         offers = [list(group) for _, group in groupby(part.offered, key=lambda row: row.broker)]
         yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What a summary counted -> its sketches of latencies as JSON lines, to be merged with those of other
-# captures: by ``Quantiles.merge``, or by Spark, whose kll_merge_agg_double takes them. Holds a line.
+# Summary -> its quantile sketches of latencies as JSON lines, to be merged with those of other captures: by
+# ``Quantiles.merge``, or by kll_merge_agg_double in Spark. Holds a line.
 # ------------------------------------------------------------------------------------------------------------
 
 
 SCHEMA = "start timestamp, by string, key string, quantity string, count bigint, total bigint, sketch binary"
-"""How Spark reads the lines. ``by``: api, client, broker ...; ``key``: which of them; null: all exchanges.
-``start`` is null but in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of ``quantity``.
+"""The Spark schema of the lines. ``by``: api, client, broker ...; ``key``: which of them; null: all
+exchanges. ``start`` is null except in a time series. ``sketch`` is a KLL sketch of doubles, k = 400, of
+``quantity``.
 """
 QUANTITIES = ("latency_us", "long_poll_us")
 
 
 def lines(summarizer: Summarizer, by: str | None) -> Iterator[bytes]:
-    """The sketches of all exchanges, of each row of its tables, and of each piece of time.
+    """The sketches of all exchanges, of each row of the tables, and of each interval.
 
-    Make them when the summary is closed: a distribution that is sketched forgets its numbers.
+    Call this when the summary is closed: a distribution that was sketched drops its exact values.
 
     Args:
-        summarizer: all of it.
+        summarizer: the summary.
         by: what the rows of its time series are, besides all exchanges.
     """
     traffic = summarizer.traffic

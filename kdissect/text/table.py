@@ -1,9 +1,9 @@
-"""``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what about, what went wrong. Holds the
+"""``Exchange`` or ``CarriedRecord`` -> one line: when, who or where, what, and what went wrong. Caches the
 cells that many exchanges have in common.
 
-Columns have fixed widths. On a terminal cells are cut to them, and a line to the terminal's width, what went
-wrong last; elsewhere nothing is cut, a longer cell pushes what follows, and two blanks or more end a column:
-for grep and awk. ``-`` stands for what is absent.
+Columns have fixed widths. On a terminal, cells are cut to them and lines to the terminal's width; errors are
+cut last. Elsewhere nothing is cut: a longer cell pushes what follows, and at least two blanks separate
+columns, for grep and awk. An absent value is ``-``.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 ABSENT = "-"
 UNANSWERED_KINDS = {UNANSWERED: "no response", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
 
-_LEAST_TEXT = 4  # columns: in fewer nobody could tell what a line was about,
-_LEAST_WORD = 6  # ... or what went wrong
-_MIDDLE = 120  # a narrower terminal has room for few columns
+_MIN_TEXT = 4  # terminal columns: a shorter text says nothing
+_MIN_WORD = 6  # likewise for what went wrong
+_MIDDLE = 120  # a narrower terminal shows few columns
 _WIDE = 160  # a terminal this wide shows both ends of a connection
 
 Row = TypeVar("Row")
 
 Word = tuple[str, str]
-"""A word behind the text, and its colour."""
+"""A word after the text, and its color."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineView(View):
-    """A column of lines, as wide as its cells usually are.
+    """A column of lines; its width is that of usual cells.
 
     Attributes:
         cut: shortens a text to a number of terminal columns.
@@ -58,7 +58,7 @@ class LineView(View):
 
 
 def is_narrow(width: int | None) -> bool:
-    """Whether a terminal of that width has room for one word about the client, and for milliseconds only."""
+    """Whether a terminal is so narrow that the client is one word and times have milliseconds."""
     return width is not None and width < _MIDDLE
 
 
@@ -66,10 +66,10 @@ class LineTable(Generic[Row]):
     """Writes the lines.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
         times: writes the first column.
-        width: columns of the terminal, None where it is no terminal.
-        colour: whether to colour.
+        width: columns of the terminal; None if ``out`` is not a terminal.
+        colour: whether to use color.
     """
 
     _text_heading: str
@@ -81,14 +81,14 @@ class LineTable(Generic[Row]):
         self._colour = colour
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
-        self._headed = width is None
+        self._has_heading = width is None
 
     def feed(self, row: Row) -> None:
         """Write one line."""
         time = self._times.text(self._time_ns(row))
-        if not self._headed:
-            self._headed = True
-            self._head(len(time))
+        if not self._has_heading:
+            self._has_heading = True
+            self._write_heading(len(time))
         cells = self._cells(row)
         text, words = self._text(row), self._words(row)
         if self._width is not None:
@@ -100,20 +100,20 @@ class LineTable(Generic[Row]):
         if self._colour:
             cells = self._painted(row, cells)
             words = [(paint(word, colour), colour) for word, colour in words]
-        behind = [text] if text else []
-        behind += [word for word, _ in words]
-        self._write(f"{self._gap.join((time, *cells, *behind)).rstrip()}\n")
+        tail = [text] if text else []
+        tail += [word for word, _ in words]
+        self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
 
     def close(self) -> None:
-        """Nothing is left to write: every line was complete."""
+        """Do nothing: every line is complete."""
 
-    def _head(self, time_width: int) -> None:
+    def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
         line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
         self._write((paint(line, FAINT) if self._colour else line) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
-        """The cells of some columns, each as wide as its column at least."""
+        """The cells of some columns, each at least as wide as its column."""
         cells = []
         for view in views:
             text = view.cell(row)
@@ -127,38 +127,40 @@ class LineTable(Generic[Row]):
         gap = len(self._gap)
         left = room - sum(columns_of(word) + gap for word, _ in words)
         if left + gap >= 0:
-            return (cut(text, left) if left >= min(_LEAST_TEXT, columns_of(text)) else ""), words
+            return (cut(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
         shown: list[Word] = []
         left = room
         for number, (word, colour) in enumerate(words, 1):
-            behind = _LEAST_WORD + gap if number < len(words) else 0  # that more went wrong should be seen
-            most = left - behind if left - behind >= _LEAST_WORD else left
-            if most < _LEAST_WORD:
+            reserved = (
+                _MIN_WORD + gap if number < len(words) else 0
+            )  # leave room for a sign that there are more
+            max_width = left - reserved if left - reserved >= _MIN_WORD else left
+            if max_width < _MIN_WORD:
                 break
-            shown.append((cut(word, most), colour))
+            shown.append((cut(word, max_width), colour))
             left -= columns_of(shown[-1][0]) + gap
         return "", shown
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
-        """The columns that there is room for."""
+        """The columns that fit."""
         raise NotImplementedError
 
     def _time_ns(self, row: Row) -> int:
         raise NotImplementedError
 
     def _cells(self, row: Row) -> Sequence[str]:
-        """What stands between time and text; several cells can be one string."""
+        """The cells between time and text; one string can contain several."""
         return self._filled(self._views, row)
 
     def _painted(self, row: Row, cells: Sequence[str]) -> Sequence[str]:  # noqa: ARG002
         return cells
 
     def _text(self, row: Row) -> str:
-        """What stands behind the cells, as long as it likes."""
+        """The text after the cells, of any length."""
         raise NotImplementedError
 
     def _words(self, row: Row) -> Sequence[Word]:
-        """What stands behind the text."""
+        """The words after the text."""
         raise NotImplementedError
 
 
@@ -167,7 +169,7 @@ class LineTable(Generic[Row]):
 # ------------------------------------------------------------------------------------------------------------
 
 
-_BEGINNINGS = 4096  # lines whose first cells are kept
+_CACHED_PREFIXES = 4096  # distinct prefixes that are cached
 
 
 @lru_cache(4096)
@@ -179,7 +181,7 @@ def _client_id(exchange: Exchange) -> str:
     return printable(exchange.client_id) if exchange.client_id else ABSENT
 
 
-def _who(exchange: Exchange) -> str:
+def _client_name(exchange: Exchange) -> str:
     """The client in one word, for narrow terminals."""
     return printable(exchange.client_id) if exchange.client_id else _end(exchange.connection.client)
 
@@ -199,17 +201,17 @@ def api(exchange: Exchange) -> str:
     return _api(exchange.api_key, exchange.api_version)
 
 
-def _cut_before(separator: str, text: str, most: int) -> str:
-    """Shorten a name, but not the number behind its last ``separator``."""
+def _cut_before(separator: str, text: str, max_width: int) -> str:
+    """Shorten a name, but not the number after its last ``separator``."""
     name, _, number = text.rpartition(separator)
-    room = most - len(separator) - len(number)
-    if columns_of(text) <= most or room < most // 2:
-        return cut(text, most)
+    room = max_width - len(separator) - len(number)
+    if columns_of(text) <= max_width or room < max_width // 2:
+        return cut(text, max_width)
     return f"{cut(name, room)}{separator}{number}"
 
 
 def outcome(exchange: Exchange) -> str:
-    """The latency, or the kind of an exchange that has none."""
+    """The latency of an exchange, or its kind if it has none."""
     kind = exchange.kind
     if kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
         return duration(latency_ns)
@@ -220,17 +222,17 @@ _IPV4 = len("192.168.100.200:41234")
 _CLIENT = LineView("CLIENT", lambda exchange: _end(exchange.connection.client), width=_IPV4, cut=cut_start)
 _BROKER = LineView("BROKER", lambda exchange: _end(exchange.connection.broker), width=_IPV4, cut=cut_start)
 _CLIENT_ID = LineView("CLIENT ID", _client_id, width=20)
-_WHO = LineView("CLIENT", _who, width=13)
+_CLIENT_NAME = LineView("CLIENT", _client_name, width=13)
 _API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))
 _OUTCOME = LineView("LATENCY", outcome, width=len("no response"))
 
-# The outcome stands last: the cells before it are the same for many exchanges.
+# The outcome comes last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
 _SOME = (replace(_CLIENT, width=18), replace(_CLIENT_ID, width=14), replace(_API, width=16), _OUTCOME)
-_FEW = (_WHO, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
+_FEW = (_CLIENT_NAME, replace(_API, width=16), replace(_OUTCOME, width=len("123.4ms")))
 
 _Key = tuple[str, "str | None", "int | None", "int | None", bool]
-"""What the cells before the outcome depend on."""
+"""All that the cells before the outcome depend on."""
 
 
 class ExchangeTable(LineTable["Exchange"]):
@@ -240,7 +242,7 @@ class ExchangeTable(LineTable["Exchange"]):
 
     def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
         super().__init__(out, times, width=width, colour=colour)
-        self._beginnings: dict[_Key, str] = {}
+        self._prefixes: dict[_Key, str] = {}
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         return _FEW if is_narrow(width) else _ALL if width is None or width >= _WIDE else _SOME
@@ -256,15 +258,15 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange.api_version,
             exchange.kind == ORPHAN,
         )
-        beginning = self._beginnings.get(key) or self._begin(exchange, key)
-        return beginning, outcome(exchange).ljust(self._views[-1].width)
+        prefix = self._prefixes.get(key) or self._add_prefix(exchange, key)
+        return prefix, outcome(exchange).ljust(self._views[-1].width)
 
-    def _begin(self, exchange: Exchange, key: _Key) -> str:
-        """The cells between time and outcome, kept for the next exchange that has the same."""
-        if len(self._beginnings) >= _BEGINNINGS:
-            self._beginnings.clear()
-        beginning = self._beginnings[key] = self._gap.join(self._filled(self._views[:-1], exchange))
-        return beginning
+    def _add_prefix(self, exchange: Exchange, key: _Key) -> str:
+        """The cells between time and outcome, cached for exchanges that have the same."""
+        if len(self._prefixes) >= _CACHED_PREFIXES:
+            self._prefixes.clear()
+        prefix = self._prefixes[key] = self._gap.join(self._filled(self._views[:-1], exchange))
+        return prefix
 
     def _painted(self, exchange: Exchange, cells: Sequence[str]) -> Sequence[str]:
         return cells if exchange.kind == ANSWERED else (cells[0], paint(cells[1], YELLOW))
@@ -283,17 +285,17 @@ class ExchangeTable(LineTable["Exchange"]):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> one line: when, in which api, where in the log, key, value, marks.
+# ``CarriedRecord`` -> one line: time, API, partition and offset, key, value, marks.
 #
-# Bytes that are no text are shown by backslash escapes. Marks are the schema and the trace that the record
-# names, ``aborted``, and ``!`` before what was wrong with its batch.
+# Bytes that are not UTF-8 become backslash escapes. Marks are the record's schemas and trace, ``aborted``,
+# and ``!`` before each kind of anomaly of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_LEAST_VALUE = 8
+_MIN_VALUE = 8
 _TRACE_CHARACTERS = 8
-_NAME = CYAN  # of marks that do not warn
-_BYTES_PER_COLUMN = 4  # a character has no more in UTF-8: what is behind would be cut
+_NAME = CYAN  # of marks that are not warnings
+_BYTES_PER_COLUMN = 4  # the most of a character in UTF-8: any more would be cut
 
 
 class RecordTable(LineTable["CarriedRecord"]):
@@ -303,7 +305,7 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
         super().__init__(out, times, width=width, colour=colour)
-        self._most_bytes = None if width is None else width * _BYTES_PER_COLUMN
+        self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
         partition, key = (14, 10) if is_narrow(width) else (20, 16)
@@ -337,10 +339,10 @@ class RecordTable(LineTable["CarriedRecord"]):
         return marks
 
     def _fitted(self, text: str, words: Sequence[Word], room: int) -> tuple[str, Sequence[Word]]:
-        """The same, without the first words, which say the least, where they leave no room for some of the
-        value; the last stays if it warns.
+        """Cut to ``room`` columns. The first words are the least important, and dropped if they leave no room
+        for some of the value; the last one stays if it is a warning.
         """
-        room_for_words = room - min(_LEAST_VALUE, columns_of(text))
+        room_for_words = room - min(_MIN_VALUE, columns_of(text))
         while len(words) > 1 or (words and words[0][1] == _NAME):
             if sum(columns_of(word) + len(self._gap) for word, _ in words) <= room_for_words:
                 break
@@ -357,7 +359,7 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     def _payload(self, payload: Payload) -> str:
         if isinstance(payload, bytes):
-            return printable(payload[: self._most_bytes].decode("utf-8", "backslashreplace")) or '""'
+            return printable(payload[: self._max_bytes].decode("utf-8", "backslashreplace")) or '""'
         if isinstance(payload, Embedded):
             return printable(json_bytes(payload.decoded).decode())
         return f"redacted ({payload.length} bytes)" if isinstance(payload, Withheld) else ABSENT
@@ -372,32 +374,32 @@ def _offset(record: CarriedRecord) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``Exchange`` or ``CarriedRecord`` -> counts, written as one line at the end. Holds a number for each thing
-# counted, each error, and for each topic up to a bound.
+# Exchanges or records -> counts, written as one line at the end. Holds the counts, one for each error, and
+# the topics, up to a limit.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _ERRORS = 5
-_MOST_TOPICS = 10_000
+_MAX_TOPICS = 10_000
 
 
 class Tally(Generic[Row]):
     """Counts, and writes the line on ``close``.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
     """
 
     def __init__(self, out: TextIO) -> None:
         self._write = out.write
-        self._rows = self._odd = 0
+        self._rows = self._with_anomalies = 0
 
     def feed(self, row: Row) -> None:
         """Count one."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Write what was counted."""
+        """Write the line."""
         self._write(facts(*self._counts()) + "\n")
 
     def _counts(self) -> Iterable[str | None]:
@@ -415,7 +417,7 @@ class ExchangeTally(Tally["Exchange"]):
     def feed(self, exchange: Exchange) -> None:
         """Count one."""
         self._rows += 1
-        self._odd += bool(exchange.anomalies)
+        self._with_anomalies += bool(exchange.anomalies)
         self._kinds[exchange.kind] += 1
         self._errors.update(content.errors(exchange))
 
@@ -425,7 +427,7 @@ class ExchangeTally(Tally["Exchange"]):
             yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
         else:
             yield from (f"{self._kinds[kind]:,} {kind}" for kind in KINDS if self._kinds[kind])
-        yield f"{self._odd:,} with anomalies" if self._odd else None
+        yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None
         more = len(self._errors) - _ERRORS
@@ -444,19 +446,19 @@ class RecordTally(Tally["CarriedRecord"]):
     def feed(self, record: CarriedRecord) -> None:
         """Count one."""
         self._rows += 1
-        self._odd += bool(record.batch.anomalies)
+        self._with_anomalies += bool(record.batch.anomalies)
         self._counted["produced" if record.source.produced else "fetched"] += 1
         self._counted["control"] += record.control is not None
         self._counted["aborted"] += record.batch.aborted
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
-        if len(self._topics) < _MOST_TOPICS:
+        if len(self._topics) < _MAX_TOPICS:
             self._topics.update(record.source.names[:1])
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "record")
         for name in ("produced", "fetched", "control", "aborted"):
             yield f"{self._counted[name]:,} {name}" if self._counted[name] else None
-        yield f"{self._odd:,} in batches with anomalies" if self._odd else None
+        yield f"{self._with_anomalies:,} in batches with anomalies" if self._with_anomalies else None
         yield f"{size(self._bytes)} of keys and values"
         topics = many(len(self._topics), "topic")
-        yield f"more than {topics}" if len(self._topics) >= _MOST_TOPICS else topics
+        yield f"more than {topics}" if len(self._topics) >= _MAX_TOPICS else topics

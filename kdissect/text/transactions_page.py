@@ -1,4 +1,4 @@
-"""``TransactionsPart`` -> the part of a summary's page about producers and transactions. Holds nothing."""
+"""``TransactionsPart`` -> the part of the summary page about producers and transactions. Stateless."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
-    """Yield producers, transactions, who was fenced, and sequence numbers."""
-    begun = sum(row.begun for row in part.producers)
+    """Yield producers, transactions, fenced producers, and sequence numbers."""
+    started = sum(row.begun for row in part.producers)
     left_open = sum(row.open for row in part.producers)
-    note = f"{many(len(part.producers), 'producer')}, {many(begun, 'transaction')}, {left_open:,} never ended"
+    note = (
+        f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} never ended"
+    )
     yield table("Producers", _PRODUCERS, part.producers, limit=limit, narrow=narrow, notes=(note,))
     if part.transactions:
         yield table(
@@ -47,7 +49,7 @@ def _open_for(row: TransactionRow) -> str:
 
 
 def _after(row: TransactionRow) -> str:
-    """How long after its end the first marker was written."""
+    """Time from the end of a transaction to its first marker."""
     if row.marked is None or row.end is None:
         return ABSENT
     return duration(max(0, round((row.marked - row.end).total_seconds() * 1e9)))
@@ -66,11 +68,11 @@ def _longest(row: ProducerRow) -> str:
 
 
 _PRODUCERS = (
-    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), keep=True, gives=True),
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: listed(row.producer_ids), right=True, keep=True),
     View("EPOCH", lambda row: absent(row.epoch), right=True),
-    View("CLIENTS", lambda row: listed(row.clients) or ABSENT, gives=True),
-    View("FROM", lambda row: listed(row.addresses) or ABSENT, gives=True),
+    View("CLIENTS", lambda row: listed(row.clients) or ABSENT, shrinks=True),
+    View("FROM", lambda row: listed(row.addresses) or ABSENT, shrinks=True),
     View("STARTED", lambda row: some(row.begun), right=True, keep=True),
     View("COMMITTED", lambda row: some(row.committed), right=True, keep=True),
     View("ABORTED", lambda row: some(row.aborted + row.superseded), right=True),
@@ -86,7 +88,7 @@ _PRODUCERS = (
 _TRANSACTIONS = (
     View("OUTCOME", lambda row: row.outcome.replace("_", " "), keep=True),
     View("OPEN FOR", _open_for, right=True, keep=True),
-    View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, gives=True),
+    View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),
     View("START", lambda row: f"{row.begin:%H:%M:%S.%f}"),
@@ -100,26 +102,26 @@ _FENCED = (
     View("COUNT", lambda row: f"{row.count:,}", right=True, keep=True),
     View("ERROR", lambda row: row.error, keep=True),
     View("API", lambda row: row.api),
-    View("CLIENT", lambda row: row.client, keep=True, gives=True),
-    View("FROM", lambda row: row.address, gives=True),
-    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), gives=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("FROM", lambda row: row.address, shrinks=True),
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),
-    View("FENCED BY", _by, keep=True, gives=True),
+    View("FENCED BY", _by, keep=True, shrinks=True),
     View("ITS INITPRODUCERID", lambda row: absent(row.by_example)),
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
 )
 _SEQUENCES = (
-    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, gives=True),
+    View("PARTITION", lambda row: f"{row.topic}:{row.partition}", keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True, keep=True),
-    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), gives=True),
+    View("TRANSACTIONAL ID", lambda row: absent(row.transactional_id), shrinks=True),
     View("EPOCHS", lambda row: f"{row.epochs:,}", right=True),
     View("BATCHES", lambda row: f"{row.batches:,}", right=True),
     View("RECORDS", lambda row: f"{row.records:,}", right=True, keep=True),
     View("GAPS", lambda row: some(row.holes), right=True),
     View("MISSING", lambda row: some(row.missing), right=True, keep=True),
     View("DUPLICATES", lambda row: some(row.repeated), right=True, keep=True),
-    View("ERRORS", _errors, gives=True),
+    View("ERRORS", _errors, shrinks=True),
     View("EXAMPLE", lambda row: absent(row.example)),
 )

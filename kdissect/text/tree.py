@@ -1,4 +1,4 @@
-"""``Exchange`` -> all of it as a tree: who, when, how it went; request and response field by field."""
+"""``Exchange`` or ``CarriedRecord`` -> a tree of lines with everything in it, messages field by field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kdissect.model import ANSWERED, Embedded, Withheld
 from kdissect.phrases import ELLIPSIS, duration, facts, many, printable, quoted
 from kdissect.text.outline import (
     INDENT,
-    MOST_ELEMENTS,
+    MAX_ELEMENTS,
     BodyContext,
     array_text,
     batches,
@@ -26,7 +26,7 @@ from kdissect.text.outline import (
 )
 from kdissect.text.style import BOLD, CYAN, of_anomaly, paint
 from kdissect.text.table import UNANSWERED_KINDS, api
-from kdissect.text.value_labels import MOST_BYTES, offset_text, opened_text
+from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,23 +44,23 @@ Row = TypeVar("Row")
 
 
 class Tree(Generic[Row]):
-    """Writes trees, an empty line between them.
+    """Writes trees, separated by empty lines.
 
     Attributes:
-        is_first: whether the next one has none before it.
+        is_first: whether no tree was written yet.
 
     Args:
-        out: where to; the caller owns and flushes it.
+        out: owned and flushed by the caller.
         times: writes the time of the exchange.
-        colour: whether to colour.
-        whole: cut nothing: no array, text, bytes or list of headers.
+        colour: whether to use color.
+        full: whether to cut nothing: no array, string, bytes or list of headers.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, whole: bool = False) -> None:
+    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, full: bool = False) -> None:
         self._write = out.write
         self._times = times
         self._colour = colour
-        self._whole = whole
+        self._full = full
         self.is_first = True
 
     def feed(self, row: Row) -> None:
@@ -72,7 +72,7 @@ class Tree(Generic[Row]):
             self._write(line + "\n")
 
     def close(self) -> None:
-        """Nothing is left to write: every tree was complete."""
+        """Do nothing: every tree is complete."""
 
     def _lines(self, row: Row) -> Iterator[str]:
         raise NotImplementedError
@@ -85,10 +85,10 @@ class ExchangeTree(Tree["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, colour, whole: see ``Tree``.
-        show_bytes: put the offset and the bytes of each field in front of it.
+        out, times, colour, full: see ``Tree``.
+        show_bytes: write offset and bytes before each field.
         show_secrets: show credentials.
-        opener: opens record data, so that its records are shown; None: they are not.
+        opener: decodes record data, to show its records; None: they are not shown.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class ExchangeTree(Tree["Exchange"]):
         times: Times,
         *,
         colour: bool = False,
-        whole: bool = False,
+        full: bool = False,
         show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        super().__init__(out, times, colour=colour, whole=whole)
+        super().__init__(out, times, colour=colour, full=full)
         self._show_bytes = show_bytes
         self._show_secrets = show_secrets
         self._opener = opener
@@ -129,8 +129,10 @@ class ExchangeTree(Tree["Exchange"]):
             version = request_header_version(exchange.api_key, exchange.api_version)
             yield from self._header("RequestHeader", version, exchange, frame)
         walked = walk_request(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        opened = self._opener and self._opener.of(exchange, produced=True)
-        yield from self._body(exchange, exchange.request, request_layout(exchange), walked, frame, opened)
+        decoded_records = self._opener and self._opener.of(exchange, produced=True)
+        yield from self._body(
+            exchange, exchange.request, request_layout(exchange), walked, frame, decoded_records
+        )
 
     def _response(self, exchange: Exchange, frame: Frame) -> Iterator[str]:
         version = 0
@@ -139,13 +141,15 @@ class ExchangeTree(Tree["Exchange"]):
         if exchange.api_key is not None or exchange.request_frame is None:
             yield from self._header("ResponseHeader", version, exchange, frame)
         walked = walk_response(exchange, show_secrets=self._show_secrets) if self._show_bytes else None
-        opened = self._opener and self._opener.of(exchange, produced=False)
-        yield from self._body(exchange, exchange.response, response_layout(exchange), walked, frame, opened)
+        decoded_records = self._opener and self._opener.of(exchange, produced=False)
+        yield from self._body(
+            exchange, exchange.response, response_layout(exchange), walked, frame, decoded_records
+        )
 
     def _header(self, name: str, version: int, exchange: Exchange, frame: Frame) -> Iterator[str]:
         message = schema.header(name)
         walked = walk(message, version, frame.data)
-        view = BodyContext(message, version, exchange.topic_names, self._whole)
+        view = BodyContext(message, version, exchange.topic_names, self._full)
         if self._show_bytes:
             yield from offsets(view, walked, frame.data)
         else:
@@ -158,34 +162,39 @@ class ExchangeTree(Tree["Exchange"]):
         layout: BodyLayout | None,
         walked: Walk | None,
         frame: Frame,
-        opened: DecodedRecords | None,
+        decoded_records: DecodedRecords | None,
     ) -> Iterator[str]:
         if layout is None:
-            view = BodyContext(None, 0, exchange.topic_names, self._whole)
+            view = BodyContext(None, 0, exchange.topic_names, self._full)
             yield from _indented(outline(view, body or {}))
             return
         view = BodyContext(
-            layout.message, layout.version, exchange.topic_names, self._whole, opened, _forwarded(exchange)
+            layout.message,
+            layout.version,
+            exchange.topic_names,
+            self._full,
+            decoded_records,
+            _forwarded(exchange),
         )
         if walked is None:
             yield from _indented(outline(view, body or {}, layout_of(*layout).fields))
             return
         hide_records = not self._show_secrets and secrets.is_credential_api(exchange.api_key)
         yield from offsets(view, walked, frame.data, body, hide_records=hide_records)
-        yield from _indented(outline(view, _beside(body or {})))
+        yield from _indented(outline(view, _without_layout(body or {})))
 
 
 def _forwarded(exchange: Exchange) -> tuple[int, int] | None:
-    """Api key and version of the request that a broker forwards for its client (KIP-590)."""
-    carried = exchange.request.get("request_data") if exchange.request else None
-    if not isinstance(carried, Embedded) or "header" not in carried.decoded:
+    """API key and version of the request that a broker forwards for its client (KIP-590)."""
+    request = exchange.request.get("request_data") if exchange.request else None
+    if not isinstance(request, Embedded) or "header" not in request.decoded:
         return None
-    header = carried.decoded["header"]
+    header = request.decoded["header"]
     return header["request_api_key"], header["request_api_version"]
 
 
-def _beside(body: Body) -> Body:
-    """Find what no span tells: bytes that no layout describes."""
+def _without_layout(body: Body) -> Body:
+    """The bytes of a body that no span has, because no layout describes them."""
     return {name: value for name, value in body.items() if name in ("_left_over", "_undecoded")}
 
 
@@ -224,8 +233,7 @@ def _anomaly(anomaly: Anomaly) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``CarriedRecord`` -> all of it as a small tree: where it comes from, its batch, key, headers and value.
-# Holds nothing.
+# ``CarriedRecord`` -> a small tree: origin, batch, key, headers and value.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -233,33 +241,32 @@ class RecordTree(Tree["CarriedRecord"]):
     """Writes records."""
 
     def _lines(self, record: CarriedRecord) -> Iterator[str]:
-        carried, exchange = record.source, record.source.exchange
-        topic = next(iter(carried.names), None)
+        source, exchange = record.source, record.source.exchange
+        topic = next(iter(source.names), None)
         title = facts(
             "unknown topic" if topic is None else f"topic {printable(topic)}",
-            None if carried.partition is None else f"partition {carried.partition}",
+            None if source.partition is None else f"partition {source.partition}",
             offset_text(record),
         )
         yield self._paint(title, BOLD)
-        way = "sent in" if carried.produced else "fetched by"
+        way = "sent in" if source.produced else "fetched by"
         client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
         where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
         yield f"{INDENT}{way}: {facts(where, self._times.text(exchange.time_ns), client)}"
-        if carried.topic is not None and carried.topic_id is not None:
-            yield f"{INDENT}topic id: {printable(carried.topic_id)}"
-        yield f"{INDENT}batch: {opened_text(carried, record.batch)}"
+        if source.topic is not None and source.topic_id is not None:
+            yield f"{INDENT}topic id: {printable(source.topic_id)}"
+        yield f"{INDENT}batch: {decoded_batch_text(source, record.batch)}"
         for anomaly in record.batch.anomalies:
             text = f"! {anomaly.kind}: {printable(anomaly.detail)}"
             yield INDENT + self._paint(text, of_anomaly(anomaly.kind))
-        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._whole), record, 1)
+        yield from record_details(BodyContext(None, 0, exchange.topic_names, self._full), record, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A walked message -> lines with the place and the bytes of each field in front of name and value.
+# A walked message -> lines with position and bytes of each field before its name and value.
 #
-# Containers show their own bytes only: count, null marker, tag and size; what is in them follows. A
-# withheld field shows none, and of record data that may hold credentials only the first batch's header is
-# shown. Holds nothing but the line it writes.
+# Containers show their own bytes only: count, null marker, tag and size; their contents follow. A redacted
+# field shows no bytes. Of record data that may contain credentials only the first batch's header is shown.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -274,13 +281,13 @@ def offsets(
     """Write every span.
 
     Args:
-        view: what values mean, and whether anything is cut.
-        walked: where the fields are in ``data``.
-        data: the frame behind its size field, where offset 0 is.
-        body: the same message with its payloads opened, which are shown below their bytes.
-        hide_records: whether record data may hold credentials.
+        view: see ``BodyContext``.
+        walked: the positions of the fields in ``data``.
+        data: the frame without its size field; offset 0 is its first byte.
+        body: the same message with embedded messages decoded, which are shown below their bytes.
+        hide_records: whether record data may contain credentials.
     """
-    lengths: dict[int, int] = {}  # of the arrays that the walk is in, by the depth of their elements
+    lengths: dict[int, int] = {}  # of the enclosing arrays, by the depth of their elements
     left_out_at: int | None = None
     spans = walked.spans
     payloads = {} if body is None else _payloads(spans, body)
@@ -289,7 +296,7 @@ def offsets(
         if left_out_at is not None and (span.depth > left_out_at or number is not None):
             continue
         left_out_at = None
-        if number is not None and number >= MOST_ELEMENTS and not view.whole:
+        if number is not None and number >= MAX_ELEMENTS and not view.full:
             left_out_at = span.depth
             yield _MARGIN + more_text(span.depth, lengths[span.depth] - number)
             continue
@@ -304,28 +311,28 @@ def offsets(
 
 
 def _payloads(spans: list[Span], body: Body) -> dict[int, Embedded]:
-    """Find the spans whose bytes are messages themselves, by going through body and spans side by side."""
-    found: dict[int, Embedded] = {}
+    """The spans whose bytes are embedded messages, from walking body and spans in parallel."""
+    payloads: dict[int, Embedded] = {}
     containers: list[tuple[int, Body | list[Any]]] = [(-1, body)]
     for index, span in enumerate(spans):
         while containers[-1][0] >= span.depth:
             containers.pop()
         inside = containers[-1][1]
-        if span.type == "tags":  # what is in a tag buffer stands beside it in the body
+        if span.type == "tags":  # tagged fields are beside the others in the body
             containers.append((span.depth, inside))
             continue
         value = _value(inside, span.name)
         if isinstance(value, Embedded):
-            found[index] = value
+            payloads[index] = value
         elif isinstance(value, dict | list):
             containers.append((span.depth, value))
         elif span.value is not None and (span.type == "struct" or span.type.startswith("[]")):
-            containers.append((span.depth, {}))  # not in the body: it broke, or was oversized
-    return found
+            containers.append((span.depth, {}))  # not in the body: malformed or oversized
+    return payloads
 
 
 def _value(container: Body | list[Any], name: str) -> Any:
-    """What a span says it is; None for what broke before it was complete."""
+    """The value of a span in its container; None if the message ended before it was complete."""
     if isinstance(container, dict):
         return container.get(name)
     number = int(name[1:-1])
@@ -333,7 +340,7 @@ def _value(container: Body | list[Any], name: str) -> Any:
 
 
 def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
-    """The bytes of a span that none of the spans inside it has."""
+    """The bytes of a span before those of the spans inside it."""
     span = spans[index]
     end = span.pos + span.length
     if index + 1 < len(spans) and spans[index + 1].depth > span.depth:
@@ -342,10 +349,10 @@ def _own_bytes(spans: list[Span], index: int, data: bytes) -> bytes:
 
 
 def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> Iterator[str]:
-    most = len(own) if view.whole else MOST_BYTES
+    max_shown = len(own) if view.full else MAX_BYTES
     rest: Iterator[str] = iter(())
     if span.type == "records" and span.value is not None:
-        most = min(most, BATCH_HEADER) if hide_records else most
+        max_shown = min(max_shown, BATCH_HEADER) if hide_records else max_shown
         records = span.value if isinstance(span.value, RecordData) else None
         rest = batches(view, records, span.pos + span.length, span.depth + 1)
     text = f"{INDENT * span.depth}{_text(view, span)}"
@@ -353,12 +360,12 @@ def _span(view: BodyContext, span: Span, own: bytes, *, hide_records: bool) -> I
         yield f"{span.pos:06x}  {'not shown':<{3 * ROW}} {text}"
         yield from (_MARGIN + line for line in rest)
         return
-    shown = own[:most]
+    shown = own[:max_shown]
     yield f"{span.pos:06x}  {shown[:ROW].hex(' '):<{3 * ROW}} {text}"
     for row in range(ROW, len(shown), ROW):
         yield f"{span.pos + row:06x}  {shown[row : row + ROW].hex(' ')}"
-    if len(own) > most:
-        yield f"{'':8}{ELLIPSIS} {len(own) - most:,} more bytes"
+    if len(own) > max_shown:
+        yield f"{'':8}{ELLIPSIS} {len(own) - max_shown:,} more bytes"
     yield from (_MARGIN + line for line in rest)
 
 

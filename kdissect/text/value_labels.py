@@ -1,7 +1,7 @@
-"""A field's value -> text that says what it means: a name beside a number, a date beside a timestamp.
+"""A field's value -> text with its meaning: a name beside a number, a date beside a timestamp.
 
-What a value means comes from the schema's role words and from the tables of codes; only timestamps and api
-keys are told by their names. Long text and bytes are cut unless all of it is asked for. Holds nothing.
+The meaning comes from the roles in the schema and from the tables of codes; only timestamps and API keys are
+recognized by field name. Long strings and bytes are cut unless ``full``. Stateless.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ if TYPE_CHECKING:
     from kdissect.kafka.schema import Field, Message
     from kdissect.model import Body
 
-MOST_CHARACTERS = 400
-MOST_BYTES = 32
+MAX_CHARACTERS = 400
+MAX_BYTES = 32
 
 _TIMESTAMPS = ("timestamp", "timestamp_ms", "append_time_ms", "start_time_ms")
 _API_KEYS = ("api_key", "request_api_key")
 _OPERATIONS = "authorized_operations"
-_NOT_ASKED = -(2**31)
+_NOT_REQUESTED = -(2**31)
 _NO_TIMESTAMP = -1
 
 
-def value_text(value: Any, *, whole: bool = False) -> str:
-    """Write a value by its type alone."""
+def value_text(value: Any, *, full: bool = False) -> str:
+    """A value as text, by its type alone."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value, None if whole else MOST_CHARACTERS)
+            return quoted(value, None if full else MAX_CHARACTERS)
         case bytes():
-            return bytes_text(value, whole=whole)
+            return bytes_text(value, full=full)
         case Withheld(length):
             return f"redacted ({many(length, 'byte')})"
         case Embedded(data, _):
-            return bytes_text(data, whole=whole) if isinstance(data, bytes) else value_text(data)
+            return bytes_text(data, full=full) if isinstance(data, bytes) else value_text(data)
         case RecordData():
             return records_text(value)
     return str(value)
 
 
-def bytes_text(data: bytes, *, whole: bool = False) -> str:
-    """Count the bytes and write the first of them in hex."""
-    shown = data if whole else data[:MOST_BYTES]
+def bytes_text(data: bytes, *, full: bool = False) -> str:
+    """The number of bytes, and the first of them in hex."""
+    shown = data if full else data[:MAX_BYTES]
     more = f" {ELLIPSIS}" if len(shown) < len(data) else ""
     return f"{many(len(data), 'byte')}{': ' if data else ''}{shown.hex(' ')}{more}"
 
 
-def payload_text(payload: Payload, *, whole: bool = False) -> str:
-    """Write a record's key or value: as text where it is UTF-8."""
+def payload_text(payload: Payload, *, full: bool = False) -> str:
+    """A record's key or value as text: a string if it is UTF-8."""
     if not isinstance(payload, bytes):
-        return value_text(payload, whole=whole)
+        return value_text(payload, full=full)
     try:
-        return value_text(payload.decode(), whole=whole)
+        return value_text(payload.decode(), full=full)
     except UnicodeDecodeError:
-        return bytes_text(payload, whole=whole)
+        return bytes_text(payload, full=full)
 
 
 def records_text(records: RecordData) -> str:
-    """Summarise record data by its batches' headers."""
+    """A summary of record data, from its batch headers."""
     scan = records.scan()
     magic_2 = not scan.batches or scan.batches[0]["magic"] == 2
     words = [many(len(scan.batches), "batch" if magic_2 else "message").replace("batchs", "batches")]
@@ -88,7 +88,7 @@ def records_text(records: RecordData) -> str:
 
 
 def batch_text(batch: Body) -> str:
-    """Write a batch's or message's header in one line."""
+    """The header of a batch or message, in one line."""
     stamp = batch["max_timestamp"] if "max_timestamp" in batch else batch.get("timestamp", -1)
     words = []
     if batch["magic"] == 2:
@@ -129,11 +129,11 @@ def _of_producer(
     return words
 
 
-def opened_text(carried: PartitionRecords, batch: Batch) -> str:
-    """The same of a batch that was opened, with absolute offsets where they are told."""
-    timestamp_type = carried.timestamp_type(batch)
+def decoded_batch_text(source: PartitionRecords, batch: Batch) -> str:
+    """The header of a decoded batch, with absolute offsets if they are known."""
+    timestamp_type = source.timestamp_type(batch)
     words = [
-        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if carried.offsets_known else []),
+        *([f"offsets {batch.base_offset} to {batch.last_offset}"] if source.offsets_known else []),
         many(batch.number, "record"),
         many(batch.size, "byte"),
         *([] if batch.magic == 2 else [f"magic {batch.magic}"]),
@@ -154,20 +154,20 @@ def opened_text(carried: PartitionRecords, batch: Batch) -> str:
 
 
 def offset_text(record: CarriedRecord) -> str:
-    """Write where in the log a record is."""
+    """The offset of a record, as text."""
     if record.offset is not None:
         return f"offset {record.offset}"
     return "offset unknown" if record.source.in_log else "in a snapshot"
 
 
 def time_text(record: CarriedRecord) -> str | None:
-    """Write when a record was written; None where nobody says."""
+    """The timestamp of a record, as text; None if it has none."""
     time_ms = record.timestamp_ms
     return None if time_ms is None or time_ms == _NO_TIMESTAMP else iso_ms(time_ms) or str(time_ms)
 
 
-def told_by_payload(record: CarriedRecord) -> list[str]:
-    """Name the schemas of key and value and the trace, where the record tells any."""
+def schemas_and_trace(record: CarriedRecord) -> list[str]:
+    """The schemas of key and value and the trace of a record, as far as it names them."""
     trace = record.trace
     return [
         *([f"key schema: {record.key_schema}"] if record.key_schema else []),
@@ -179,7 +179,7 @@ def told_by_payload(record: CarriedRecord) -> list[str]:
 def meaning(
     message: Message, path: str, field: Field | None, value: Any, topic_names: Mapping[str, str]
 ) -> str | None:
-    """Say what a number or id stands for; None where it stands for itself."""
+    """What a number or id means; None if there is nothing to add."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -203,8 +203,8 @@ def meaning(
 
 
 def _operations(bits: int) -> str:
-    """Name the operations of a bit field (KIP-430)."""
-    if bits == _NOT_ASKED:
+    """The names of the operations in a bit field (KIP-430)."""
+    if bits == _NOT_REQUESTED:
         return "not requested"
     names = (codes.enum_name("DescribeAclsRequest", "operation", bit) for bit in range(31) if bits >> bit & 1)
     return ", ".join(name for name in names if name) or "none"
@@ -217,10 +217,10 @@ def described(
     value: Any,
     topic_names: Mapping[str, str],
     *,
-    whole: bool = False,
+    full: bool = False,
 ) -> str:
-    """Write a value, and in parentheses what it means."""
+    """A value as text, with its meaning in parentheses."""
     is_id = field is not None and field.type == "uuid" and isinstance(value, str)
-    text = printable(value) if is_id else value_text(value, whole=whole)
-    said = None if message is None else meaning(message, path, field, value, topic_names)
-    return text if said is None else f"{text} ({said})"
+    text = printable(value) if is_id else value_text(value, full=full)
+    label = None if message is None else meaning(message, path, field, value, topic_names)
+    return text if label is None else f"{text} ({label})"

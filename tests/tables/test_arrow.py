@@ -26,9 +26,9 @@ def test_rows_become_a_batch_and_another_begins() -> None:
     batch.feed(("x" * 1000, 1999))
     batch.feed((None, None))
     assert (batch.rows, 1000 < batch.held < 1100) == (2, True)
-    made = batch.take()
-    assert made.schema == schema(COLUMNS)
-    assert made["text"].to_pylist() == ["x" * 1000, None]
-    assert made["time"].cast(pa.int64()).to_pylist() == [1, None]
+    result = batch.take()
+    assert result.schema == schema(COLUMNS)
+    assert result["text"].to_pylist() == ["x" * 1000, None]
+    assert result["time"].cast(pa.int64()).to_pylist() == [1, None]
     assert (batch.rows, batch.held) == (0, 0)
     assert batch.take().num_rows == 0

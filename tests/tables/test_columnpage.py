@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from docs.generate import columns_page
 from kdissect.tables.columns import EXCHANGE, RECORD
-from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN
+from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY
 from kdissect.tables.rows import TABLES
 
 OTHERS = [table for table in TABLES.values() if table.name not in ("exchanges", "records")]
 COLUMNS = [
     *EXCHANGE,
     *RECORD,
-    *EXCHANGE_OWN,
-    *RECORD_OWN,
+    *EXCHANGE_EXPORT_ONLY,
+    *RECORD_EXPORT_ONLY,
     *(column for table in OTHERS for column in table.columns),
 ]
 

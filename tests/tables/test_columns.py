@@ -12,7 +12,7 @@ from kdissect.tables.columns import DATE, INT16, INT32, INT64, OBJECT, STRING, T
 from kdissect.tables.lines import CsvLines, JsonLines
 from tests.made_exchanges import INTERFACE, exchange, frame
 
-# The contract, written once more: a change here breaks somebody's reader.
+# The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
 capture string, connection string, number int64, packet int64, kind string, time timestamp, latency_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
@@ -27,8 +27,8 @@ PYTHON_TYPES = {STRING: str, INT16: int, INT32: int, INT64: int, TIMESTAMP: int,
 
 
 def test_names_and_types_are_the_contract() -> None:
-    told = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
-    assert [(c.name, str(c.type).replace(",", ";")) for c in columns.EXCHANGE] == told
+    contract = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    assert [(c.name, str(c.type).replace(",", ";")) for c in columns.EXCHANGE] == contract
 
 
 def test_names_are_unique_in_any_case() -> None:
@@ -59,21 +59,21 @@ def test_values_have_their_columns_types() -> None:
     [("a.pcap", "a.pcap"), ("f\u00fcr.pcap", "f\u00fcr.pcap"), ("\udcff\udc80.pcap", "\\udcff\\udc80.pcap")],
 )
 def test_a_file_can_have_any_name(name: str, shown: str) -> None:
-    made = exchange()
-    made.request_frame = frame()._replace(interface=replace(INTERFACE, capture=name))
+    example = exchange()
+    example.request_frame = frame()._replace(interface=replace(INTERFACE, capture=name))
     (column,) = (column for column in columns.EXCHANGE if column.name == "capture")
-    assert column.get(made) == shown
+    assert column.get(example) == shown
     for sink in (JsonLines, CsvLines):
         chunks: list[bytes] = []
         lines = sink(chunks.append)
-        lines.feed(made)
+        lines.feed(example)
         lines.close()
         assert shown.encode() in b"".join(chunks).replace(b"\\\\", b"\\")
 
 
 def test_orphan() -> None:
-    made = exchange(None, response={}, correlation_id=7)
-    row = {column.name: columns.text_getter(column)(made) for column in columns.EXCHANGE}
+    example = exchange(None, response={}, correlation_id=7)
+    row = {column.name: columns.text_getter(column)(example) for column in columns.EXCHANGE}
     assert row["kind"] == "orphan"
     assert row["packet"] == 9
     assert row["time"] == "2026-09-21T14:13:20.123456Z"
@@ -83,14 +83,14 @@ def test_orphan() -> None:
 
 
 def test_api_that_is_not_known_keeps_its_number() -> None:
-    made = exchange(None, 3, {}, api_key=200, api_version=3)
-    by_name = {column.name: column.get(made) for column in columns.EXCHANGE}
+    example = exchange(None, 3, {}, api_key=200, api_version=3)
+    by_name = {column.name: column.get(example) for column in columns.EXCHANGE}
     assert (by_name["api"], by_name["api_key"], by_name["api_version"]) == (None, 200, 3)
 
 
 def test_a_latency_below_zero_is_shown() -> None:
-    made = exchange("Metadata", 9, {}, {}, latency_ns=-1500)
-    assert next(c for c in columns.EXCHANGE if c.name == "latency_us").get(made) == -2
+    example = exchange("Metadata", 9, {}, {}, latency_ns=-1500)
+    assert next(c for c in columns.EXCHANGE if c.name == "latency_us").get(example) == -2
 
 
 @pytest.mark.parametrize("column", columns.EXCHANGE, ids=lambda column: str(column.name))
@@ -105,11 +105,11 @@ def test_resolve_reads_times_as_text() -> None:
 
 
 def test_resolve_paths() -> None:
-    made = exchange(
+    example = exchange(
         "Metadata", 9, {"topics": [{"name": "a"}, {"name": "b"}]}, anomalies=[Anomaly("gap", "x", "y")]
     )
-    assert columns.resolve("request.topics.name").get(made) == ["a", "b"]
-    assert columns.resolve("anomalies.kind").get(made) == ["gap"]
+    assert columns.resolve("request.topics.name").get(example) == ["a", "b"]
+    assert columns.resolve("anomalies.kind").get(example) == ["gap"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_resolve_names_the_nearest(name: str, message: str) -> None:
         ('1 < 2 and latency_us > "50"', "latency_us is a number; remove the quotes"),
     ],
 )
-def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:
+def test_impossible_comparisons_are_errors(text: str, objection: str) -> None:
     with pytest.raises(UsageError) as caught:
         compile_where(text, columns.resolve)
     reason, shown, carets = str(caught.value).split("\n")
@@ -171,5 +171,5 @@ def test_what_a_column_can_never_be_is_told(text: str, objection: str) -> None:
         *('client_id == "5"', 'anomalies.kind == "gap"', "kind == client_id", 'not "x" in topics'),
     ],
 )
-def test_what_may_be_is_not_objected_to(text: str) -> None:
+def test_possible_comparisons_are_accepted(text: str) -> None:
     compile_where(text, columns.resolve)

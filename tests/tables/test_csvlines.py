@@ -32,7 +32,7 @@ def test_header_line_comes_even_alone() -> None:
 
 
 def test_cells() -> None:
-    made = exchange(
+    example = exchange(
         "Metadata",
         9,
         {"topics": [{"name": "orders"}, {"name": "pay"}]},
@@ -40,7 +40,7 @@ def test_cells() -> None:
         client_id='a "quoted", id\nwith a second line',
         anomalies=[Anomaly("left_over", "request", "3 bytes")],
     )
-    text, (row,) = written(made)
+    text, (row,) = written(example)
     assert text.count("\r\n") == 2
     assert row["client_id"] == 'a "quoted", id\nwith a second line'
     assert row["time"] == "2026-09-21T14:13:20.123456Z"
@@ -77,7 +77,7 @@ def test_on_a_terminal_texts_are_escaped() -> None:
     assert r",a\x9b\r\nb\u202e," in lines[1]
 
 
-def test_buffered_unless_each_line_is_wanted() -> None:
+def test_lines_are_buffered_unless_flush_each() -> None:
     chunks: list[bytes] = []
     sink = CsvLines(chunks.append)
     for _ in range(3):
@@ -113,13 +113,13 @@ def test_long_cells_are_written_as_the_csv_module_does(text: str, name: str, *, 
     columns = [column for column in EXCHANGE if column.name in ("client_id", "request", "topics")]
     values: dict[str, Any] = {"client_id": "c", "request": {"a": 1}, "topics": ["t"]}
     values[name] = {"client_id": long, "request": {"a": long}, "topics": [long, "t"]}[name]
-    made = exchange("Metadata", 9, values["request"], {"topics": []}, client_id=values["client_id"])
+    example = exchange("Metadata", 9, values["request"], {"topics": []}, client_id=values["client_id"])
     chunks: list[bytes] = []
     getters = {"topics": lambda _row: values["topics"]}
     columns = [replace(column, get=getters.get(column.name, column.get)) for column in columns]
     sink = CsvLines(chunks.append, columns=columns, is_terminal=is_terminal)
     chunks.clear()
-    sink.feed(made)
+    sink.feed(example)
     sink.close()
     expected = io.StringIO(newline="")
     cells = [values["client_id"], ";".join(values["topics"]), json_bytes(values["request"]).decode()]
@@ -131,7 +131,7 @@ def test_long_cells_are_written_as_the_csv_module_does(text: str, name: str, *, 
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "," * 100_000])
-def test_a_long_cell_may_stand_alone(text: str) -> None:
+def test_a_long_cell_can_be_the_only_one(text: str) -> None:
     chunks: list[bytes] = []
     columns = [column for column in EXCHANGE if column.name == "client_id"]
     sink = CsvLines(chunks.append, columns=columns)

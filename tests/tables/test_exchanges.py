@@ -2,29 +2,33 @@ from __future__ import annotations
 
 from kdissect.model import Embedded, Withheld
 from kdissect.tables.columns import BINARY, EXCHANGE, RECORD, STRING
-from kdissect.tables.exchanges import EXCHANGE_OWN, RECORD_OWN, exchanges, payload, records
+from kdissect.tables.exchanges import EXCHANGE_EXPORT_ONLY, RECORD_EXPORT_ONLY, exchanges, payload, records
 from tests.made_exchanges import START_NS, exchange
 
 
 def test_exchanges_have_the_columns_of_every_command_and_some_more() -> None:
     table = exchanges()
-    assert [column.name for column in table.columns] == [column.name for column in (*EXCHANGE, *EXCHANGE_OWN)]
-    values = {column.name: column.get(exchange()) for column in EXCHANGE_OWN}
+    assert [column.name for column in table.columns] == [
+        column.name for column in (*EXCHANGE, *EXCHANGE_EXPORT_ONLY)
+    ]
+    values = {column.name: column.get(exchange()) for column in EXCHANGE_EXPORT_ONLY}
     assert values == {"date": "2026-09-21", "time_ns": START_NS, "long_poll": False}
 
 
-def test_bodies_that_are_not_wanted_are_null() -> None:
-    made = exchange("Metadata", 9, {"topics": []}, {"throttle_time_ms": 0})
+def test_bodies_that_are_not_requested_are_null() -> None:
+    example = exchange("Metadata", 9, {"topics": []}, {"throttle_time_ms": 0})
     for bodies in (frozenset[str](), frozenset({"response"})):
-        found = {column.name: column.get(made) for column in exchanges(bodies).columns}
-        assert found["request"] is None
-        assert (found["response"] is not None) == ("response" in bodies)
-        assert found["throttle_time_ms"] == 0
+        values = {column.name: column.get(example) for column in exchanges(bodies).columns}
+        assert values["request"] is None
+        assert (values["response"] is not None) == ("response" in bodies)
+        assert values["throttle_time_ms"] == 0
 
 
 def test_records_are_bytes_where_a_format_has_them() -> None:
     table = records()
-    assert [column.name for column in table.columns] == [column.name for column in (*RECORD, *RECORD_OWN)]
+    assert [column.name for column in table.columns] == [
+        column.name for column in (*RECORD, *RECORD_EXPORT_ONLY)
+    ]
     kinds = {column.name: column.type for column in table.columns}
     packed = {column.name: column.type for column in table.binary_columns}
     assert {name for name in kinds if kinds[name] != packed[name]} == {"key", "value"}

@@ -1,4 +1,4 @@
-"""Every sample, in every format: the same rows, those of ``read --json``, in every reader."""
+"""Every sample, in every format: every reader reads the rows of ``read --json``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def basics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def same_rows(folder: Path, shown: list[Row]) -> dict[str, list[Row]]:
-    """The tables in JSON lines; Parquet must have the same, and exchanges be what was shown."""
+    """The tables in JSON lines; Parquet must have the same, and exchanges must match ``read --json``."""
     tables = {name: json_rows(folder / "none" / name) for name in TABLES}
     for name, table in TABLES.items():
         assert parquet_rows(folder / "parquet" / name, table) == tables[name], name
@@ -92,7 +92,7 @@ def test_of_damaged_captures_too(name: str, damage: str, tmp_path: Path) -> None
 
 
 def test_of_any_packets(tmp_path: Path) -> None:
-    """Bytes, times and lengths that no Kafka ever sent, as in tests/test_fuzz.py."""
+    """Bytes, times and lengths that Kafka never sends, as in tests/test_fuzz.py."""
     for seed in range(8):
         random = Random(seed)
         packets = list(random.choice(TALKS))
@@ -106,7 +106,7 @@ def test_of_any_packets(tmp_path: Path) -> None:
 
 
 def _tables_agree(tables: dict[str, list[Row]]) -> None:
-    """What one table says of the rows of another is true."""
+    """Numbers in one table agree with the rows of another."""
     keys = {(row["connection"], row["number"]) for row in tables["exchanges"]}
     for name in ("partitions", "groups", "topic_ids", "records"):
         assert {(row["connection"], row["number"]) for row in tables[name]} <= keys
@@ -115,8 +115,8 @@ def _tables_agree(tables: dict[str, list[Row]]) -> None:
     assert {connection for connection, _ in keys} <= connections.keys()
     assert sum(row["exchanges"] for row in connections.values()) == len(keys)
     assert len(tables["exchanges"]) == len(keys)
-    told = sum(len(row["anomalies"]) for row in tables["exchanges"])
-    assert sum(row["number"] is not None for row in tables["anomalies"]) == told
+    expected = sum(len(row["anomalies"]) for row in tables["exchanges"])
+    assert sum(row["number"] is not None for row in tables["anomalies"]) == expected
     assert sum(row["anomalies"] for row in connections.values()) == len(tables["anomalies"])
     for row in connections.values():
         kinds = ("answered", "unanswered", "unacknowledged", "orphans")
@@ -140,7 +140,7 @@ DUCK = {"SMALLINT": "SMALLINT", "INT": "INTEGER", "BIGINT": "BIGINT", "TIMESTAMP
 
 
 def duck_type(text: str) -> str:
-    """A type of Spark's DDL in DuckDB's words."""
+    """DuckDB's name of a type in Spark's DDL."""
     if text.startswith("ARRAY<"):
         return f"{duck_type(text.removeprefix('ARRAY<').removesuffix('>'))}[]"
     if text.startswith("STRUCT<"):
@@ -184,9 +184,9 @@ def test_duckdb_reads_json_lines_and_parquet_alike(basics: Path, name: str) -> N
         )
         assert duck.execute(f"({one}) EXCEPT ALL ({two})").fetchall() == []
         assert duck.execute(f"({two}) EXCEPT ALL ({one})").fetchall() == []
-        found = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {two}").fetchall()}
-        told = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {one}").fetchall()}
-        assert found == told
+        result = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {two}").fetchall()}
+        expected = {row[0]: row[1] for row in duck.execute(f"DESCRIBE {one}").fetchall()}
+        assert result == expected
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -206,7 +206,7 @@ def test_polars_reads_parquet_with_the_types_it_should(basics: Path, name: str) 
 
 @pytest.mark.parametrize("form", ["none", "gz", "zst"])
 def test_polars_reads_json_lines(basics: Path, form: str) -> None:
-    """Bodies differ from row to row, so it must be told that they are texts, as Spark is by the schema."""
+    """Bodies differ from row to row, so they must be declared as strings, as the schema does for Spark."""
     texts = {"request": pl.String, "response": pl.String}
     source = unpacked(part(basics / form / "exchanges"))
     frame = pl.read_ndjson(source, infer_schema_length=None, schema_overrides=texts)
@@ -218,8 +218,8 @@ def test_polars_reads_json_lines(basics: Path, form: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("form", ["none", "gz", "zst"])
 def test_pandas_reads_json_lines_and_parquet_alike(basics: Path, name: str, form: str) -> None:
-    """Parquet has the types. JSON lines have them once they are told: pandas guesses, and takes any column
-    whose name ends in ``_time`` or begins with ``timestamp`` for a time unless it is told not to.
+    """Parquet has the types. For JSON lines they must be set: pandas guesses, and takes any column
+    whose name ends in ``_time`` or begins with ``timestamp`` for a time otherwise.
     """
     packed = pd.read_parquet(basics / "parquet" / name, dtype_backend="pyarrow")
     path = part(basics / form / name)
@@ -248,23 +248,23 @@ def test_names_differ_even_where_case_is_ignored() -> None:
         assert [column.name for column in table.binary_columns] == [column.name for column in table.columns]
 
 
-def made_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
-    """The tables that these exchanges make."""
-    log, made = exports(folder, ["none"])
+def tables_of(folder: Path, *exchanges: Any, **options: Any) -> dict[str, list[Row]]:
+    """The tables of these exchanges."""
+    log, by_format = exports(folder, ["none"])
     for each in exchanges:
-        made["none"].feed(each)
-    made["none"].close([], [], complete=True, end={}, **options)
+        by_format["none"].feed(each)
+    by_format["none"].close([], [], complete=True, end={}, **options)
     assert log.finished() == []
     return {name: json_rows(folder / "none" / name) for name in TABLES}
 
 
 def test_a_table_without_rows_has_a_file_without_rows(tmp_path: Path) -> None:
-    assert not any(made_of(tmp_path).values())
+    assert not any(tables_of(tmp_path).values())
     assert all(part(tmp_path / "none" / name).stat().st_size == 0 for name in TABLES)
 
 
 def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
-    tables = made_of(tmp_path, exchange("Fetch", 4, ASKED, FETCHED))
+    tables = tables_of(tmp_path, exchange("Fetch", 4, ASKED, FETCHED))
     assert {name: len(rows) for name, rows in tables.items() if rows} == {
         "exchanges": 1,
         "partitions": 1,
@@ -273,30 +273,30 @@ def test_an_exchange_adds_to_several_tables(tmp_path: Path) -> None:
     assert tables["partitions"][0]["fetch_lag"] == 57 - 41
 
 
-def test_a_connection_that_is_open_at_the_end_says_so(tmp_path: Path) -> None:
-    (row,) = made_of(tmp_path, exchange(), exchange(number=2))["connections"]
+def test_a_connection_open_at_the_end_has_no_close_reason(tmp_path: Path) -> None:
+    (row,) = tables_of(tmp_path, exchange(), exchange(number=2))["connections"]
     assert (row["exchanges"], row["close_reason"], row["from_start"]) == (2, None, None)
 
 
 def test_a_time_that_no_calendar_has_is_null(tmp_path: Path) -> None:
     far = exchange(time_ns=10**21)
-    for name, rows in {**made_of(tmp_path, far)}.items():
+    for name, rows in {**tables_of(tmp_path, far)}.items():
         if name == "exchanges":
             assert (rows[0]["time"], rows[0]["date"], rows[0]["time_ns"]) == (None, None, None)
-    _, made = exports(tmp_path / "packed", ["parquet"])
-    made["parquet"].feed(far)
-    made["parquet"].close([], [], complete=True, end={})
+    _, by_format = exports(tmp_path / "packed", ["parquet"])
+    by_format["parquet"].feed(far)
+    by_format["parquet"].close([], [], complete=True, end={})
     (row,) = parquet_rows(tmp_path / "packed" / "parquet" / "exchanges", TABLES["exchanges"])
     assert (row["time"], row["date"], row["time_ns"]) == (None, None, None)
 
 
 def test_with_filters_only_their_connections_are_written(tmp_path: Path) -> None:
-    log, made = exports(tmp_path, ["none"])
-    export = made["none"]
+    log, by_format = exports(tmp_path, ["none"])
+    export = by_format["none"]
     export.tables.every_connection = False
     export.feed(exchange(connection=connection("aaa")))
-    export.pass_over(exchange(connection=connection("aaa"), number=2))
-    export.pass_over(exchange(connection=connection("bbb")))
+    export.skip(exchange(connection=connection("aaa"), number=2))
+    export.skip(exchange(connection=connection("bbb")))
     export.close([], [], complete=True, end={})
     assert [
         (row["connection"], row["exchanges"]) for row in json_rows(tmp_path / "none" / "connections")
@@ -309,48 +309,48 @@ def test_manifests_say_whether_an_export_is_complete(tmp_path: Path) -> None:
     def manifest() -> Any:
         return json.loads((tmp_path / "none" / "exchanges" / FOLDER / MANIFEST).read_text())
 
-    _, made = exports(tmp_path, ["none"])
-    made["none"].feed(exchange())
+    _, by_format = exports(tmp_path, ["none"])
+    by_format["none"].feed(exchange())
     assert manifest()["complete"] is False
     assert manifest()["files"] == []
-    made["none"].close([], [], complete=True, end={"warnings": ["odd"]})
+    by_format["none"].close([], [], complete=True, end={"warnings": ["odd"]})
     assert manifest()["complete"] is True
     assert manifest()["warnings"] == ["odd"]
     assert [file["rows"] for file in manifest()["files"]] == [1]
-    assert made["none"].rows["exchanges"] == 1
-    assert made["none"].bytes >= manifest()["bytes"] > 0
-    assert made["none"].files == len(TABLES)
+    assert by_format["none"].rows["exchanges"] == 1
+    assert by_format["none"].bytes >= manifest()["bytes"] > 0
+    assert by_format["none"].files == len(TABLES)
 
 
 def test_time_ends_the_files_of_all_tables(tmp_path: Path) -> None:
-    """Packet time, and a clock that is set back begins anew."""
-    _, made = exports(tmp_path, ["none"])
-    export = made["none"]
+    """By packet time; a clock that is set back starts over."""
+    _, by_format = exports(tmp_path, ["none"])
+    export = by_format["none"]
     export._rotate_ns = 10 * SECOND_NS
     for number, seconds in enumerate((100, 105, 111, 40, 49, 51), 1):
         export.feed(exchange(number=number, completed_ns=seconds * SECOND_NS))
     export.close([], [], complete=True, end={})
     files = sorted((tmp_path / "none" / "exchanges").glob("part-*"))
-    found = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
-    assert found == [[1, 2], [3, 4, 5], [6]]
+    result = [[orjson.loads(line)["number"] for line in path.read_bytes().splitlines()] for path in files]
+    assert result == [[1, 2], [3, 4, 5], [6]]
 
 
-def test_what_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
-    _, made = exports(tmp_path, ["none", "gz", "zst", "parquet"])
-    for export in made.values():
+def test_an_abandoned_export_leaves_no_file(tmp_path: Path) -> None:
+    _, by_format = exports(tmp_path, ["none", "gz", "zst", "parquet"])
+    for export in by_format.values():
         export.feed(exchange())
         export.abandon()
     assert list(tmp_path.rglob("*part-*")) == []
 
 
-def test_all_times_are_bounded() -> None:
+def test_all_times_fit_a_calendar() -> None:
     far = exchange(time_ns=10**21)
     for column in TABLES["exchanges"].columns:
         if column.type == TIMESTAMP:
             assert column.get(far) is None
 
 
-def test_what_options_stand_for(tmp_path: Path) -> None:
+def test_options_of_an_export(tmp_path: Path) -> None:
     form = ExportJob(Options(), ExportOptions(tmp_path, "parquet")).format
     assert (form.name, form.compression) == ("parquet", "zst")
     assert ExportJob(Options(), ExportOptions(tmp_path, compression="gz")).format.suffix == ".jsonl.gz"

@@ -24,7 +24,7 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_is_made_and_stays_as_it_is_found(tmp_path: Path) -> None:
+def test_a_folder_is_created_and_otherwise_left_alone(tmp_path: Path) -> None:
     with locked(tmp_path / "a" / "b"):
         assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [LOCK]
     assert not (tmp_path / "a" / "b").exists()
@@ -36,14 +36,14 @@ def test_a_folder_is_made_and_stays_as_it_is_found(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    told = rf"is in use by another kdissect \(process {os.getpid()}\); use a new folder"
-    with locked(tmp_path), pytest.raises(OutputError, match=told), locked(tmp_path):
+    message = rf"is in use by another kdissect \(process {os.getpid()}\); use a new folder"
+    with locked(tmp_path), pytest.raises(OutputError, match=message), locked(tmp_path):
         pass
     with locked(tmp_path):
         pass
 
 
-def test_who_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_program_does_no_harm(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -63,7 +63,7 @@ def test_who_was_killed_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between open and flock another one ended, and took its file with it."""
+    """Between open and flock the previous holder ended and removed the file."""
     import fcntl
 
     flock, times = fcntl.flock, []
@@ -80,7 +80,7 @@ def test_a_lock_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.Mon
         assert (tmp_path / LOCK).exists()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write to .*/file/x"), locked(tmp_path / "file" / "x"):
         pass

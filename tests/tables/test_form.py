@@ -4,25 +4,25 @@ from types import SimpleNamespace
 
 from kdissect.tables.columns import BINARY, STRING, Column
 from kdissect.tables.form import (
-    BEYOND_NS,
+    END_NS,
     FIRST_NS,
     Table,
     day,
     nanoseconds,
     of_exchange,
     time_columns,
-    within,
+    valid_time,
 )
 from kdissect.tables.values import timestamp
 from tests.made_exchanges import exchange
 
 
 def test_times_within_the_calendar() -> None:
-    same = within(lambda time_ns: time_ns)
+    same = valid_time(lambda time_ns: time_ns)
     assert timestamp(FIRST_NS) == "0001-01-01T00:00:00.000000Z"
-    assert timestamp(BEYOND_NS - 1) == "9999-12-31T23:59:59.999999Z"
-    assert [same(time_ns) for time_ns in (FIRST_NS, 0, BEYOND_NS - 1)] == [FIRST_NS, 0, BEYOND_NS - 1]
-    assert [same(time_ns) for time_ns in (FIRST_NS - 1, BEYOND_NS, None)] == [None] * 3
+    assert timestamp(END_NS - 1) == "9999-12-31T23:59:59.999999Z"
+    assert [same(time_ns) for time_ns in (FIRST_NS, 0, END_NS - 1)] == [FIRST_NS, 0, END_NS - 1]
+    assert [same(time_ns) for time_ns in (FIRST_NS - 1, END_NS, None)] == [None] * 3
 
 
 def test_date_and_time() -> None:
@@ -30,7 +30,7 @@ def test_date_and_time() -> None:
     assert (date.name, time.name) == ("date", "time")
     assert date.get(1_790_000_000_000_000_000) == "2026-09-21"
     assert day(lambda row: row).get(None) is None
-    assert time.get(BEYOND_NS) is None
+    assert time.get(END_NS) is None
 
 
 def test_nanoseconds_that_64_bits_hold() -> None:
@@ -44,7 +44,7 @@ def test_columns_of_the_exchange() -> None:
     number, time = of_exchange("number", "time")
     assert number.get(row) == 7
     assert time.get(row) == row.exchange.time_ns
-    assert time.get(SimpleNamespace(exchange=exchange(time_ns=BEYOND_NS))) is None
+    assert time.get(SimpleNamespace(exchange=exchange(time_ns=END_NS))) is None
 
 
 def test_columns_for_formats_that_have_bytes() -> None:

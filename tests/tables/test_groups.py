@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
-def shown(made: Exchange) -> list[dict[str, Any]]:
-    return [{column.name: column.get(event) for column in GROUPS.columns} for event in rows(made)]
+def shown(example: Exchange) -> list[dict[str, Any]]:
+    return [{column.name: column.get(event) for column in GROUPS.columns} for event in rows(example)]
 
 
 def test_a_join() -> None:
-    made = join("c1", 1.0, 3, members=["c1", "c2"], topics=["b", "a"])
-    (row,) = shown(made)
+    example = join("c1", 1.0, 3, members=["c1", "c2"], topics=["b", "a"])
+    (row,) = shown(example)
     assert (row["event"], row["kind"], row["group_id"], row["generation"]) == ("join", "classic", "g", 3)
     assert (row["leads"], row["members"], row["subscribed"]) == (True, ["c1", "c2"], ["a", "b"])
-    assert timestamp(row["time"]) == timestamp(made.time_ns)
-    assert row["completed"] == made.completed_ns
+    assert timestamp(row["time"]) == timestamp(example.time_ns)
+    assert row["completed"] == example.completed_ns
     assert row["assignment"] is None
 
 
 def test_an_assignment() -> None:
-    given = {"topic_partitions": [{"topic_id": "5RzwtLHbTWqVAuyWxeBeRQ", "partitions": [1, 0]}]}
-    made = exchange(
+    assignment = {"topic_partitions": [{"topic_id": "5RzwtLHbTWqVAuyWxeBeRQ", "partitions": [1, 0]}]}
+    example = exchange(
         "ConsumerGroupHeartbeat",
         0,
         {"group_id": "g", "member_id": "m", "member_epoch": 0},
-        {"error_code": 0, "member_epoch": 1, "assignment": given},
+        {"error_code": 0, "member_epoch": 1, "assignment": assignment},
         topic_names={"5RzwtLHbTWqVAuyWxeBeRQ": "orders"},
     )
-    (row,) = shown(made)
+    (row,) = shown(example)
     assert row["assignment"] == [{"topic": "orders", "partitions": [0, 1]}]
     assert (row["kind"], row["event"], row["is_new"]) == ("consumer", "join", True)
 
 
-def test_what_is_no_event() -> None:
+def test_exchanges_without_group_events() -> None:
     assert shown(exchange("Heartbeat", 4, {"group_id": "g", "member_id": "m"}, {"error_code": 0})) == []

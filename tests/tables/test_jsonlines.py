@@ -35,8 +35,8 @@ def test_one_object_a_line_in_the_order_of_the_columns() -> None:
     assert list(rows[0]) == [column.name for column in EXCHANGE]
 
 
-def test_a_whole_row() -> None:
-    made = exchange(
+def test_a_complete_row() -> None:
+    example = exchange(
         "Metadata",
         9,
         {"topics": [{"name": "orders"}]},
@@ -48,7 +48,7 @@ def test_a_whole_row() -> None:
         sasl_mechanism="PLAIN",
         anomalies=[Anomaly("left_over", "request", "3 bytes")],
     )
-    assert written(made) == [
+    assert written(example) == [
         {
             "capture": "test.pcap",
             "connection": "c0ffee",
@@ -121,7 +121,7 @@ def test_record_data_is_its_batch_headers() -> None:
     assert batches[0]["magic"] == 2
 
 
-def test_what_no_body_can_hold_is_a_mistake_of_ours() -> None:
+def test_values_that_no_body_has_raise_type_error() -> None:
     with pytest.raises(TypeError):
         json_bytes({"value": object()})
 
@@ -133,7 +133,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), json_values))
-def test_what_is_json_comes_back_as_it_was(body: dict[str, Any]) -> None:
+def test_json_values_round_trip(body: dict[str, Any]) -> None:
     assert written(exchange("Metadata", 9, body))[0]["request"] == body
 
 
@@ -152,7 +152,7 @@ def test_every_message_in_every_version_can_be_written() -> None:
     assert seen >= {"topics", "group_id", "transactional_id", "errors", "throttle_time_ms", "records_bytes"}
 
 
-def test_buffered_unless_each_line_is_wanted() -> None:
+def test_lines_are_buffered_unless_flush_each() -> None:
     chunks: list[bytes] = []
     sink = JsonLines(chunks.append)
     for _ in range(3):

@@ -30,19 +30,19 @@ class Outer:
     counts: dict[str, float] = field(metadata={"sentence": "Counts."})
 
 
-def test_each_dataclass_is_told_once() -> None:
-    made = schema(Outer)
-    assert made["title"] == "Outer"
-    assert made["required"] == ["when", "inner", "counts"]
-    assert made["properties"]["inner"]["items"] == {"$ref": "#/$defs/Inner"}
-    assert made["$defs"]["Inner"]["properties"]["number"] == {
+def test_each_dataclass_is_defined_once() -> None:
+    result = schema(Outer)
+    assert result["title"] == "Outer"
+    assert result["required"] == ["when", "inner", "counts"]
+    assert result["properties"]["inner"]["items"] == {"$ref": "#/$defs/Inner"}
+    assert result["$defs"]["Inner"]["properties"]["number"] == {
         "anyOf": [{"type": "integer"}, {"type": "null"}],
         "description": "A number.",
     }
-    jsonschema.Draft202012Validator.check_schema(made)
+    jsonschema.Draft202012Validator.check_schema(result)
 
 
-def test_what_json_has_no_form_for_is_refused() -> None:
+def test_types_without_a_json_schema_are_rejected() -> None:
     @dataclass
     class Odd:
         """Has a set."""
@@ -53,7 +53,7 @@ def test_what_json_has_no_form_for_is_refused() -> None:
         schema(Odd)
 
 
-def test_it_describes_what_is_written() -> None:
+def test_the_schema_describes_the_output() -> None:
     value = Outer(datetime(2026, 11, 21, tzinfo=UTC), [Inner(3), Inner(None)], {"a": 1.5})
     written = json.loads(json_document(value))
     assert written["when"] == "2026-11-21T00:00:00Z"
@@ -61,10 +61,12 @@ def test_it_describes_what_is_written() -> None:
 
 
 @pytest.mark.parametrize("sample", ["quickstart", "kafka-4-basics"])
-def test_every_summary_is_as_its_schema_says(sample: str) -> None:
+def test_every_summary_matches_its_schema(sample: str) -> None:
     with open_capture(f"samples/{sample}.pcap") as packets:
-        made = summarize(dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1)
-    written: dict[str, Any] = json.loads(json_document(made))
+        result = summarize(
+            dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=1
+        )
+    written: dict[str, Any] = json.loads(json_document(result))
     jsonschema.validate(written, schema(Summary))
     del written["apis"][0]["versions"]
     with pytest.raises(jsonschema.ValidationError):

@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_stands_beside_the_files(tmp_path: Path) -> None:
+def test_the_files_beside_the_tables(tmp_path: Path) -> None:
     export(tmp_path, "groups", complete=True)
     beside = tmp_path / "groups" / FOLDER
     columns = TABLES["groups"].columns
@@ -45,9 +45,9 @@ def test_what_stands_beside_the_files(tmp_path: Path) -> None:
     assert json.loads((beside / SCHEMA).read_text()) == struct_type(columns)
     assert (beside / DDL).read_text() == ddl(columns) + "\n"
     assert f"LOCATION 'file://{tmp_path}/groups'" in (beside / CREATE_TABLE).read_text()
-    told = json.loads((beside / MANIFEST).read_text())
-    assert told["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
-    assert (told["complete"], told["rows"], told["format"]) == (True, 0, "jsonl")
+    document = json.loads((beside / MANIFEST).read_text())
+    assert document["files"] == [{"path": "part-00000.jsonl", "rows": 0, "bytes": 0}]
+    assert (document["complete"], document["rows"], document["format"]) == (True, 0, "jsonl")
 
 
 def test_a_new_folder_misses_everything(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_complete_tables_are_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == before
 
 
-def test_tables_that_are_not_complete_are_removed_and_made_again(tmp_path: Path) -> None:
+def test_unfinished_tables_are_removed_and_written_again(tmp_path: Path) -> None:
     export(tmp_path, "groups", complete=False)
     export(tmp_path, "topic_ids", complete=True)
     assert missing(tmp_path, BOTH, JOB, overwrite=False) == ["groups"]
@@ -72,22 +72,20 @@ def test_tables_that_are_not_complete_are_removed_and_made_again(tmp_path: Path)
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("job", [OTHER, FROM_STDIN])
-def test_another_export_is_removed_only_if_that_was_asked_for(
-    tmp_path: Path, job: Any, complete: bool
-) -> None:
+def test_another_export_is_removed_only_with_overwrite(tmp_path: Path, job: Any, complete: bool) -> None:
     export(tmp_path, "groups", complete=complete, job=job)
     before = names(tmp_path)
-    wanted = JOB if job is OTHER else job
+    job_now = JOB if job is OTHER else job
     with pytest.raises(
         OutputError, match=r"an( unfinished)? export of .*made from other captures or with other opt"
     ):
-        missing(tmp_path, BOTH, wanted, overwrite=False)
+        missing(tmp_path, BOTH, job_now, overwrite=False)
     assert names(tmp_path) == before
-    assert missing(tmp_path, ["topic_ids"], wanted, overwrite=True) == ["topic_ids"]
+    assert missing(tmp_path, ["topic_ids"], job_now, overwrite=True) == ["topic_ids"]
     assert names(tmp_path) == []
 
 
-def test_what_was_killed_before_its_manifest_was_there_is_nothing(tmp_path: Path) -> None:
+def test_an_export_killed_before_its_manifest_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "groups" / FOLDER).mkdir(parents=True)
     (tmp_path / "groups" / FOLDER / f".{MANIFEST}.unfinished").write_text("{")
     assert missing(tmp_path, ["groups"], JOB, overwrite=False) == ["groups"]
@@ -106,7 +104,7 @@ def test_other_files_are_never_removed(tmp_path: Path, overwrite: bool) -> None:
     assert len(names(tmp_path)) == 2
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_write_errors_are_reported(tmp_path: Path) -> None:
     (tmp_path / "groups").write_text("")
     with pytest.raises(OutputError, match=r"cannot write to .*/groups"):
         export(tmp_path, "groups", complete=False)
@@ -114,27 +112,27 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
         missing(tmp_path, BOTH, JOB, overwrite=False)
 
 
-# What comes live goes on
+# Live exports continue
 
 
 def live(folder: Path, rows: int, form: Any = FORM, **options: Any) -> manifest.Earlier:
-    """A run that is killed behind its last row, unless it is said that it ended."""
+    """A run that is killed after its last row, unless it is complete."""
     complete = options.pop("complete", True)
     files = table_files(folder / "topic_ids", TABLES["topic_ids"], form, rotate_bytes=1, **options)
     files._columns = ()  # type: ignore[assignment]
-    earlier = manifest.going_on(folder, {"topic_ids": files}, form, DEFAULT)
-    told = {"runs": earlier.runs["topic_ids"]}
-    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, told)
+    earlier = manifest.resume(folder, {"topic_ids": files}, form, DEFAULT)
+    document = {"runs": earlier.runs["topic_ids"]}
+    manifest.begin(folder / "topic_ids", files, form, FROM_STDIN, document)
     for _ in range(rows):
         files.feed(None)
         files.rotate()
     if complete:
         files.close()
-        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **told})
+        manifest.write(folder / "topic_ids", files, form, FROM_STDIN, {"complete": True, **document})
     return earlier
 
 
-def test_a_live_export_goes_on_behind_what_there_is(tmp_path: Path) -> None:
+def test_a_live_export_continues_earlier_runs(tmp_path: Path) -> None:
     assert live(tmp_path, 2) == ({"topic_ids": []}, 0, 0)
     earlier = live(tmp_path, 3, complete=False)
     assert (earlier.files, earlier.removed) == (2, 0)
@@ -146,18 +144,18 @@ def test_a_live_export_goes_on_behind_what_there_is(tmp_path: Path) -> None:
         (0, True),
         (2, False),
     ]
-    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
-    assert [file["path"] for file in told["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
-    assert [file["rows"] for file in told["files"]] == [1, 1, None, None, None, 1]
-    assert (told["rows"], told["first_part"]) == (3, 10)
+    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in document["files"]] == [f"part-{n:05}.jsonl" for n in (0, 1, 2, 3, 4, 10)]
+    assert [file["rows"] for file in document["files"]] == [1, 1, None, None, None, 1]
+    assert (document["rows"], document["first_part"]) == (3, 10)
 
 
 def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path) -> None:
     few = replace(DEFAULT, export_listed=2)
     live(tmp_path, 5, limits=few)
-    told = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
-    assert [file["path"] for file in told["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
-    assert (told["older"]["files"], told["older"]["rows"], told["rows"]) == (3, 3, 5)
+    document = json.loads((tmp_path / "topic_ids" / FOLDER / MANIFEST).read_text())
+    assert [file["path"] for file in document["files"]] == ["part-00003.jsonl", "part-00004.jsonl"]
+    assert (document["older"]["files"], document["older"]["rows"], document["rows"]) == (3, 3, 5)
     earlier = live(tmp_path, 1)
     assert earlier.files == 5
 
@@ -165,7 +163,7 @@ def test_a_manifest_names_the_latest_files_and_counts_the_others(tmp_path: Path)
 @pytest.mark.parametrize(
     ("form", "options"), [(ParquetFormat("zst", DEFAULT), {}), (FORM, {"partition_by": ("date",)})]
 )
-def test_other_files_cannot_stand_beside_them(tmp_path: Path, form: Any, options: Any) -> None:
+def test_incompatible_files_cannot_be_added(tmp_path: Path, form: Any, options: Any) -> None:
     live(tmp_path, 1)
     with pytest.raises(OutputError, match="topic_ids has jsonl; use a new folder, or use the same options"):
         live(tmp_path, 1, form, **options)
@@ -178,7 +176,7 @@ def test_other_columns_cannot_either(tmp_path: Path) -> None:
         live(tmp_path, 1)
 
 
-def test_files_without_a_manifest_are_somebody_elses(tmp_path: Path) -> None:
+def test_files_without_a_manifest_are_foreign(tmp_path: Path) -> None:
     (tmp_path / "topic_ids").mkdir()
     (tmp_path / "topic_ids" / "part-00000.jsonl").write_text("")
     with pytest.raises(OutputError, match="is not empty and has no export"):

@@ -15,7 +15,7 @@ from kdissect.tables.others import (
     CONNECTIONS,
     TOPIC_IDS,
     TopicIds,
-    anomalies_behind,
+    anomalies_after,
     anomalies_of,
     captures,
 )
@@ -43,7 +43,7 @@ def test_topic_ids_come_once() -> None:
     assert (row["topic_id"], row["topic"], row["number"], row["date"]) == ("i", "v", 9, "2026-09-21")
 
 
-def test_topic_ids_are_bounded() -> None:
+def test_topic_ids_are_limited() -> None:
     ids = TopicIds(replace(DEFAULT, topic_names=2))
     for name in "abcd":
         assert len(list(ids.rows(exchange(topic_names={name: name})))) == 1
@@ -51,25 +51,30 @@ def test_topic_ids_are_bounded() -> None:
 
 
 def test_anomalies_of_an_exchange() -> None:
-    found = Anomaly("left_over", "request", "1 bytes")
-    (row,) = anomalies_of(exchange(anomalies=[found], number=3))
-    told = shown(ANOMALIES, row)
-    assert (told["kind"], told["severity"], told["where"], told["detail"]) == (
+    anomaly = Anomaly("left_over", "request", "1 bytes")
+    (row,) = anomalies_of(exchange(anomalies=[anomaly], number=3))
+    values = shown(ANOMALIES, row)
+    assert (values["kind"], values["severity"], values["where"], values["detail"]) == (
         "left_over", "note", "request", "1 bytes",
     )  # fmt: skip
-    assert (told["connection"], told["number"], told["packet"], told["api"]) == ("c0ffee", 3, 7, "Metadata")
-    assert told["time"] == START_NS
+    assert (values["connection"], values["number"], values["packet"], values["api"]) == (
+        "c0ffee",
+        3,
+        7,
+        "Metadata",
+    )
+    assert values["time"] == START_NS
 
 
-def test_anomalies_behind_the_last_exchange() -> None:
+def test_anomalies_after_the_last_exchange() -> None:
     log = ConnectionLog(DEFAULT)
     log.exchange(exchange())
     (row,) = log.close()
     row.unattached.append(Anomaly("partial_frame", "connection", "5 bytes"))
-    (found,) = anomalies_behind(row)
-    told = shown(ANOMALIES, found)
-    assert (told["number"], told["packet"], told["api"]) == (None, None, None)
-    assert (told["connection"], told["kind"], told["time"]) == ("c0ffee", "partial_frame", row.last_ns)
+    (anomaly,) = anomalies_after(row)
+    values = shown(ANOMALIES, anomaly)
+    assert (values["number"], values["packet"], values["api"]) == (None, None, None)
+    assert (values["connection"], values["kind"], values["time"]) == ("c0ffee", "partial_frame", row.last_ns)
 
 
 def test_connections() -> None:
@@ -77,11 +82,11 @@ def test_connections() -> None:
     log.exchange(exchange("Metadata", 9, {}, {}, connection=connection("abc"), client_id="app"))
     log.exchange(exchange("Metadata", 9, {}, connection=connection("abc"), number=2))
     (row,) = log.close()
-    told = shown(CONNECTIONS, row)
+    values = shown(CONNECTIONS, row)
     expected = {"connection": "abc", "client_ip": "10.0.0.5", "broker_port": 9092, "client_id": "app",
                 "exchanges": 2, "answered": 1, "unanswered": 1, "orphans": 0, "request_bytes": 200,
                 "response_bytes": 200, "gaps": 0, "lost_bytes": 0, "close_reason": None}  # fmt: skip
-    assert {name: told[name] for name in expected} == expected
+    assert {name: values[name] for name in expected} == expected
 
 
 def test_captures(tmp_path: Path) -> None:
@@ -90,11 +95,11 @@ def test_captures(tmp_path: Path) -> None:
     with open_capture(path) as capture:
         packets = list(census.watch(capture))
         (row,) = captures(capture.sources, census, [f"{path}: odd", "other: odd too"])
-    told = shown(CAPTURES, row)
-    assert (told["capture"], told["format"], told["packets"]) == (path, "pcap", len(packets))
-    assert (told["packets_cut"], told["packets_dropped"], told["warnings"]) == (0, None, ["odd"])
-    assert timestamp(told["first_time"]) == timestamp(packets[0].time_ns)
-    assert [each["link"] for each in told["interfaces"]] == ["Ethernet"]
+    values = shown(CAPTURES, row)
+    assert (values["capture"], values["format"], values["packets"]) == (path, "pcap", len(packets))
+    assert (values["packets_cut"], values["packets_dropped"], values["warnings"]) == (0, None, ["odd"])
+    assert timestamp(values["first_time"]) == timestamp(packets[0].time_ns)
+    assert [each["link"] for each in values["interfaces"]] == ["Ethernet"]
 
 
 def test_a_capture_without_packets() -> None:
@@ -108,8 +113,8 @@ def test_a_capture_without_packets() -> None:
         statistics={},
     )
     (row,) = captures([source], Census(DEFAULT), [])
-    told = shown(CAPTURES, row)
-    assert (told["capture"], told["date"], told["first_time"], told["format"]) == (
+    values = shown(CAPTURES, row)
+    assert (values["capture"], values["date"], values["first_time"], values["format"]) == (
         "x\\udcff.pcap", None, None, None,
     )  # fmt: skip
-    assert told["packets_backward"] == 0
+    assert values["packets_backward"] == 0

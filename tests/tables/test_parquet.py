@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 NESTED = Array(Struct((("topic", STRING), ("partitions", Array(INT16)))))
 
 
-def written(columns: Sequence[Column], rows: Sequence[Any], most_rows: int = 100, codec: str = "zst") -> Any:
+def written(columns: Sequence[Column], rows: Sequence[Any], max_rows: int = 100, codec: str = "zst") -> Any:
     file = io.BytesIO()
-    made = ParquetFormat(codec, replace(DEFAULT, export_rows=most_rows)).open(file, columns)  # type: ignore[arg-type]
+    rows_file = ParquetFormat(codec, replace(DEFAULT, export_rows=max_rows)).open(file, columns)  # type: ignore[arg-type]
     for row in rows:
-        made.feed(row)
-    made.close()
-    assert made.held == 0
+        rows_file.feed(row)
+    rows_file.close()
+    assert rows_file.held == 0
     return parquet.ParquetFile(io.BytesIO(file.getvalue()))
 
 
@@ -89,13 +89,13 @@ def test_no_rows() -> None:
     assert read.schema_arrow == schema(TABLES["exchanges"].columns)
 
 
-def test_row_groups_are_bounded() -> None:
-    read = written(TABLES["exchanges"].columns, [exchange(number=n) for n in range(1, 11)], most_rows=4)
+def test_row_groups_are_limited() -> None:
+    read = written(TABLES["exchanges"].columns, [exchange(number=n) for n in range(1, 11)], max_rows=4)
     assert [read.metadata.row_group(n).num_rows for n in range(3)] == [4, 4, 2]
     assert read.read()["number"].to_pylist() == list(range(1, 11))
 
 
-def test_what_is_held_is_told() -> None:
+def test_held_bytes_are_reported() -> None:
     file = ParquetFormat("none", DEFAULT).open(
         io.BytesIO(), [column("a", STRING), column("b", Array(STRING))]
     )
@@ -121,7 +121,7 @@ def test_readers_find_the_least_and_the_greatest_of_all_but_bodies() -> None:
 
 
 @pytest.mark.parametrize("module", ["tables.parquet", "tables.arrow", "spark.shuffle"])
-def test_pandas_is_not_loaded_until_somebody_wants_a_data_frame(module: str) -> None:
+def test_pandas_is_loaded_only_for_a_data_frame(module: str) -> None:
     code = f"""
 import sys
 import kdissect.{module}

@@ -11,10 +11,10 @@ ORDERS = "5RzwtLHbTWqVAuyWxeBeRQ"
 
 
 def shown(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-    """The rows of an exchange, without what is null or empty."""
-    made = exchange(*arguments, **options)
-    found = [{column.name: column.get(row) for column in PARTITIONS.columns} for row in rows(made)]
-    return [{name: value for name, value in row.items() if value not in (None, [])} for row in found]
+    """The rows of an exchange, without null and empty values."""
+    example = exchange(*arguments, **options)
+    values = [{column.name: column.get(row) for column in PARTITIONS.columns} for row in rows(example)]
+    return [{name: value for name, value in row.items() if value not in (None, [])} for row in values]
 
 
 def data(*batches: bytes) -> RecordData:
@@ -23,10 +23,10 @@ def data(*batches: bytes) -> RecordData:
 
 
 def produce(records: RecordData | None, answer: Any) -> dict[str, Any]:
-    asked = {"acks": -1, "transactional_id": "tx",
+    request = {"acks": -1, "transactional_id": "tx",
              "topic_data": [{"name": "t", "partition_data": [{"index": 2, "records": records}]}]}  # fmt: skip
-    answered = {"responses": [{"name": "t", "partition_responses": [{"index": 2, **answer}]}]}
-    (row,) = shown("Produce", 8, asked, answered)
+    response = {"responses": [{"name": "t", "partition_responses": [{"index": 2, **answer}]}]}
+    (row,) = shown("Produce", 8, request, response)
     return row
 
 
@@ -51,11 +51,11 @@ def test_fetched() -> None:
     records = data(batch([Item(), Item()], base_offset=50), batch([Item()], codec=GZIP, base_offset=60))
     answer = {"partition_index": 0, "error_code": 0, "high_watermark": 75, "last_stable_offset": 70,
               "log_start_offset": 5, "records": records}  # fmt: skip
-    asked = {"partition": 0, "fetch_offset": 51, "current_leader_epoch": 9}
+    request = {"partition": 0, "fetch_offset": 51, "current_leader_epoch": 9}
     (row,) = shown(
         "Fetch",
         13,
-        {"topics": [{"topic_id": ORDERS, "partitions": [asked]}]},
+        {"topics": [{"topic_id": ORDERS, "partitions": [request]}]},
         {"responses": [{"topic_id": ORDERS, "partitions": [answer]}]},
         topic_names={ORDERS: "orders"},
     )
@@ -67,22 +67,22 @@ def test_fetched() -> None:
 
 
 def test_a_topic_of_which_only_the_id_is_known() -> None:
-    asked = {"topics": [{"topic_id": ORDERS, "partitions": [{"partition": 0, "fetch_offset": 1}]}]}
-    (row,) = shown("Fetch", 13, asked)
+    request = {"topics": [{"topic_id": ORDERS, "partitions": [{"partition": 0, "fetch_offset": 1}]}]}
+    (row,) = shown("Fetch", 13, request)
     assert row["topic_id"] == ORDERS
     assert not {"topic", "fetch_lag", "error_code", "bytes"} & row.keys()
 
 
 def test_committed() -> None:
-    asked = {"group_id": "g", "topics": [{"name": "t", "partitions": [
+    request = {"group_id": "g", "topics": [{"name": "t", "partitions": [
         {"partition_index": 0, "committed_offset": 7, "committed_leader_epoch": 4}]}]}  # fmt: skip
-    answered = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 22}]}]}
-    (row,) = shown("OffsetCommit", 8, asked, answered)
+    response = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 22}]}]}
+    (row,) = shown("OffsetCommit", 8, request, response)
     assert (row["group_id"], row["committed_offset"], row["leader_epoch"]) == ("g", 7, 4)
     assert row["error"] == "ILLEGAL_GENERATION"
 
 
-def test_what_describes_a_cluster_touches_nothing() -> None:
+def test_exchanges_that_describe_a_cluster_have_no_rows() -> None:
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "error_code": 0}]}]
     assert shown("Metadata", 9, {}, {"topics": topics}) == []
 
@@ -93,17 +93,22 @@ def test_the_newest_record() -> None:
     assert row["max_timestamp"] == 1_700_000_000_000_000_000
 
 
-def test_what_list_offsets_asks_for() -> None:
-    asked = {
+def test_list_offsets() -> None:
+    request = {
         "replica_id": -1,
         "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
     }
-    told = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 9, "timestamp": 5}]}]}
-    (row,) = shown("ListOffsets", 5, asked, told)
+    response = {
+        "topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 9, "timestamp": 5}]}]
+    }
+    (row,) = shown("ListOffsets", 5, request, response)
     assert (row["asked_timestamp_ms"], row["offset"]) == (-1, 9)
 
 
 def test_a_broker_that_copies() -> None:
-    asked = {"replica_id": 2, "topics": [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 3}]}]}
-    (row,) = shown("Fetch", 11, asked, None)
+    request = {
+        "replica_id": 2,
+        "topics": [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 3}]}],
+    }
+    (row,) = shown("Fetch", 11, request, None)
     assert row["replica_id"] == 2

@@ -14,22 +14,24 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
-def row(found: Exchange, *, show_secrets: bool = False) -> dict[str, Any]:
+def row(example: Exchange, *, show_secrets: bool = False) -> dict[str, Any]:
     out: list[bytes] = []
     sink = JsonLines(out.append, columns=with_records(Opener(show_secrets)))
-    sink.feed(found)
+    sink.feed(example)
     sink.close()
-    made: dict[str, Any] = json.loads(b"".join(out))
-    return made
+    result: dict[str, Any] = json.loads(b"".join(out))
+    return result
 
 
-def batches(found: Exchange, **options: Any) -> list[dict[str, Any]]:
+def batches(example: Exchange, **options: Any) -> list[dict[str, Any]]:
     """The batches in a Fetch's one partition."""
-    made: list[dict[str, Any]] = row(found, **options)["response"]["responses"][0]["partitions"][0]["records"]
-    return made
+    result: list[dict[str, Any]] = row(example, **options)["response"]["responses"][0]["partitions"][0][
+        "records"
+    ]
+    return result
 
 
-def test_records_stand_in_their_batch() -> None:
+def test_records_are_in_their_batch() -> None:
     items = [Item(b"k", b"\xff", ((b"h", b"x"),)), Item(None, None)]
     first, second = batches(fetch(batch(items, base_offset=7) + batch([Item()], base_offset=9)))
     assert (first["base_offset"], first["records_count"], len(first["records"])) == (7, 2, 2)
@@ -50,26 +52,26 @@ def test_records_stand_in_their_batch() -> None:
 
 
 def test_a_produce_knows_its_offsets_from_the_response() -> None:
-    made = row(produce(batch([Item()]), {"error_code": 0, "base_offset": 40}))
-    (one,) = made["request"]["topic_data"][0]["partition_data"][0]["records"]
+    result = row(produce(batch([Item()]), {"error_code": 0, "base_offset": 40}))
+    (one,) = result["request"]["topic_data"][0]["partition_data"][0]["records"]
     assert (one["base_offset"], one["records"][0]["offset"]) == (0, 40)
 
 
 def test_messages_of_magic_0_and_1() -> None:
     plain = messages(1, [Item(b"a"), Item(b"b")], base_offset=3)
     packed = message_set(1, [Item(b"c"), Item(b"d")], codec=GZIP, base_offset=5)
-    found = batches(fetch(plain + packed + batch([Item(b"e")], base_offset=7)))
-    assert [[record["key"] for record in each["records"]] for each in found] == [
+    example = batches(fetch(plain + packed + batch([Item(b"e")], base_offset=7)))
+    assert [[record["key"] for record in each["records"]] for each in example] == [
         ["a"],
         ["b"],
         ["c", "d"],
         ["e"],
     ]
-    assert [[record["offset"] for record in each["records"]] for each in found] == [[3], [4], [5, 6], [7]]
-    assert [each["magic"] for each in found] == [1, 1, 1, 2]
+    assert [[record["offset"] for record in each["records"]] for each in example] == [[3], [4], [5, 6], [7]]
+    assert [each["magic"] for each in example] == [1, 1, 1, 2]
 
 
-def test_what_is_wrong_stands_beside_the_records() -> None:
+def test_anomalies_are_beside_the_records() -> None:
     bad, lost = batches(fetch(batch([Item()], crc=1) + b"\xff" * 61))
     assert [anomaly["kind"] for anomaly in bad["anomalies"]] == ["crc_mismatch"]
     assert len(bad["records"]) == 1
@@ -78,29 +80,29 @@ def test_what_is_wrong_stands_beside_the_records() -> None:
 
 
 def test_a_batch_that_is_cut_off_is_none() -> None:
-    whole = batch([Item()])
-    assert len(batches(fetch(whole + whole[:-1]))) == 1
+    complete = batch([Item()])
+    assert len(batches(fetch(complete + complete[:-1]))) == 1
 
 
 def test_a_credential_is_withheld() -> None:
-    found = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
-    (one,) = batches(found)
+    example = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
+    (one,) = batches(example)
     assert (one["records"][0]["value"], one["records"][0]["value_encoding"]) == (None, "withheld")
-    (one,) = batches(found, show_secrets=True)
+    (one,) = batches(example, show_secrets=True)
     assert one["records"][0]["value"] == "hunter2"
 
 
-def test_later_slices_of_a_snapshot_are_told() -> None:
-    made = row(snapshot(b"\2" * 80, 90, 500))
-    (one,) = made["response"]["topics"][0]["partitions"][0]["unaligned_records"]
+def test_later_slices_of_a_snapshot_are_anomalies() -> None:
+    result = row(snapshot(b"\2" * 80, 90, 500))
+    (one,) = result["response"]["topics"][0]["partitions"][0]["unaligned_records"]
     assert [anomaly["kind"] for anomaly in one["anomalies"]] == ["unaligned_records"]
 
 
 def test_other_exchanges_and_columns_stay_as_they_are() -> None:
     columns = with_records(Opener())
     assert [(column.name, column.type) for column in columns] == [(c.name, c.type) for c in EXCHANGE]
-    found = exchange("Metadata", 9, {"topics": [{"name": "orders"}]}, None)
-    assert (row(found)["request"], row(found)["response"]) == ({"topics": [{"name": "orders"}]}, None)
+    example = exchange("Metadata", 9, {"topics": [{"name": "orders"}]}, None)
+    assert (row(example)["request"], row(example)["response"]) == ({"topics": [{"name": "orders"}]}, None)
 
 
 def test_csv() -> None:

@@ -10,7 +10,7 @@ from kdissect.tables.columns import RECORD, text_getter
 from tests.made_exchanges import exchange
 from tests.record_batches import BASE_MS, Item, batch
 
-# The contract, written once more: a change here breaks somebody's reader.
+# The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
 capture string, connection string, number int64, time timestamp, api string, correlation_id int32
 client_id string, topic string, topic_id string, partition int32, offset int64
@@ -29,8 +29,8 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def test_names_and_types_are_the_contract() -> None:
-    told = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
-    assert [(c.name, str(c.type).replace(",", ";")) for c in RECORD] == told
+    contract = [tuple(entry.split()) for line in CONTRACT.splitlines() for entry in line.split(", ")]
+    assert [(c.name, str(c.type).replace(",", ";")) for c in RECORD] == contract
 
 
 def test_names_are_unique_in_any_case() -> None:
@@ -38,13 +38,13 @@ def test_names_are_unique_in_any_case() -> None:
 
 
 def one_record(record: Item, **options: Any) -> dict[str, Any]:
-    """The columns of a record that was fetched."""
+    """The columns of a fetched record."""
     raw = batch([record], **options)
     partitions = [{"partition_index": 3, "records": RecordData(raw, 0, len(raw))}]
-    found = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
-    (carrier,) = partition_records(found)
-    (opened,) = decode_batches(carrier)
-    (row,) = opened
+    example = exchange("Fetch", 3, {}, {"responses": [{"topic": "orders", "partitions": partitions}]})
+    (carrier,) = partition_records(example)
+    (records,) = decode_batches(carrier)
+    (row,) = records
     return {column.name: text_getter(column)(row) for column in RECORD}
 
 

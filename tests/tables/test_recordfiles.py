@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def written(folder: Path, *exchanges: Exchange, show_secrets: bool = False) -> tuple[dict[str, bytes], str]:
-    """Every file below the folder, and what is said about them."""
+    """Every file below the folder, and the summary line."""
     sink = RecordFiles(folder)
     for exchange in exchanges:
         for record in opened(exchange, show_secrets=show_secrets):
             sink.feed(record)
     sink.close()
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, sink.told()
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, sink.summary_line()
 
 
 def test_values_and_keys(tmp_path: Path) -> None:
     raw = batch([Item(b"key", b"\0\xff"), Item(None, b""), Item(b"", None)], base_offset=7)
-    files, told = written(tmp_path / "new" / "out", fetch(raw))
+    files, summary = written(tmp_path / "new" / "out", fetch(raw))
     assert files == {
         "orders/3/7.key": b"key",
         "orders/3/7.value": b"\0\xff",
@@ -39,7 +39,7 @@ def test_values_and_keys(tmp_path: Path) -> None:
         "orders/3/9.key": b"",
         "orders/3/9.null": b"",
     }
-    assert told == f"2 values, 2 keys, 1 null written to {tmp_path / 'new' / 'out'}"
+    assert summary == f"2 values, 2 keys, 1 null written to {tmp_path / 'new' / 'out'}"
 
 
 def test_without_an_offset_the_exchange_makes_the_name(tmp_path: Path) -> None:
@@ -48,17 +48,17 @@ def test_without_an_offset_the_exchange_makes_the_name(tmp_path: Path) -> None:
     assert files == {"orders/3/c0ffee-1-0.value": b"1", "orders/3/c0ffee-1-1.value": b"2"}
 
 
-def test_what_was_seen_before(tmp_path: Path) -> None:
+def test_duplicate_records_are_skipped(tmp_path: Path) -> None:
     raw, other = batch([Item(b"k", b"1")]), batch([Item(b"k", b"2")])
     answer = {"error_code": 0, "base_offset": 0}
-    files, told = written(tmp_path, produce(raw, answer), fetch(raw), fetch(other), fetch(other))
+    files, summary = written(tmp_path, produce(raw, answer), fetch(raw), fetch(other), fetch(other))
     assert files == {
         "orders/3/0.key": b"k",
         "orders/3/0.value": b"1",
         "orders/3/c0ffee-1-0.key": b"k",
         "orders/3/c0ffee-1-0.value": b"2",
     }
-    assert told.endswith("; 2 duplicate records skipped")
+    assert summary.endswith("; 2 duplicate records skipped")
 
 
 def test_an_internal_record_is_written_as_it_is(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_an_internal_record_is_written_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_credential_is_written_only_on_request(tmp_path: Path) -> None:
-    found = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
-    files, told = written(tmp_path / "hidden", found)
+    exchange = fetch(batch([Item(None, b"hunter2")]), topic="__cluster_metadata")
+    files, summary = written(tmp_path / "hidden", exchange)
     assert files == {}
-    assert told.endswith("; 1 credential withheld")
-    files, _ = written(tmp_path / "shown", found, show_secrets=True)
+    assert summary.endswith("; 1 credential withheld")
+    files, _ = written(tmp_path / "shown", exchange, show_secrets=True)
     assert files == {"__cluster_metadata/3/0.value": b"hunter2"}
 
 
@@ -100,7 +100,7 @@ def test_long_names_stay_apart(tmp_path: Path) -> None:
     assert len(written(tmp_path, fetch(batch([Item()]), topic="/" * 249))[0]) == 1
 
 
-def test_a_topic_that_nobody_told(tmp_path: Path) -> None:
+def test_an_unknown_topic(tmp_path: Path) -> None:
     files, _ = written(tmp_path, fetch(batch([Item()]), topic=""), show_secrets=True)
     assert files == {"%unknown/3/0.value": b"value"}
 
@@ -135,7 +135,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_that_are_known_to_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_files, "_MOST_FOLDERS", 1)
+    monkeypatch.setattr(record_files, "_MAX_FOLDERS", 1)
     raw = batch([Item()])
     files, _ = written(tmp_path, *(fetch(raw, topic=topic) for topic in ("a", "b", "a")))
     assert sorted(files) == ["a/3/0.value", "b/3/0.value"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kdissect.capture.reader import open_capture
 from kdissect.pipeline import dissect
 from kdissect.tables.columns import RECORD
-from kdissect.tables.lines import MORE, OWN, JsonLines, RecordLines
+from kdissect.tables.lines import OPTIONAL, PER_RECORD, JsonLines, RecordLines
 from samples.golden import captures, name_of
 from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.record_batches import CODECS, COMMIT_KEY, CONTROL, LOG_APPEND, Item, batch
@@ -53,7 +53,7 @@ def by_batch(batches: Iterable[DecodedBatch]) -> bytes:
 
 
 def same(*exchanges: Exchange) -> bytes:
-    """What is written; it is what would be, column by column."""
+    """The lines; they are the same as those written column by column."""
     batches = batches_of(*exchanges)
     lines = by_batch(batches)
     assert lines == by_column(batches)
@@ -64,8 +64,10 @@ def same(*exchanges: Exchange) -> bytes:
 @given(st.lists(items, max_size=9), st.sampled_from([0, LOG_APPEND]), st.sampled_from([*CODECS.values()]))
 def test_any_records(records: list[Item], flags: int, codec: int) -> None:
     raw = batch(records, codec=codec, flags=flags)
-    told = {"base_offset": 41, "log_append_time_ms": 1_700_000_000_002}
-    same(fetch(raw), produce(raw), produce(raw, {}), produce(raw, told), fetch(raw + raw, topic="payments"))
+    response = {"base_offset": 41, "log_append_time_ms": 1_700_000_000_002}
+    same(
+        fetch(raw), produce(raw), produce(raw, {}), produce(raw, response), fetch(raw + raw, topic="payments")
+    )
 
 
 def test_marks_and_internal_topics() -> None:
@@ -76,14 +78,17 @@ def test_marks_and_internal_topics() -> None:
     assert lines.count(b'"control_type":"COMMIT"') == 4
 
 
-def test_what_the_columns_of_a_batch_say_can_hold_anything() -> None:
-    """Signs that templates of other kinds would take for their own."""
+def test_the_columns_of_a_batch_can_contain_anything() -> None:
+    """Characters that other kinds of templates treat specially."""
     lines = same(fetch(batch([Item(b"%b{}", b'%d"\\\n')] * 5), topic='%b{0}"\\'))
     assert lines.count(b'"key":"%b{}"') == 5
 
 
-def test_own_columns_stand_in_their_order_and_more_behind_them() -> None:
-    assert [column.name for column in RECORD if column.name in (*OWN, *MORE)] == [*OWN, *MORE]
+def test_per_record_columns_are_in_order_and_optional_ones_follow() -> None:
+    assert [column.name for column in RECORD if column.name in (*PER_RECORD, *OPTIONAL)] == [
+        *PER_RECORD,
+        *OPTIONAL,
+    ]
 
 
 @pytest.mark.parametrize("odd", [(), (0,), (63, 64), (149,), range(150)])
@@ -92,7 +97,7 @@ def test_batches_that_are_written_in_several_pieces(odd: Iterable[int]) -> None:
     same(fetch(raw), produce(raw))
 
 
-def test_what_is_longer_than_what_is_held_is_written_in_its_order() -> None:
+def test_lines_longer_than_the_buffer_are_written_in_order() -> None:
     short, long = batch([Item(b"k", b"v")] * 5), batch([Item(b"k", bytes(3000))] * 50)
     same(fetch(short + long + short + long))
 
@@ -105,15 +110,15 @@ def test_samples(path: Path) -> None:
 
 
 def test_a_record_costs_the_same_however_many_there_are() -> None:
-    """Counted in calls, of records that are written column by column."""
+    """Counted in calls, for records that are written column by column."""
 
     def calls(count: int) -> int:
         (records,) = batches_of(fetch(batch([Item(b"k", b"v", ((b"h", b"x"),))] * count)))
-        lines, made = RecordLines(lambda _: None), 0
+        lines, count = RecordLines(lambda _: None), 0
 
         def note(*_: object) -> None:
-            nonlocal made
-            made += 1
+            nonlocal count
+            count += 1
 
         before = sys.getprofile()
         sys.setprofile(note)
@@ -121,7 +126,7 @@ def test_a_record_costs_the_same_however_many_there_are() -> None:
             lines.feed_batch(records)
         finally:
             sys.setprofile(before)
-        return made
+        return count
 
     calls(10)
     assert calls(400) < 2.1 * calls(200)

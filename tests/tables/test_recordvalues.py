@@ -1,4 +1,4 @@
-"""What is read of a batch, column by column, is what is read of its records, one by one."""
+"""Reading a batch column by column yields the same values as reading its records one by one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_any_number_of_records(count: int) -> None:
     assert [record for piece in pieces for record in piece][-1].ordinal == count - 1
 
 
-def test_what_all_records_share_is_read_once() -> None:
+def test_common_columns_are_read_once() -> None:
     read = 0
 
     def get(_: object) -> int:

@@ -50,5 +50,5 @@ def test_no_rows(compression: str) -> None:
     assert data == b"" if compression == "none" else data
 
 
-def test_names_tell_the_compression() -> None:
+def test_file_names_show_the_compression() -> None:
     assert [JsonFormat(each).suffix for each in COMPRESSIONS] == [".jsonl", ".jsonl.gz", ".jsonl.zst"]

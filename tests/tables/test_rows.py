@@ -16,41 +16,41 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 
-def maker(tables: Collection[str], *, every_connection: bool = True) -> TableRows:
+def table_rows(tables: Collection[str], *, every_connection: bool = True) -> TableRows:
     records = Records(RecordFilter(RecordCriteria()))
     return TableRows(tables, ConnectionLog(DEFAULT), records, DEFAULT, every_connection=every_connection)
 
 
 def test_rows_bear_the_name_of_their_table() -> None:
-    made = maker(TABLES)
+    rows = table_rows(TABLES)
     first = exchange("Metadata", 9, {"topics": [{"name": "orders"}]})
-    assert list(made.feed(first)) == [("exchanges", first)]
-    assert [name for name, _ in made.close((), ())] == ["connections"]
+    assert list(rows.feed(first)) == [("exchanges", first)]
+    assert [name for name, _ in rows.close((), ())] == ["connections"]
 
 
-def test_tables_that_nobody_wants_are_not_made() -> None:
-    made = maker(("connections",))
-    assert list(made.feed(exchange())) == []
-    ((name, row),) = made.close((), ())
+def test_tables_that_are_not_requested_are_not_made() -> None:
+    rows = table_rows(("connections",))
+    assert list(rows.feed(exchange())) == []
+    ((name, row),) = rows.close((), ())
     assert (name, row.exchanges) == ("connections", 1)
 
 
-def test_of_what_was_not_asked_for_only_its_connection_is_known() -> None:
+def test_excluded_exchanges_count_for_their_connection_only() -> None:
     for every_connection in (False, True):
-        made = maker(("exchanges", "connections"), every_connection=every_connection)
-        wanted, other = connection("aaa"), connection("bbb")
-        assert len(list(made.feed(exchange(connection=wanted)))) == 1
-        assert list(made.pass_over(exchange(connection=wanted))) == []
-        assert list(made.pass_over(exchange(connection=other))) == []
-        found = [(row.id, row.exchanges) for _, row in made.close((), ())]
-        assert found == [("aaa", 2), ("bbb", 1)][: 1 + every_connection]
+        rows = table_rows(("exchanges", "connections"), every_connection=every_connection)
+        matching, other = connection("aaa"), connection("bbb")
+        assert len(list(rows.feed(exchange(connection=matching)))) == 1
+        assert list(rows.skip(exchange(connection=matching))) == []
+        assert list(rows.skip(exchange(connection=other))) == []
+        connections = [(row.id, row.exchanges) for _, row in rows.close((), ())]
+        assert connections == [("aaa", 2), ("bbb", 1)][: 1 + every_connection]
 
 
 def test_a_capture_that_others_follow_has_its_row_and_is_forgotten() -> None:
-    made = maker(("captures",))
+    rows = table_rows(("captures",))
     one, two = Source("-", DEFAULT), Source(BytesIO(), DEFAULT)
-    list(made.log.watch([Packet(1, 5, Interface("-", 0, 1), b"", 0)]))
-    ((name, row),) = made.leave(one)
+    list(rows.log.watch([Packet(1, 5, Interface("-", 0, 1), b"", 0)]))
+    ((name, row),) = rows.finish_capture(one)
     assert (name, row.source, row.packets.packets) == ("captures", one, 1)
-    assert made.log.census.files == {}
-    assert [row.source for _, row in made.close((two,), ())] == [two]
+    assert rows.log.census.files == {}
+    assert [row.source for _, row in rows.close((two,), ())] == [two]

@@ -1,4 +1,4 @@
-"""Spark's three notations against one another, against pyarrow, and against the page that people read."""
+"""Spark's three notations against each other, pyarrow, and the generated page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EVERY = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: str(table.name))
 
-# What each of Spark's names stands for, written once more.
+# The meaning of each of Spark's names, repeated.
 OF_JSON = {"string": "STRING", "boolean": "BOOLEAN", "short": "SMALLINT", "integer": "INT", "long": "BIGINT",
            "binary": "BINARY", "date": "DATE", "timestamp": "TIMESTAMP"}  # fmt: skip
 OF_ARROW = {pa.string(): "STRING", pa.bool_(): "BOOLEAN", pa.int16(): "SMALLINT", pa.int32(): "INT",
@@ -61,22 +61,22 @@ def from_page(text: str) -> str:
 @EVERY
 def test_the_notations_agree(table: Table) -> None:
     for columns in (table.columns, table.binary_columns):
-        told = dict(re.findall(r"`(\w+)` (.+?)(?=, `\w+` |$)", ddl(columns)))
+        types = dict(re.findall(r"`(\w+)` (.+?)(?=, `\w+` |$)", ddl(columns)))
         document = json.loads(json.dumps(struct_type(columns)))
-        assert {each["name"]: from_json(each["type"]) for each in document["fields"]} == told
-        assert {each.name: from_arrow(each.type) for each in schema(columns)} == told
+        assert {each["name"]: from_json(each["type"]) for each in document["fields"]} == types
+        assert {each.name: from_arrow(each.type) for each in schema(columns)} == types
         assert all(each.nullable for each in schema(columns))
-        made = create_table(table, columns, Path("/tables") / table.name, (), "JSON")
-        assert dict(re.findall(r"^  `(\w+)` (.+) COMMENT '", made, re.MULTILINE)) == told
-        assert list(told) == [column.name for column in columns]
+        statement = create_table(table, columns, Path("/tables") / table.name, (), "JSON")
+        assert dict(re.findall(r"^  `(\w+)` (.+) COMMENT '", statement, re.MULTILINE)) == types
+        assert list(types) == [column.name for column in columns]
 
 
 @EVERY
 def test_the_page_agrees(table: Table) -> None:
     page = columns_page()
     for column in table.columns:
-        told = {from_page(kind) for kind in re.findall(rf"\| `{column.name}` \| (\S+) \|", page)}
-        assert ddl([column]).partition(" ")[2] in told
+        types = {from_page(kind) for kind in re.findall(rf"\| `{column.name}` \| (\S+) \|", page)}
+        assert ddl([column]).partition(" ")[2] in types
 
 
 def test_ddl() -> None:
@@ -96,12 +96,12 @@ def test_columns_that_folders_are_named_after_come_last() -> None:
 
 def test_create_table() -> None:
     table = TABLES["topic_ids"]
-    made = create_table(table, table.columns, Path("/data/o'clock"), ("date",), "PARQUET")
-    assert made.startswith(
+    statement = create_table(table, table.columns, Path("/data/o'clock"), ("date",), "PARQUET")
+    assert statement.startswith(
         "CREATE TABLE IF NOT EXISTS `topic_ids` (\n"
         "  `topic_id` STRING COMMENT 'Topic id, as Kafka prints it.',\n"
     )
-    assert made.endswith(
+    assert statement.endswith(
         "\n)\nUSING PARQUET\nPARTITIONED BY (`date`)\nLOCATION 'file:///data/o%27clock'\n"
         "COMMENT 'A topic\\'s id and its name.';\nMSCK REPAIR TABLE `topic_ids`;\n"
     )

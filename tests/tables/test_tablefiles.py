@@ -13,7 +13,14 @@ from kdissect.tables.columns import DATE, INT64, STRING, Column
 from kdissect.tables.form import Table
 from kdissect.tables.parquet import ParquetFormat
 from kdissect.tables.rows import RECORDS, TABLES
-from kdissect.tables.table_files import NO_VALUE, FinishedFile, JsonFormat, Listing, own_files, remove_own
+from kdissect.tables.table_files import (
+    NO_VALUE,
+    FinishedFile,
+    JsonFormat,
+    Listing,
+    remove_row_files,
+    row_files,
+)
 from tests.carried_records import batches_of, fetch, long_batch, produce
 from tests.exports import BIG, json_rows, table_files
 
@@ -41,21 +48,21 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_file_has_its_name_once_it_is_complete(tmp_path: Path) -> None:
-    made = files(tmp_path)
-    made.feed({"n": 1})
+    output = files(tmp_path)
+    output.feed({"n": 1})
     assert names(tmp_path) == [".part-00000.jsonl.unfinished"]
-    made.close()
+    output.close()
     assert names(tmp_path) == ["part-00000.jsonl"]
     assert json_rows(tmp_path) == [{"n": 1, "date": None, "api": None, "x": None}]
-    assert list(made.files) == [("part-00000.jsonl", 1, (tmp_path / "part-00000.jsonl").stat().st_size)]
+    assert list(output.files) == [("part-00000.jsonl", 1, (tmp_path / "part-00000.jsonl").stat().st_size)]
 
 
 def test_partitions(tmp_path: Path) -> None:
-    made = files(tmp_path, partition_by=("date", "api"))
+    output = files(tmp_path, partition_by=("date", "api"))
     rows = [("2026-11-21", "Fetch"), ("2026-11-21", None), ("2026-11-22", "a/b=é"), ("2026-11-21", "Fetch")]
     for number, (day, api) in enumerate(rows):
-        made.feed({"n": number, "date": day, "api": api})
-    made.close()
+        output.feed({"n": number, "date": day, "api": api})
+    output.close()
     assert names(tmp_path) == [
         "date=2026-11-21/api=Fetch/part-00000.jsonl",
         f"date=2026-11-21/api={NO_VALUE}/part-00001.jsonl",
@@ -69,36 +76,36 @@ def test_a_table_without_the_column_is_not_divided_by_it(tmp_path: Path) -> None
 
 
 def test_few_files_are_open_at_once(tmp_path: Path) -> None:
-    made = files(tmp_path, partition_by=("api",), limits=replace(DEFAULT, export_files=2))
+    output = files(tmp_path, partition_by=("api",), limits=replace(DEFAULT, export_files=2))
     for number, api in enumerate("abcabcaa"):
-        made.feed({"n": number, "api": api})
+        output.feed({"n": number, "api": api})
         assert len([name for name in names(tmp_path) if name.endswith("unfinished")]) <= 2
-    made.close()
+    output.close()
     assert sorted(row["n"] for row in json_rows(tmp_path)) == list(range(8))
     assert [row["n"] for row in json_rows(tmp_path / "api=a")] == [0, 3, 6, 7]
 
 
 def test_rotation(tmp_path: Path) -> None:
-    made = files(tmp_path, rotate_bytes=200_000)
+    output = files(tmp_path, rotate_bytes=200_000)
     for number in range(100):
-        made.feed({"n": number, "x": "x" * 10_000})
-    made.close()
-    assert len(made.files) == 5
-    assert made.files.rows == made.rows == 100
+        output.feed({"n": number, "x": "x" * 10_000})
+    output.close()
+    assert len(output.files) == 5
+    assert output.files.rows == output.rows == 100
     assert [row["n"] for row in json_rows(tmp_path)] == list(range(100))
 
 
-def test_files_end_when_somebody_says_so(tmp_path: Path) -> None:
-    made = files(tmp_path, partition_by=("api",))
-    made.rotate()
+def test_files_end_on_rotate(tmp_path: Path) -> None:
+    output = files(tmp_path, partition_by=("api",))
+    output.rotate()
     for number, api in enumerate("aba"):
-        made.feed({"n": number, "api": api})
-    made.rotate()
-    assert len(made.files) == 2
+        output.feed({"n": number, "api": api})
+    output.rotate()
+    assert len(output.files) == 2
     assert not [name for name in names(tmp_path) if name.endswith("unfinished")]
-    made.feed({"n": 3, "api": "a"})
-    made.close()
-    assert [file.path for file in made.files][2] == "api=a/part-00002.jsonl"
+    output.feed({"n": 3, "api": "a"})
+    output.close()
+    assert [file.path for file in output.files][2] == "api=a/part-00002.jsonl"
 
 
 def test_a_listing_keeps_the_latest_names() -> None:
@@ -108,7 +115,7 @@ def test_a_listing_keeps_the_latest_names() -> None:
     assert (len(listing), listing.rows, listing.bytes, listing.older) == (4, 8, 40, (2, 1, 20))
 
 
-def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
+def test_a_file_and_its_folder_are_on_disk_before_it_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -117,32 +124,32 @@ def test_a_file_and_its_folder_are_on_disk_before_it_is_told(
         synced.append(str(Path(f"/proc/self/fd/{number}").readlink()).removeprefix(f"{tmp_path}/"))
 
     monkeypatch.setattr("kdissect.files.os.fsync", sync)
-    made = files(tmp_path / "new", partition_by=("api",))
-    made.feed({"n": 1, "api": "a"})
-    assert sorted(synced) == sorted([str(tmp_path), "new"])  # where the two new folders stand
-    made.close()
+    output = files(tmp_path / "new", partition_by=("api",))
+    output.feed({"n": 1, "api": "a"})
+    assert sorted(synced) == sorted([str(tmp_path), "new"])  # the parents of the two new folders
+    output.close()
     assert synced[2:] == ["new/api=a/.part-00000.jsonl.unfinished", "new/api=a"]
 
 
 def test_rotation_of_parquet(tmp_path: Path) -> None:
     limits = replace(DEFAULT, export_bytes=100_000)
     form = ParquetFormat("none", limits)
-    made = table_files(tmp_path, TABLE, form, rotate_bytes=200_000, limits=limits)
+    output = table_files(tmp_path, TABLE, form, rotate_bytes=200_000, limits=limits)
     for number in range(200):
-        made.feed({"n": number, "x": f"{number:10000}"})
-    made.close()
-    assert len(made.files) > 1
-    assert sum(parquet.read_metadata(tmp_path / file.path).num_rows for file in made.files) == 200
+        output.feed({"n": number, "x": f"{number:10000}"})
+    output.close()
+    assert len(output.files) > 1
+    assert sum(parquet.read_metadata(tmp_path / file.path).num_rows for file in output.files) == 200
 
 
-def test_what_is_held_is_bounded_over_all_files(tmp_path: Path) -> None:
+def test_held_bytes_are_limited_for_all_files_together(tmp_path: Path) -> None:
     limits = replace(DEFAULT, export_bytes=100_000)
-    made = table_files(tmp_path, TABLE, ParquetFormat("none", limits), partition_by=("api",), limits=limits)
+    output = table_files(tmp_path, TABLE, ParquetFormat("none", limits), partition_by=("api",), limits=limits)
     for number in range(60):
-        made.feed({"n": number, "api": "ab"[number % 2], "x": "x" * 10_000})
-        assert made._held <= 100_000
-        assert made._held == sum(each.writer.held for each in made._open.values())
-    made.close()
+        output.feed({"n": number, "api": "ab"[number % 2], "x": "x" * 10_000})
+        assert output._held <= 100_000
+        assert output._held == sum(each.writer.held for each in output._open.values())
+    output.close()
     read = parquet.ParquetFile(tmp_path / "api=a" / "part-00000.parquet")
     assert read.metadata.num_rows == 30
     assert read.metadata.num_row_groups > 3
@@ -151,11 +158,11 @@ def test_what_is_held_is_bounded_over_all_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "held_bytes", "rotate_bytes"),
     [
-        (20_000, 1 << 24, BIG),  # row groups and files end where the export does
+        (20_000, 1 << 24, BIG),  # row groups and files end with the export
         (40, 1 << 24, BIG),
         (64, 1 << 24, 9_000),
         (20_000, 10_000, 20_000),
-        (100, 40_000, 30_000),  # bounds that take turns
+        (100, 40_000, 30_000),  # limits that take turns
     ],
 )
 @pytest.mark.parametrize("partition_by", [(), ("date", "api")])
@@ -164,21 +171,21 @@ def test_records_that_come_by_the_batch_end_up_as_those_that_come_one_by_one(
     tmp_path: Path, form: str, partition_by: Any, rows: int, held_bytes: int, rotate_bytes: int
 ) -> None:
     limits = replace(DEFAULT, export_rows=rows, export_bytes=held_bytes)
-    made_form = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
+    format_ = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
     odd = long_batch((0, 70, 149))
     batches = batches_of(fetch(odd), produce(long_batch(range(100))), fetch(long_batch((), 7) + odd))
-    made: list[dict[str, bytes]] = []
-    for whole in (False, True):
-        folder = tmp_path / str(whole)
+    output: list[dict[str, bytes]] = []
+    for by_batch in (False, True):
+        folder = tmp_path / str(by_batch)
         options: dict[str, Any] = {"rotate_bytes": rotate_bytes, "partition_by": partition_by}
-        files = table_files(folder, TABLES[RECORDS], made_form, limits=limits, **options)
+        files = table_files(folder, TABLES[RECORDS], format_, limits=limits, **options)
         for records in batches:
-            for row in (records,) if whole else records:
+            for row in (records,) if by_batch else records:
                 files.feed(row)
         files.close()
         assert (files.rows, files.files.rows) == (457, 457)
-        made.append({name: (folder / name).read_bytes() for name in names(folder)})
-    assert made[0] == made[1]
+        output.append({name: (folder / name).read_bytes() for name in names(folder)})
+    assert output[0] == output[1]
 
 
 def test_an_empty_table(tmp_path: Path) -> None:
@@ -190,11 +197,11 @@ def test_an_empty_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "form", [JsonFormat("none"), JsonFormat("gz"), JsonFormat("zst"), ParquetFormat("zst", DEFAULT)]
 )
-def test_what_is_abandoned_is_removed(tmp_path: Path, form: Any) -> None:
-    made = table_files(tmp_path, TABLE, form, partition_by=("api",), rotate_bytes=1)
-    made.feed({"n": 1, "api": "a"})
-    made.feed({"n": 2, "api": "b"})
-    made.abandon()
+def test_abandoned_files_are_removed(tmp_path: Path, form: Any) -> None:
+    output = table_files(tmp_path, TABLE, form, partition_by=("api",), rotate_bytes=1)
+    output.feed({"n": 1, "api": "a"})
+    output.feed({"n": 2, "api": "b"})
+    output.abandon()
     assert [name for name in names(tmp_path) if name.endswith("unfinished")] == []
 
 
@@ -207,15 +214,15 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_own_files_alone_are_removed(tmp_path: Path) -> None:
-    made = files(tmp_path, partition_by=("date",))
-    made.feed({"n": 1, "date": "2026-11-21"})
-    made.close()
+    output = files(tmp_path, partition_by=("date",))
+    output.feed({"n": 1, "date": "2026-11-21"})
+    output.close()
     others = ["part-1.jsonl", "part-00000.csv", "date=x.txt", "mine/part-00000.jsonl"]
     (tmp_path / "mine").mkdir()
     for name in others:
         (tmp_path / name).write_text("")
     (tmp_path / ".part-00009.jsonl.zst.unfinished").write_text("")
-    assert len(list(own_files(tmp_path))) == 2
-    remove_own(tmp_path)
+    assert len(list(row_files(tmp_path))) == 2
+    remove_row_files(tmp_path)
     assert names(tmp_path) == sorted(others)
     assert not (tmp_path / "date=2026-11-21").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded, Withheld
-from kdissect.tables.values import date, json_bytes, json_document, plain, spelled, timestamp
+from kdissect.tables.values import date, json_bytes, json_document, plain, text_and_encoding, timestamp
 from tests.made_exchanges import START_NS
 
 BATCH = pack(">qiiBIhiqqqhii", 7, 49, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
@@ -52,10 +52,10 @@ class File:
 
 @pytest.mark.parametrize(("name", "shown"), [("ä.pcap", "ä.pcap"), ("\udcff.pcap", "\\udcff.pcap")])
 def test_documents_name_files_whose_names_are_no_text(name: str, shown: str) -> None:
-    found = json.loads(
+    result = json.loads(
         json_document([File(name, datetime(2026, 11, 21, tzinfo=UTC), [f"{name}: cut"], {name: 1})])
     )
-    assert found == [
+    assert result == [
         {"name": shown, "first": "2026-11-21T00:00:00Z", "warnings": [f"{shown}: cut"], "counts": {shown: 1}}
     ]
 
@@ -77,10 +77,10 @@ def test_record_data_is_an_array_of_batch_headers() -> None:
     ],
 )
 def test_keys_and_values_of_records(payload: Any, text: str | None, encoding: str | None) -> None:
-    assert spelled(payload) == (text, encoding)
+    assert text_and_encoding(payload) == (text, encoding)
 
 
-def test_what_no_body_has_is_refused() -> None:
+def test_values_that_no_body_has_are_rejected() -> None:
     with pytest.raises(TypeError, match="set is no value of a body"):
         plain(set())
 

@@ -29,7 +29,7 @@ def topics(*partitions: dict[str, Any], name: str = "orders", key: str = "partit
     return [{"name": name, key: list(partitions)}]
 
 
-SAID: list[tuple[str, int, Body, Body | None, str]] = [
+CASES: list[tuple[str, int, Body, Body | None, str]] = [
     (
         "Produce",
         9,
@@ -291,7 +291,7 @@ SAID: list[tuple[str, int, Body, Body | None, str]] = [
         {"error_code": 0, "mechanisms": ["PLAIN"]},
         "mechanism PLAIN",
     ),
-    # no words of their own
+    # APIs without a function of their own
     (
         "BrokerHeartbeat",
         0,
@@ -312,7 +312,7 @@ SAID: list[tuple[str, int, Body, Body | None, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("api", "version", "request_body", "response_body", "text"), SAID, ids=[f"{s[0]} {s[4]}" for s in SAID]
+    ("api", "version", "request_body", "response_body", "text"), CASES, ids=[f"{s[0]} {s[4]}" for s in CASES]
 )
 def test_a_few_words(
     api: str, version: int, request_body: Body, response_body: Body | None, text: str
@@ -336,8 +336,8 @@ def test_a_response_alone() -> None:
     assert about(orphan) == "response 7, 24 B, request not captured"
 
 
-def test_a_response_that_nobody_asked_for() -> None:
-    """An answer to acks=0 still has its api, and says itself what it is about."""
+def test_an_orphan() -> None:
+    """A response to acks=0 still has its API, and topics of its own."""
     answer = {"responses": topics({"index": 3, "base_offset": 7}, key="partition_responses")}
     assert about(exchange("Produce", 9, None, answer)) == "orders-3 -> offset 7"
 
@@ -354,22 +354,22 @@ def test_words_are_for_apis_that_exist() -> None:
 
 
 @pytest.mark.parametrize("api", apis.all_apis(), ids=lambda api: api.name)
-def test_no_body_is_too_odd_or_too_short(api: apis.Api) -> None:
-    """Whatever is in a body, and wherever it ends: there is a line, and it is not long."""
+def test_no_body_is_too_unusual_or_too_short(api: apis.Api) -> None:
+    """Whatever a body contains, and wherever it ends, the line is not long."""
     for version in range(api.versions.first, api.versions.last + 1):
-        asked, answered = (
+        requests, responses = (
             _random_body(schema.request(api.key), version),
             _random_body(schema.response(api.key), version),
         )
-        for request_body in (*asked, None):
-            for response_body in (*answered, None):
+        for request_body in (*requests, None):
+            for response_body in (*responses, None):
                 if request_body is not None or response_body is not None:
-                    said = about(exchange(api.name, version, request_body, response_body, kind="answered"))
-                    assert len(said) < 20_000
+                    text = about(exchange(api.name, version, request_body, response_body, kind="answered"))
+                    assert len(text) < 20_000
 
 
 def _random_body(message: schema.Message | None, version: int) -> list[Body]:
-    """Random bodies, and what is left of one when its bytes are cut at two places."""
+    """Random bodies, and partial ones: the bytes are cut at two places."""
     assert message is not None
     case = Case(message, version, None)
     bodies = [random_body(case.layout, case.random(f"about {number}")) for number in range(3)]

@@ -1,4 +1,4 @@
-"""The page as people see it; tests/cli/test_check.py prints it from captures."""
+"""The text of the page; tests/cli/test_check.py prints it from captures."""
 
 from __future__ import annotations
 
@@ -115,18 +115,18 @@ def printed(check: quality.Check, *, limit: int = 1, width: int | None = None) -
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-def test_everything_that_can_be_told() -> None:
+def test_a_page_with_every_part() -> None:
     assert printed(FULL) == PAGE
 
 
-def test_what_there_is_none_of_is_not_told() -> None:
+def test_empty_parts_are_left_out() -> None:
     assert printed(NOTHING).split("\n\n") == [
         f"empty: no exchange was found\n- {NOTHING.findings[0].finding} {NOTHING.findings[0].advice}",
         "Packets\n0 packets\nTCP: 0 gaps\n",
     ]
 
 
-def test_of_many_files_and_interfaces_the_first_are_told() -> None:
+def test_many_files_and_interfaces_are_limited() -> None:
     many = replace(FILE, interfaces=[INTERFACE] * 11)
     text = printed(replace(FULL, files=[many, FILE, FILE]))
     assert "and 3 more interfaces\n" in text

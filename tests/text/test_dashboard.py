@@ -9,19 +9,19 @@ from kdissect.text.dashboard_panes import ALARM, FAINT, WARNING
 from tests.pulses import at, beat, busy, fed
 
 SMALL, LARGE = (80, 24), (200, 50)
-AROUND = StatusBar("eth0", memory_bytes=61_000_000)
+STATUS = StatusBar("eth0", memory_bytes=61_000_000)
 
 
 def screen(
-    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, around: StatusBar = AROUND
+    now: Now | None = None, *keys: str, size: tuple[int, int] = SMALL, status: StatusBar = STATUS
 ) -> list[str]:
     choices = UiState()
     for key in keys:
         choices.press(key)
-    return [line.plain for line in draw(now or busy().now(), choices, around, *size)]
+    return [line.plain for line in draw(now or busy().now(), choices, status, *size)]
 
 
-def test_what_counts_stands_first_at_80x24() -> None:
+def test_80x24() -> None:
     lines = screen()
     assert lines[0].startswith("kdissect live eth0  14:13:30 UTC  rates over ")
     assert lines[1].startswith("4.9 exchanges/s")
@@ -56,7 +56,7 @@ def test_panes_at_80x24(key: str, headings: list[str], first: str) -> None:
     assert lines[4].split()[0] == first
 
 
-def test_a_group_and_how_far_it_is_behind() -> None:
+def test_a_group_and_its_lag() -> None:
     assert screen(None, "4")[4].split() == ["g", "stable", "1", "510", "orders:0", "510", "1"]
 
 
@@ -86,8 +86,8 @@ def test_all_panes_side_by_side_at_200x50() -> None:
 @pytest.mark.parametrize("key", ["1", "3", "5", "h"])
 def test_it_fits_any_terminal(size: tuple[int, int], key: str) -> None:
     width, height = size
-    for around in (AROUND, AROUND._replace(said="listening on eth0", is_over=True)):
-        lines = screen(None, key, size=size, around=around)
+    for status in (STATUS, STATUS._replace(message="listening on eth0", has_ended=True)):
+        lines = screen(None, key, size=size, status=status)
         assert len(lines) == height if height >= 6 else len(lines) <= height
         assert {columns_of(line) for line in lines} == {width}
 
@@ -116,7 +116,7 @@ def test_before_the_first_packet_and_without_kafka() -> None:
     assert screen(other.now())[1].startswith("12 packets, but no Kafka exchange yet; -d tcp.port==PORT,kafka")
 
 
-def test_packets_without_exchanges_are_told_first() -> None:
+def test_packets_without_exchanges_are_in_the_headline() -> None:
     pulse = busy()
     for second in (14, 20):
         pulse.tick(at(second), 1234 + second)
@@ -125,10 +125,10 @@ def test_packets_without_exchanges_are_told_first() -> None:
     assert screen(pulse.now())[1].startswith("0.1 exchanges/s  0 fail")
 
 
-def test_silence_is_told_first() -> None:
+def test_inactivity_is_in_the_headline() -> None:
     pulse = busy()
     pulse.tick(at(20), 1234)
-    lines = draw(pulse.now(), UiState(), AROUND, *SMALL)
+    lines = draw(pulse.now(), UiState(), STATUS, *SMALL)
     assert lines[1].plain.startswith("no packet for 10 s  - exchanges/s  0 fail")
     assert str(lines[1].spans[0].style) == ALARM
     heartbeat = next(line for line in lines if line.plain.startswith("Heartbeat"))
@@ -136,25 +136,25 @@ def test_silence_is_told_first() -> None:
 
 
 @pytest.mark.parametrize(("error", "style"), [(25, ALARM), (27, WARNING), (79, WARNING)])
-def test_what_groups_need_to_work_is_no_alarm(error: int, style: str) -> None:
-    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), AROUND, *SMALL)
+def test_errors_of_normal_rebalances_are_no_alarm(error: int, style: str) -> None:
+    (_, headline, *_) = draw(fed(beat(0, error=error)).now(), UiState(), STATUS, *SMALL)
     failed = next(span for span in headline.spans if "fail" in headline.plain[span.start : span.end])
     assert failed.style == style
 
 
 def test_drops_are_an_alarm() -> None:
-    line = screen(around=StatusBar("eth0", by_kernel=1000, by_us=2))[-2]
+    line = screen(status=StatusBar("eth0", by_kernel=1000, by_us=2))[-2]
     assert "1,002 DROPPED: 1,000 by the kernel, 2 by kdissect" in line
 
 
-def test_pause_the_end_and_what_was_said() -> None:
-    lines = screen(None, "p", around=AROUND._replace(is_over=True, said="listening on eth0"))
+def test_paused_ended_and_the_message() -> None:
+    lines = screen(None, "p", status=STATUS._replace(has_ended=True, message="listening on eth0"))
     assert lines[0].rstrip().endswith("PAUSED  ENDED")
     assert lines[-3].strip() == "listening on eth0"
-    assert screen(around=AROUND._replace(has_keys=False))[-1].startswith("no keyboard")
+    assert screen(status=STATUS._replace(has_keys=False))[-1].startswith("no keyboard")
 
 
-def test_help_tells_every_key() -> None:
+def test_help_lists_every_key() -> None:
     text = "\n".join(screen(None, "h"))
     assert "sort by another column" in text
     assert "Dimmed rows are idle" in text

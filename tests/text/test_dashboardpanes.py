@@ -34,17 +34,17 @@ def test_amounts_times_and_the_clock() -> None:
         ("name " + "9" * 100, "… " + "9" * 100),
     ],
 )
-def test_of_software_the_version_tells_more(software: str, text: str) -> None:
+def test_the_name_of_a_library_is_cut_before_its_version(software: str, text: str) -> None:
     (column,) = [column for column in PANES[2].columns if column.heading == "LIBRARY"]
     row = busy().now().clients[0]._replace(software=software)
     assert column.cell(row) == text
 
 
-def test_a_group_that_was_left_behind_is_not_over() -> None:
+def test_an_empty_group_with_lag_is_not_idle() -> None:
     now = busy().now()
     (group,) = now.groups
-    assert not PANES[3].is_over(group._replace(state="empty"), now)
-    assert PANES[3].is_over(group._replace(state="empty", lag=0), now)
+    assert not PANES[3].is_idle(group._replace(state="empty"), now)
+    assert PANES[3].is_idle(group._replace(state="empty", lag=0), now)
 
 
 def names(pane: int, sort: int, *, is_reversed: bool = False) -> list[str]:
@@ -60,7 +60,7 @@ def test_numbers_are_sorted_the_largest_first_and_names_by_the_alphabet() -> Non
     assert names(1, 2, is_reversed=True) == ["refunds", "orders"]
 
 
-def test_what_is_not_known_stands_last_either_way() -> None:
+def test_unknown_values_are_last_in_both_orders() -> None:
     now = busy().now()
     unknown = now.apis[0]._replace(name="Nothing", p50_us=None)
     now = now._replace(apis=[unknown, *now.apis])
@@ -77,7 +77,7 @@ def test_every_cell_of_every_pane_is_text() -> None:
             for column in pane.columns:
                 assert isinstance(column.cell(row), str)
                 assert isinstance(column.style(row), str)
-            assert not pane.is_over(row, now)
+            assert not pane.is_idle(row, now)
 
 
 def test_news_are_errors_and_rebalances_the_latest_first() -> None:
@@ -92,9 +92,9 @@ def test_news_are_errors_and_rebalances_the_latest_first() -> None:
     ]
 
 
-def test_what_is_over_is_faint() -> None:
+def test_idle_rows_are_dimmed() -> None:
     now = busy().now()
     old = FailureNow(Failure("X", "Fetch", None, "c"), 1, (now.now_ns or 0) - 61_000_000_000)
-    assert PANES[NEWS].is_over(old, now)
+    assert PANES[NEWS].is_idle(old, now)
     idle = LoadNow("c", 0, None, None, None, 0, 0, 0, 0, 0, 0)
-    assert PANES[2].is_over(idle, now)
+    assert PANES[2].is_idle(idle, now)

@@ -12,7 +12,7 @@ from kdissect.text.groups_page import cause, sections
 from tests.groups import commit, counted, heartbeat, join, leave, story, sync
 
 
-def told(limit: int | None = None, **limits: int) -> list[page.PageSection]:
+def group_sections(limit: int | None = None, **limits: int) -> list[page.PageSection]:
     events = [
         join("reader-1", 0, 1, members=["reader-1"], request_member_id="", until=3),
         sync("reader-1", 3, 1, {"t": [0, 1, 2, 3, 4], "u": [7, 9]}),
@@ -29,7 +29,7 @@ def told(limit: int | None = None, **limits: int) -> list[page.PageSection]:
 
 
 def test_sections() -> None:
-    groups, members, rebalances, committed = told()
+    groups, members, rebalances, committed = group_sections()
     assert groups.rows[0] == [
         *("g", "classic", "consumer, range", "1", "8", "3.00s", "1", "2", "3", "1 UNKNOWN_MEMBER_ID"),
     ]
@@ -49,11 +49,11 @@ def test_sections() -> None:
     ]
 
 
-def test_what_was_left_out() -> None:
-    _, _, rebalances, committed = told(limit=1)
+def test_rows_left_out_are_counted() -> None:
+    _, _, rebalances, committed = group_sections(limit=1)
     assert rebalances.left_out == 7
     assert committed.left_out == 1
-    assert "dropped because of a limit" in told(summary_group_events=3)[2].notes[-1]
+    assert "dropped because of a limit" in group_sections(summary_group_events=3)[2].notes[-1]
 
 
 def test_no_groups() -> None:
@@ -72,12 +72,12 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
     page.write(out, sections(rows, limit=10, narrow=narrow), width=width, colour=False)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    for said in ("GROUP", "KIND", "REBALANCES", "STARTED BY", "first member"):
-        assert any(said in line for line in lines), said
+    for text in ("GROUP", "KIND", "REBALANCES", "STARTED BY", "first member"):
+        assert any(text in line for line in lines), text
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "text"),
     [
         (("timeout", "b", "b-1", None), "b timed out"),
         (("leave", None, "b-1", "closed"), 'b-1 left, "closed"'),
@@ -85,6 +85,6 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
         (("unknown", None, None, None), "not captured"),
     ],
 )
-def test_causes(row: tuple[str, str | None, str | None, str | None], said: str) -> None:
+def test_causes(row: tuple[str, str | None, str | None, str | None], text: str) -> None:
     name, client, member_id, reason = row
-    assert cause(CauseRow(cause=name, time=None, member_id=member_id, client=client, reason=reason)) == said
+    assert cause(CauseRow(cause=name, time=None, member_id=member_id, client=client, reason=reason)) == text

@@ -18,6 +18,6 @@ def test_a_table_of_readers(narrow: bool) -> None:
     assert "0 behind at the end" in section.notes[0]
 
 
-def test_nobody_reads() -> None:
+def test_no_readers() -> None:
     (section,) = sections([], limit=3)
     assert section.notes == ("0 readers of partitions, 0 behind at the end",)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Scraped = dict[tuple[str, ...], float]
 
 
-def made(*facts: Facts, pulse: Pulse | None = None, limits: Limits = DEFAULT) -> Metrics:
+def metrics_of(*facts: Facts, pulse: Pulse | None = None, limits: Limits = DEFAULT) -> Metrics:
     pulse = pulse or Pulse(limits)
     metrics = Metrics(limits, pulse.now, lambda: (7, 2))
     for each in facts:
@@ -45,78 +45,78 @@ def scraped(metrics: Metrics) -> Scraped:
 
 
 def test_exchanges_their_bytes_and_latencies() -> None:
-    found = scraped(made(beat(0), beat(1, latency_ms=400), produce(2)))
-    assert found["kdissect_exchanges_total", "Heartbeat", "answered"] == 2
-    assert found["kdissect_exchanges_total", "Produce", "answered"] == 1
-    assert found["kdissect_request_bytes_total", "Heartbeat"] == 200
-    assert found["kdissect_response_bytes_total", "Heartbeat"] == 400
-    assert found["kdissect_latency_seconds_count", "Heartbeat"] == 2
-    assert found["kdissect_latency_seconds_sum", "Heartbeat"] == pytest.approx(0.405)
-    assert found["kdissect_latency_seconds_bucket", "Heartbeat", "0.005"] == 1
-    assert found["kdissect_latency_seconds_bucket", "Heartbeat", "0.5"] == 2
+    samples = scraped(metrics_of(beat(0), beat(1, latency_ms=400), produce(2)))
+    assert samples["kdissect_exchanges_total", "Heartbeat", "answered"] == 2
+    assert samples["kdissect_exchanges_total", "Produce", "answered"] == 1
+    assert samples["kdissect_request_bytes_total", "Heartbeat"] == 200
+    assert samples["kdissect_response_bytes_total", "Heartbeat"] == 400
+    assert samples["kdissect_latency_seconds_count", "Heartbeat"] == 2
+    assert samples["kdissect_latency_seconds_sum", "Heartbeat"] == pytest.approx(0.405)
+    assert samples["kdissect_latency_seconds_bucket", "Heartbeat", "0.005"] == 1
+    assert samples["kdissect_latency_seconds_bucket", "Heartbeat", "0.5"] == 2
     assert (
-        len([key for key in found if key[:2] == ("kdissect_latency_seconds_bucket", "Heartbeat")])
+        len([key for key in samples if key[:2] == ("kdissect_latency_seconds_bucket", "Heartbeat")])
         == len(BUCKETS) + 1
     )
-    assert found["kdissect_client_exchanges_total", "app"] == 2
+    assert samples["kdissect_client_exchanges_total", "app"] == 2
 
 
 def test_errors_and_anomalies() -> None:
     odd = beat(1, error=27)
     odd.exchange.anomalies.append(Anomaly(next(iter(CATALOGUE)), "x", "y"))
-    found = scraped(made(beat(0, error=27), odd))
-    assert found["kdissect_errors_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 2
-    assert found["kdissect_client_errors_total", "app"] == 2
-    assert found["kdissect_anomalies_total", next(iter(CATALOGUE))] == 1
+    samples = scraped(metrics_of(beat(0, error=27), odd))
+    assert samples["kdissect_errors_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 2
+    assert samples["kdissect_client_errors_total", "app"] == 2
+    assert samples["kdissect_anomalies_total", next(iter(CATALOGUE))] == 1
 
 
 def test_records_by_direction() -> None:
     facts = produce(0), produce(1, error=NOT_LEADER), fetch(2), fetch(3, replica_id=1)
-    found = scraped(made(*facts))
+    samples = scraped(metrics_of(*facts))
     for direction in ("produced", "fetched", "replicated"):
-        assert found["kdissect_topic_records_total", direction, "orders"] == 10
-        assert found["kdissect_topic_bytes_total", direction, "orders"] == len(BATCH)
-    assert found["kdissect_topic_errors_total", "orders"] == 1
+        assert samples["kdissect_topic_records_total", direction, "orders"] == 10
+        assert samples["kdissect_topic_bytes_total", direction, "orders"] == len(BATCH)
+    assert samples["kdissect_topic_errors_total", "orders"] == 1
 
 
-def test_what_is_so_now() -> None:
-    found = scraped(made(pulse=busy()))
-    assert found["kdissect_build_info", __version__] == 1
-    assert found["kdissect_packets_total",] == 1234
-    assert found["kdissect_packets_dropped_total", "kernel"] == 7
-    assert found["kdissect_packets_dropped_total", "kdissect"] == 2
-    assert found["kdissect_last_packet_age_seconds",] == 0
-    assert found["kdissect_group_members", "g"] == 1
-    assert found["kdissect_group_lag_records", "g"] == 510
-    assert found["kdissect_group_rebalances_total", "g"] == 1
-    assert found["kdissect_group_state", "g", "stable"] == 1
-    assert found["kdissect_group_state", "g", "rebalancing"] == 0
-    assert found["kdissect_client_connections", "shop"] == 1
-    of_clients = sum(value for key, value in found.items() if key[0] == "kdissect_client_connections")
-    assert found["kdissect_connections",] == of_clients == 5
+def test_gauges() -> None:
+    samples = scraped(metrics_of(pulse=busy()))
+    assert samples["kdissect_build_info", __version__] == 1
+    assert samples["kdissect_packets_total",] == 1234
+    assert samples["kdissect_packets_dropped_total", "kernel"] == 7
+    assert samples["kdissect_packets_dropped_total", "kdissect"] == 2
+    assert samples["kdissect_last_packet_age_seconds",] == 0
+    assert samples["kdissect_group_members", "g"] == 1
+    assert samples["kdissect_group_lag_records", "g"] == 510
+    assert samples["kdissect_group_rebalances_total", "g"] == 1
+    assert samples["kdissect_group_state", "g", "stable"] == 1
+    assert samples["kdissect_group_state", "g", "rebalancing"] == 0
+    assert samples["kdissect_client_connections", "shop"] == 1
+    of_clients = sum(value for key, value in samples.items() if key[0] == "kdissect_client_connections")
+    assert samples["kdissect_connections",] == of_clients == 5
 
 
 def test_software_of_clients() -> None:
     known = {"client_software_name": "apache-kafka-java", "client_software_version": "4.1.0"}
-    found = scraped(made(beat(0, **known)))
-    assert found["kdissect_client_info", "app", "apache-kafka-java 4.1.0"] == 1
+    samples = scraped(metrics_of(beat(0, **known)))
+    assert samples["kdissect_client_info", "app", "apache-kafka-java 4.1.0"] == 1
 
 
 def test_a_long_poll_is_no_latency() -> None:
     waited = fetch(0)
     waited.long_poll = True
-    found = scraped(made(waited))
-    assert found["kdissect_long_polls_total", "Fetch"] == 1
-    assert ("kdissect_latency_seconds_count", "Fetch") not in found
+    samples = scraped(metrics_of(waited))
+    assert samples["kdissect_long_polls_total", "Fetch"] == 1
+    assert ("kdissect_latency_seconds_count", "Fetch") not in samples
 
 
 def test_labels_are_escaped_and_cut() -> None:
     name = 'a "b"\\c\x9b ' + "x" * 1000
-    found = scraped(made(beat(0, name)))
-    assert found["kdissect_client_exchanges_total", name[:200].replace("\x9b", r"\x9b")] == 1
+    samples = scraped(metrics_of(beat(0, name)))
+    assert samples["kdissect_client_exchanges_total", name[:200].replace("\x9b", r"\x9b")] == 1
 
 
-def test_names_are_bounded_and_the_others_are_counted_together() -> None:
+def test_names_are_limited_and_the_others_are_counted_together() -> None:
     limits = replace(DEFAULT, metric_labels=3)
     facts = [
         each
@@ -127,18 +127,18 @@ def test_names_are_bounded_and_the_others_are_counted_together() -> None:
             commit(number / 100, 1, f"group-{number}", f"topic-{number}"),
         )
     ]
-    metrics = made(*facts, limits=limits)
-    found = scraped(metrics)
-    clients = {key[1] for key in found if key[0] == "kdissect_client_exchanges_total"}
+    metrics = metrics_of(*facts, limits=limits)
+    samples = scraped(metrics)
+    clients = {key[1] for key in samples if key[0] == "kdissect_client_exchanges_total"}
     assert clients == {"client-0", "shop", "reader", OTHER}
-    assert found["kdissect_client_exchanges_total", OTHER] == 49
-    topics = {key[2] for key in found if key[0] == "kdissect_topic_records_total"}
+    assert samples["kdissect_client_exchanges_total", OTHER] == 49
+    topics = {key[2] for key in samples if key[0] == "kdissect_topic_records_total"}
     assert topics == {"topic-0", "topic-1", "topic-2", OTHER}
-    assert found["kdissect_topic_records_total", "produced", OTHER] == 470
-    groups = {key[1] for key in found if key[0] == "kdissect_group_members"}
+    assert samples["kdissect_topic_records_total", "produced", OTHER] == 470
+    groups = {key[1] for key in samples if key[0] == "kdissect_group_members"}
     assert len(groups) == 4
-    assert len({key[2] for key in found if key[0] == "kdissect_errors_total"}) == 4
-    count = len(found)
+    assert len({key[2] for key in samples if key[0] == "kdissect_errors_total"}) == 4
+    count = len(samples)
     for number in range(100, 200):
         metrics.feed(beat(number / 100, f"client-{number}"))
     assert len(scraped(metrics)) <= count
@@ -146,7 +146,7 @@ def test_names_are_bounded_and_the_others_are_counted_together() -> None:
 
 def test_counters_only_grow_and_no_series_goes() -> None:
     pulse = Pulse()
-    metrics = made(beat(0), produce(0), pulse=pulse)
+    metrics = metrics_of(beat(0), produce(0), pulse=pulse)
     before = scraped(metrics)
     pulse.tick(at(1000), 5)
     after = scraped(metrics)
@@ -156,12 +156,12 @@ def test_counters_only_grow_and_no_series_goes() -> None:
 
 
 def test_no_credential_and_no_principal_is_a_label() -> None:
-    found = scraped(made(beat(0, principal="User:alice", sasl_mechanism="PLAIN")))
-    assert not any("alice" in part for key in found for part in key)
+    samples = scraped(metrics_of(beat(0, principal="User:alice", sasl_mechanism="PLAIN")))
+    assert not any("alice" in part for key in samples for part in key)
 
 
 def test_every_metric_is_documented() -> None:
-    families = text_string_to_metric_families(generate_latest(made(beat(0)).registry).decode())
+    families = text_string_to_metric_families(generate_latest(metrics_of(beat(0)).registry).decode())
     page = Path("docs/metrics.md").read_text(encoding="utf-8")
     ours = [family for family in families if family.name.startswith("kdissect_")]
     assert len(ours) > 20
@@ -171,7 +171,7 @@ def test_every_metric_is_documented() -> None:
         assert family.documentation
 
 
-def test_without_the_library_one_line_says_what_to_install() -> None:
+def test_without_the_library_the_error_says_what_to_install() -> None:
     hidden = "import sys; sys.modules['prometheus_client'] = None"
     code = f"{hidden}; from kdissect.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "live", "-i", "lo", "--prometheus", ":0"]

@@ -8,7 +8,7 @@ import pytest
 from kdissect.kafka import schema
 from kdissect.kafka.walker import Walk, walk
 from kdissect.model import Body, Withheld
-from kdissect.text.outline import MOST_ELEMENTS, BodyContext
+from kdissect.text.outline import MAX_ELEMENTS, BodyContext
 from kdissect.text.tree import offsets
 from tests.kafka.encoder import encoder, fill
 from tests.kafka.random_bodies import Case, random_body
@@ -23,9 +23,9 @@ def walked(api: int, version: int, body: Body, **options: Any) -> tuple[BodyCont
     return BodyContext(message, version, {}), walk(message, version, data, **options), data
 
 
-def lines(api: int, version: int, body: Body, *, whole: bool = False) -> list[str]:
-    view, found, data = walked(api, version, body)
-    return [line.rstrip() for line in offsets(view._replace(whole=whole), found, data)]
+def lines(api: int, version: int, body: Body, *, full: bool = False) -> list[str]:
+    view, walk_result, data = walked(api, version, body)
+    return [line.rstrip() for line in offsets(view._replace(full=full), walk_result, data)]
 
 
 def test_offset_bytes_name_value_meaning() -> None:
@@ -66,17 +66,19 @@ def test_every_byte_is_shown_once(api: int) -> None:
         case = Case(message, version, None)
         body = random_body(case.layout, case.random("offsets"))
         data = encoder(message, version)(body)
-        found = walk(message, version, data)
-        shown = list(offsets(BodyContext(message, version, {}, whole=True), found, data, hide_records=False))
+        walk_result = walk(message, version, data)
+        shown = list(
+            offsets(BodyContext(message, version, {}, full=True), walk_result, data, hide_records=False)
+        )
         assert shown_bytes(shown) == data
 
 
 def test_long_arrays_and_values_stop() -> None:
     topics = {"topics": [{"name": str(number)} for number in range(50)]}
     shown = lines(3, 1, topics)
-    assert len(shown) == 1 + 2 * MOST_ELEMENTS + 1
+    assert len(shown) == 1 + 2 * MAX_ELEMENTS + 1
     assert shown[-1].strip() == "… 30 more (--full shows all)"
-    assert len(lines(3, 1, topics, whole=True)) == 1 + 2 * 50
+    assert len(lines(3, 1, topics, full=True)) == 1 + 2 * 50
     nested = {"topics": [{"topic": "a", "partitions": list(range(30))}, {"topic": "b", "partitions": [1]}]}
     shown = lines(35, 1, nested)
     assert [line.strip() for line in shown if "more" in line] == ["… 10 more (--full shows all)"]
@@ -86,25 +88,25 @@ def test_long_arrays_and_values_stop() -> None:
 
 def test_record_data_shows_its_batches_and_not_more_than_their_header() -> None:
     body = {"topic_data": [{"partition_data": [{"records": BATCH}]}]}
-    view, found, data = walked(0, 3, body)
-    shown = list(offsets(view._replace(whole=True), found, data))
+    view, walk_result, data = walked(0, 3, body)
+    shown = list(offsets(view._replace(full=True), walk_result, data))
     assert any("[0] offsets 0 to 0" in line for line in shown)
     assert "ee" not in "".join(line[8:31] for line in shown)
-    open_ones = list(offsets(view._replace(whole=True), found, data, hide_records=False))
+    open_ones = list(offsets(view._replace(full=True), walk_result, data, hide_records=False))
     assert b"\xee" * 40 in shown_bytes(open_ones)
 
 
 def test_a_withheld_value_shows_no_byte() -> None:
-    view, found, data = walked(36, 0, {"auth_bytes": b"hunter2"})
-    found.spans[0] = found.spans[0]._replace(value=Withheld(7))
-    assert list(offsets(view, found, data)) == [
+    view, walk_result, data = walked(36, 0, {"auth_bytes": b"hunter2"})
+    walk_result.spans[0] = walk_result.spans[0]._replace(value=Withheld(7))
+    assert list(offsets(view, walk_result, data)) == [
         "000000  not shown                auth_bytes: redacted (7 bytes)"
     ]
 
 
 def test_a_walk_that_had_to_stop() -> None:
-    view, found, data = walked(3, 1, {"topics": [{"name": "orders"}] * 3}, max_spans=2)
-    shown = list(offsets(view, found, data))
+    view, walk_result, data = walked(3, 1, {"topics": [{"name": "orders"}] * 3}, max_spans=2)
+    shown = list(offsets(view, walk_result, data))
     assert shown[1].split() == ["000004", "[0]"]
     assert shown[2].strip() == "(ends here: more than 2 fields in topics.name at byte 4)"
     cut = walk(view.message, 1, data[:9])  # type: ignore[arg-type]

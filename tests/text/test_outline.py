@@ -6,7 +6,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.records import RecordData
 from kdissect.model import Body, Embedded, Withheld
 from kdissect.tables.record_bodies import Opener
-from kdissect.text.outline import MOST_ELEMENTS, BodyContext, outline
+from kdissect.text.outline import MAX_ELEMENTS, BodyContext, outline
 from tests.carried_records import fetch, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 
-def lines(api: int, version: int, body: Body, *, whole: bool = False, **names: Any) -> list[str]:
+def lines(api: int, version: int, body: Body, *, full: bool = False, **names: Any) -> list[str]:
     message = schema.request(api)
     assert message is not None
-    return list(outline(BodyContext(message, version, names, whole), body, message.fields))
+    return list(outline(BodyContext(message, version, names, full), body, message.fields))
 
 
 def test_names_values_and_meanings() -> None:
@@ -59,18 +59,18 @@ def test_values_in_one_line_and_structs_that_fit() -> None:
     ]
 
 
-def test_long_arrays_stop_unless_all_of_them_is_asked_for() -> None:
+def test_long_arrays_are_cut_unless_full() -> None:
     many = {"topic_names": [str(number) for number in range(50)]}
-    assert lines(20, 4, many)[0].endswith(f'"{MOST_ELEMENTS - 1}", … 30 more]')
-    assert lines(20, 4, many, whole=True)[0].endswith('"48", "49"]')
+    assert lines(20, 4, many)[0].endswith(f'"{MAX_ELEMENTS - 1}", … 30 more]')
+    assert lines(20, 4, many, full=True)[0].endswith('"48", "49"]')
     structs: Body = {"topics": [{"name": str(number)} for number in range(50)]}
     shown = lines(3, 9, structs)
-    assert len(shown) == 1 + MOST_ELEMENTS + 1
+    assert len(shown) == 1 + MAX_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
-    assert len(lines(3, 9, structs, whole=True)) == 51
+    assert len(lines(3, 9, structs, full=True)) == 51
 
 
-def test_partial_bodies_and_what_no_layout_describes() -> None:
+def test_partial_bodies_and_bytes_without_a_layout() -> None:
     assert lines(3, 9, {"topics": [{}], "_undecoded": b"\1"}) == [
         "topics: [1]",
         "  [0]",
@@ -81,7 +81,7 @@ def test_partial_bodies_and_what_no_layout_describes() -> None:
     ]
 
 
-def test_what_is_inside_bytes_stands_below_them() -> None:
+def test_embedded_messages_are_below_their_bytes() -> None:
     inner = Embedded(Withheld(40), {"header": {"correlation_id": 5}, "body": {"name": "x"}})
     assert lines(58, 0, {"request_data": inner}) == [
         "request_data: redacted (40 bytes)",
@@ -92,20 +92,20 @@ def test_what_is_inside_bytes_stands_below_them() -> None:
     ]
 
 
-def test_a_line_for_each_batch_up_to_a_bound() -> None:
+def test_a_line_for_each_batch_up_to_a_limit() -> None:
     batch = bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\2" + bytes(44)
     body = {"topic_data": [{"partition_data": [{"records": RecordData(batch * 30, 0, 30 * 61)}]}]}
     shown = lines(0, 9, body)
     assert "records: 30 batches, 0 records, 1,830 bytes" in shown[4]
-    assert len(shown) == 5 + MOST_ELEMENTS + 1
+    assert len(shown) == 5 + MAX_ELEMENTS + 1
     assert shown[-1].strip() == "… 10 more (--full shows all)"
 
 
-def with_records(found: Exchange, *, whole: bool = False) -> list[str]:
-    """The lines behind that of the record data."""
-    produced = found.request is not None and "topic_data" in found.request
-    body = found.request if produced else found.response
-    view = BodyContext(None, 0, {}, whole, Opener().of(found, produced=produced))
+def with_records(exchange: Exchange, *, full: bool = False) -> list[str]:
+    """The lines after that of the record data."""
+    produced = exchange.request is not None and "topic_data" in exchange.request
+    body = exchange.request if produced else exchange.response
+    view = BodyContext(None, 0, {}, full, Opener().of(exchange, produced=produced))
     shown = list(outline(view, body or {}))
     at = next(number for number, line in enumerate(shown) if "records: " in line)
     return [line.removeprefix(" " * 10) for line in shown[at + 1 :]]
@@ -126,13 +126,13 @@ def test_records_below_their_batch() -> None:
 
 def test_offsets_of_a_produce_are_those_of_the_response() -> None:
     raw = batch([Item()])
-    told = with_records(produce(raw, {"error_code": 0, "base_offset": 40, "log_append_time_ms": 1000}))
-    assert told[0].startswith("[0] offsets 40 to 40, 1 record, ")
-    assert told[1].startswith("  [0] offset 40, 1970-01-01T00:00:01.000Z, ")
-    assert ", LogAppendTime, " in told[0]
-    untold = with_records(produce(raw))
-    assert untold[0].startswith("[0] 1 record, ")
-    assert untold[1].startswith("  [0] offset unknown, ")
+    known = with_records(produce(raw, {"error_code": 0, "base_offset": 40, "log_append_time_ms": 1000}))
+    assert known[0].startswith("[0] offsets 40 to 40, 1 record, ")
+    assert known[1].startswith("  [0] offset 40, 1970-01-01T00:00:01.000Z, ")
+    assert ", LogAppendTime, " in known[0]
+    unknown = with_records(produce(raw))
+    assert unknown[0].startswith("[0] 1 record, ")
+    assert unknown[1].startswith("  [0] offset unknown, ")
 
 
 def test_control_and_aborted_records_are_marked() -> None:
@@ -153,19 +153,19 @@ def test_payloads_of_kafkas_own_topics_are_decoded_and_credentials_withheld() ->
     assert shown[1].endswith("key: null, value: redacted (7 bytes)")
 
 
-def test_anomalies_stand_below_their_batch() -> None:
+def test_anomalies_are_below_their_batch() -> None:
     shown = with_records(fetch(batch([Item()], crc=1)))
     assert shown[1] == "  ! crc_mismatch: batch at byte 0"
 
 
-def test_long_lists_of_records_stop_unless_all_of_them_is_asked_for() -> None:
+def test_long_lists_of_records_are_cut_unless_full() -> None:
     raw = batch([Item()] * 50)
     shown = with_records(fetch(raw))
-    assert len(shown) == 1 + MOST_ELEMENTS + 1
+    assert len(shown) == 1 + MAX_ELEMENTS + 1
     assert shown[-1] == "  … 30 more (--full shows all)"
-    assert len(with_records(fetch(raw), whole=True)) == 51
+    assert len(with_records(fetch(raw), full=True)) == 51
     shown = with_records(fetch(batch([Item()]) * 30))
-    assert len(shown) == 2 * MOST_ELEMENTS + 1
+    assert len(shown) == 2 * MAX_ELEMENTS + 1
     assert shown[-1] == "… 10 more (--full shows all)"
     many_headers = with_records(fetch(batch([Item(headers=((b"h", b"x"),) * 50)])))
     assert "      … 30 more (--full shows all)" in many_headers

@@ -8,7 +8,7 @@ from kdissect.text.page import PageSection, View, write
 
 TABLE = PageSection(
     "Topics",
-    [View("TOPIC", str, gives=True), View("BYTES", str, right=True)],
+    [View("TOPIC", str, shrinks=True), View("BYTES", str, right=True)],
     [["orders-of-the-whole-world-and-all-its-customers", "7"], ["x", "12,345"]],
     notes=("first line", "second line"),
     left_out=1200,
@@ -33,23 +33,23 @@ def test_a_table_with_everything() -> None:
     ]
 
 
-def test_a_narrow_terminal_cuts_what_may_be_cut() -> None:
+def test_a_narrow_terminal_cuts_columns_that_shrink() -> None:
     lines = page(TABLE, width=40).splitlines()
     assert all(len(line) <= 40 for line in lines)
     assert any("…" in line and line.rstrip().endswith("7") for line in lines)
     assert any("12,345" in line for line in lines)
 
 
-def test_sections_stand_apart() -> None:
+def test_sections_are_separated() -> None:
     assert page(PageSection("A", notes=("x",)), PageSection("B")).splitlines() == ["A", "x", "", "B"]
 
 
-def test_colour_only_when_wanted() -> None:
+def test_color_only_on_request() -> None:
     assert "\x1b" not in page(TABLE, width=80)
     assert "\x1b[1mTopics" in page(TABLE, width=80, colour=True)
 
 
-def test_what_a_terminal_would_obey_is_shown() -> None:
+def test_control_sequences_are_escaped() -> None:
     evil = "evil\x1b[2J\n\u2028[bold]name"
     section = PageSection(evil, [View(evil, str)], [[evil]], (evil,))
     lines = page(section, width=80, colour=True).splitlines()

@@ -105,7 +105,7 @@ def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
         assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
 
 
-def test_what_was_wrong_with_the_batch() -> None:
+def test_anomalies_of_the_batch() -> None:
     raw = batch([Item()], crc=1, count=3)
     assert lines(raw)[0].endswith("value  ! crc_mismatch  ! wrong_record_count")
 

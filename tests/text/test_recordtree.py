@@ -14,21 +14,23 @@ if TYPE_CHECKING:
 TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
 
 
-def lines(found: Exchange, **options: Any) -> list[str]:
+def lines(exchange: Exchange, **options: Any) -> list[str]:
     out = io.StringIO()
     tree = RecordTree(out, Times(), **options)
-    for record in opened(found):
+    for record in opened(exchange):
         tree.feed(record)
     tree.close()
     return out.getvalue().splitlines()
 
 
-def test_the_whole_record() -> None:
+def test_a_complete_record() -> None:
     headers = ((b"traceparent", b"00-" + TRACE + b"-" + SPAN + b"-01"), (b"null", None))
     item = Item(b"\0\0\0\0\3k", b"\0\0\0\0\x11{}", headers)
-    found = fetch(batch([item], base_offset=7, codec=LZ4, producer_id=9, producer_epoch=0, base_sequence=4))
-    found.client_id = "app"
-    shown = lines(found)
+    exchange = fetch(
+        batch([item], base_offset=7, codec=LZ4, producer_id=9, producer_epoch=0, base_sequence=4)
+    )
+    exchange.client_id = "app"
+    shown = lines(exchange)
     assert shown[2].startswith("  batch: offsets 7 to 7, 1 record, ")
     assert shown[2].endswith(" bytes, lz4, CreateTime, producer 9 epoch 0 sequence 4, leader epoch 0")
     del shown[2]
@@ -48,7 +50,7 @@ def test_the_whole_record() -> None:
     ]
 
 
-def test_what_no_response_told() -> None:
+def test_offsets_without_a_response() -> None:
     shown = lines(produce(batch([Item(None, b"\xff\x00")], crc=1)))
     assert shown[0] == "topic orders, partition 3, offset unknown"
     assert shown[1].startswith("  sent in: Produce c0ffee/1, ")
@@ -63,8 +65,8 @@ def test_a_snapshot_has_no_offsets() -> None:
 
 
 def test_an_internal_record_is_decoded() -> None:
-    found = fetch(batch([Item(b"\0\2\0\2g1", None)]), topic="__consumer_offsets")
-    assert lines(found)[-5:] == [
+    exchange = fetch(batch([Item(b"\0\2\0\2g1", None)]), topic="__consumer_offsets")
+    assert lines(exchange)[-5:] == [
         "  key: 6 bytes: 00 02 00 02 67 31",
         '    (message): "GroupMetadataKey"',
         "    (version): 0",
@@ -73,21 +75,21 @@ def test_an_internal_record_is_decoded() -> None:
     ]
 
 
-def test_long_values_are_cut_unless_all_of_them_is_asked_for() -> None:
-    found = fetch(batch([Item(value=b"x" * 5000)]))
-    assert lines(found)[-1].endswith(" more characters")
-    assert lines(found, whole=True)[-1] == f'  value: "{"x" * 5000}"'
+def test_long_values_are_cut_unless_full() -> None:
+    exchange = fetch(batch([Item(value=b"x" * 5000)]))
+    assert lines(exchange)[-1].endswith(" more characters")
+    assert lines(exchange, full=True)[-1] == f'  value: "{"x" * 5000}"'
 
 
 def test_an_empty_line_between_two_and_colours() -> None:
-    found = fetch(batch([Item(), Item()], crc=1))
-    assert lines(found).count("") == 1
-    assert lines(found, colour=True)[0].startswith("\x1b[1m")
-    assert "\x1b" not in "".join(lines(found))
+    exchange = fetch(batch([Item(), Item()], crc=1))
+    assert lines(exchange).count("") == 1
+    assert lines(exchange, colour=True)[0].startswith("\x1b[1m")
+    assert "\x1b" not in "".join(lines(exchange))
 
 
 def test_the_wire_cannot_write_escape_sequences() -> None:
     nasty = b"\x1b]0;x\x07\n"
-    found = fetch(batch([Item(nasty, nasty, ((nasty, nasty),))]), topic=nasty.decode())
-    found.client_id = nasty.decode()
-    assert all(line.isprintable() for line in lines(found))
+    exchange = fetch(batch([Item(nasty, nasty, ((nasty, nasty),))]), topic=nasty.decode())
+    exchange.client_id = nasty.decode()
+    assert all(line.isprintable() for line in lines(exchange))

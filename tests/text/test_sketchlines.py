@@ -13,9 +13,9 @@ SECOND_NS = 1_000_000_000
 
 
 def summarized(*numbers: int, interval_ns: int = 0) -> Summarizer:
-    made = Summarizer(DEFAULT, by=frozenset({"client"}), interval_ns=interval_ns)
+    summarizer = Summarizer(DEFAULT, by=frozenset({"client"}), interval_ns=interval_ns)
     for number in numbers:
-        made.feed(
+        summarizer.feed(
             exchange(
                 client_id="billing",
                 request={},
@@ -24,7 +24,7 @@ def summarized(*numbers: int, interval_ns: int = 0) -> Summarizer:
                 time_ns=START_NS + number * SECOND_NS,
             )
         )
-    return made
+    return summarizer
 
 
 def test_each_row_has_a_line() -> None:
@@ -53,8 +53,8 @@ def test_pieces_of_time_have_theirs() -> None:
 
 def test_lines_of_two_captures_merge() -> None:
     merged = Quantiles()
-    for made in (summarized(*range(1, 300)), summarized(*range(300, 601))):
-        row = json.loads(next(iter(lines(made, None))))
+    for summarizer in (summarized(*range(1, 300)), summarized(*range(300, 601))):
+        row = json.loads(next(iter(lines(summarizer, None))))
         merged.merge(Quantiles.deserialize(b64decode(row["sketch"]), row["total"]))
     assert (merged.count, merged.total, merged.least, merged.most) == (600, 600 * 601 // 2, 1, 600)
     (median,) = merged.at((0.5,))

@@ -28,7 +28,7 @@ def test_every_table_has_its_section(narrow: bool) -> None:
         assert all(len(row) == len(section.views) for row in section.rows)
 
 
-def test_what_stands_in_a_row() -> None:
+def test_the_cells_of_a_row() -> None:
     apis = next(section for section in sections(summary(), limit=None) if section.title == "APIs")
     names = [view.heading for view in apis.views]
     row = dict(zip(names, next(row for row in apis.rows if row[0] == "Fetch"), strict=True))
@@ -40,10 +40,10 @@ def test_rows_that_are_left_out_are_counted() -> None:
     assert apis.left_out == len(summary().apis or ()) - 3
 
 
-def test_loss_anomalies_and_folding_are_said() -> None:
-    made = summary()
-    lossy = replace(made.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
-    page = list(sections(replace(made, capture=lossy, folded={"topics": 12}), limit=1))
+def test_loss_anomalies_and_folding_are_shown() -> None:
+    document = summary()
+    lossy = replace(document.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
+    page = list(sections(replace(document, capture=lossy, folded={"topics": 12}), limit=1))
     assert "2.9 KB lost in 2 gaps" in page[0].notes[-2]
     assert "3 gap" in page[0].notes[-1]
     assert "12 of topics" in page[-1].notes[0]

@@ -85,7 +85,7 @@ def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
         ),
     ],
 )
-def test_a_terminal_gets_a_heading_and_what_fits(width: int, heading: str) -> None:
+def test_a_terminal_gets_a_heading_and_the_columns_that_fit(width: int, heading: str) -> None:
     out = io.StringIO()
     table = ExchangeTable(out, Times("u", digits=3 if width == 80 else 6), width=width)
     table.feed(metadata())
@@ -127,7 +127,7 @@ ERROR, MARK = "UNKNOWN_TOPIC_OR_PARTITION", "! malformed_body"
         (67, "5.00ms  UNKNOWN_TOP…"),
     ],
 )
-def test_what_went_wrong_is_cut_last_and_the_line_never_wraps(width: int, end: str) -> None:
+def test_errors_are_cut_last_and_the_line_never_wraps(width: int, end: str) -> None:
     shown = lines(metadata(anomalies=[ODD, WORSE]), width=width)[1]
     assert columns_of(shown) <= width
     assert shown.endswith(end)
@@ -152,7 +152,7 @@ def test_columns_have_fixed_widths_which_a_cell_exceeds_in_a_pipe_alone() -> Non
 APIS = ("Metadata v9", "Produce v9", "Metadata v9")
 
 
-def test_colours_only_on_request_and_for_what_went_wrong() -> None:
+def test_colors_only_on_request_and_for_errors() -> None:
     plain, coloured = (
         lines(metadata(anomalies=[WORSE]))[0],
         lines(metadata(anomalies=[WORSE]), colour=True)[0],

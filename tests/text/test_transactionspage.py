@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def part() -> TransactionsPart:
-    made = Transactions(DEFAULT)
+    transactions = Transactions(DEFAULT)
     for each in (
         p.init(0),
         p.add(1),
@@ -26,8 +26,8 @@ def part() -> TransactionsPart:
         p.produce(4, 6, error=p.PRODUCER_FENCED),
         p.add(5, 1, client="other"),
     ):
-        made.feed(each)
-    return made.rows()
+        transactions.feed(each)
+    return transactions.rows()
 
 
 @pytest.mark.parametrize("narrow", [False, True])
@@ -45,7 +45,7 @@ def test_the_page(narrow: bool) -> None:
     assert all(len(row) == len(section.views) for section in page for row in section.rows)
 
 
-def test_who_fenced_whom() -> None:
+def test_fenced_producers() -> None:
     fenced = list(sections(part(), limit=None))[2]
     assert "other at 10.0.0.5" in fenced.rows[0]
 

@@ -27,13 +27,19 @@ def framed(payload: bytes, packet: int, time_ns: int = START_NS, size: int | Non
 
 
 def real(
-    api: int, version: int, asked: Body, answered: Body, *, behind: bytes = b"", show_secrets: bool = False
+    api: int,
+    version: int,
+    request_body: Body,
+    response_body: Body,
+    *,
+    trailing: bytes = b"",
+    show_secrets: bool = False,
 ) -> Exchange:
-    """An exchange of frames that our own encoder wrote, decoded as the pipeline does it."""
-    request = request_payload(api, version, asked, correlation_id=7, client_id="web-shop")
-    response = response_payload(api, version, answered, correlation_id=7) + behind
+    """An exchange of frames from our own encoder, decoded as in the pipeline."""
+    request = request_payload(api, version, request_body, correlation_id=7, client_id="web-shop")
+    response = response_payload(api, version, response_body, correlation_id=7) + trailing
     header = read_request_header(request)
-    made = Exchange(
+    exchange = Exchange(
         connection=connection(),
         number=12,
         kind=ANSWERED,
@@ -44,8 +50,8 @@ def real(
         correlation_id=7,
         client_id=header.client_id,
     )
-    decode_exchange(made, show_secrets=show_secrets)
-    return made
+    decode_exchange(exchange, show_secrets=show_secrets)
+    return exchange
 
 
 def tree(*exchanges: Exchange, **options: Any) -> list[str]:
@@ -57,10 +63,10 @@ def tree(*exchanges: Exchange, **options: Any) -> list[str]:
     return out.getvalue().splitlines()
 
 
-HEARTBEAT = real(12, 4, {"group_id": "shipping", "member_id": "m-1"}, {"error_code": 27}, behind=b"\0\1\2")
+HEARTBEAT = real(12, 4, {"group_id": "shipping", "member_id": "m-1"}, {"error_code": 27}, trailing=b"\0\1\2")
 
 
-def test_the_whole_exchange() -> None:
+def test_a_complete_exchange() -> None:
     HEARTBEAT.client_software_name, HEARTBEAT.client_software_version = "librdkafka", "2.16.0"
     assert tree(HEARTBEAT) == [
         "c0ffee/12  Heartbeat v4  response after 1.50ms",
@@ -122,7 +128,7 @@ def test_exchanges_without_one_of_the_two() -> None:
     assert token[-1] == "    (SASL token): 1 byte: 31"
 
 
-def test_frames_that_were_not_captured_whole() -> None:
+def test_truncated_frames() -> None:
     cut = exchange("Metadata", 9, {"topics": None})
     assert cut.request_frame is not None
     assert "  request: 100 bytes, 96 of them not captured" in tree(cut)
@@ -130,11 +136,11 @@ def test_frames_that_were_not_captured_whole() -> None:
 
 @pytest.mark.parametrize("show_bytes", [False, True])
 def test_a_credential_is_shown_only_on_request(show_bytes: bool) -> None:
-    asked = {"auth_bytes": b"\0alice\0hunter2"}
-    hidden = "\n".join(tree(real(36, 2, asked, {}), show_bytes=show_bytes))
+    request_body = {"auth_bytes": b"\0alice\0hunter2"}
+    hidden = "\n".join(tree(real(36, 2, request_body, {}), show_bytes=show_bytes))
     assert "redacted (14 bytes)" in hidden
     assert b"hunter2".hex(" ") not in hidden
-    shown = tree(real(36, 2, asked, {}, show_secrets=True), show_bytes=show_bytes, show_secrets=True)
+    shown = tree(real(36, 2, request_body, {}, show_secrets=True), show_bytes=show_bytes, show_secrets=True)
     assert (
         b"hunter2".hex() in "".join(line.replace(" ", "") for line in shown if "auth" in line) or show_bytes
     )
@@ -156,22 +162,26 @@ def test_colours() -> None:
     assert "\x1b" not in "".join(tree(HEARTBEAT))
 
 
-def test_what_a_broker_forwards_has_names_for_its_numbers() -> None:
-    asked = {"request_data": request_payload(19, 4, {"topics": [{"name": "orders"}]}, client_id="admin")}
-    answered = {"response_data": response_payload(19, 4, {"topics": [{"name": "orders", "error_code": 36}]})}
-    found = real(58, 0, asked, answered)
+def test_forwarded_requests_have_names_for_numbers() -> None:
+    request_body = {
+        "request_data": request_payload(19, 4, {"topics": [{"name": "orders"}]}, client_id="admin")
+    }
+    response_body = {
+        "response_data": response_payload(19, 4, {"topics": [{"name": "orders", "error_code": 36}]})
+    }
+    exchange = real(58, 0, request_body, response_body)
     for show_bytes in (False, True):
-        shown = [line.strip() for line in tree(found, show_bytes=show_bytes)]
+        shown = [line.strip() for line in tree(exchange, show_bytes=show_bytes)]
         assert "request_api_key: 19 (CreateTopics)" in shown
         assert '[0] name: "orders", error_code: 36 (TOPIC_ALREADY_EXISTS), error_message: null' in shown
 
 
-def test_messages_inside_bytes_stand_below_them() -> None:
+def test_embedded_messages_are_below_their_bytes() -> None:
     subscription = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
     protocols = [{"name": "range", "metadata": subscription}, {"name": "sticky", "metadata": b"?"}]
-    found = real(11, 5, {"protocol_type": "consumer", "protocols": protocols}, {})
-    open_payloads(found)
-    shown = tree(found, show_bytes=True)
+    exchange = real(11, 5, {"protocol_type": "consumer", "protocols": protocols}, {})
+    open_payloads(exchange)
+    shown = tree(exchange, show_bytes=True)
     at = next(number for number, line in enumerate(shown) if " metadata: 18 bytes: " in line)
     assert shown[at + 3 : at + 7] == [
         " " * 39 + '(message): "ConsumerProtocolSubscription"',
@@ -182,12 +192,12 @@ def test_messages_inside_bytes_stand_below_them() -> None:
     assert [line for line in shown[at + 7 :] if "(message)" in line] == []
 
 
-def test_records_are_opened_where_they_were_asked_for() -> None:
+def test_records_are_shown_on_request() -> None:
     raw = batch([Item(b"k", b"hunter2")])
     partitions = [{"partition_index": 3, "records": raw}]
-    for topic, told in (("orders", '"hunter2"'), ("__cluster_metadata", "redacted (7 bytes)")):
-        found = real(1, 11, {}, {"responses": [{"topic": topic, "partitions": partitions}]})
+    for topic, value in (("orders", '"hunter2"'), ("__cluster_metadata", "redacted (7 bytes)")):
+        exchange = real(1, 11, {}, {"responses": [{"topic": topic, "partitions": partitions}]})
         for show_bytes in (False, True):
-            shown = tree(found, show_bytes=show_bytes, opener=Opener())
-            assert len([line for line in shown if line.endswith(f"value: {told}")]) == 1
-            assert "value: " not in "".join(tree(found, show_bytes=show_bytes))
+            shown = tree(exchange, show_bytes=show_bytes, opener=Opener())
+            assert len([line for line in shown if line.endswith(f"value: {value}")]) == 1
+            assert "value: " not in "".join(tree(exchange, show_bytes=show_bytes))

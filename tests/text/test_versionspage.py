@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 @cache
 def part(sample: str) -> VersionsPart:
     with open_capture(f"samples/{sample}.pcap") as packets:
-        found = summarize(dissect(packets), parts=["versions"]).versions
-    assert found is not None
-    return found
+        part = summarize(dissect(packets), parts=["versions"]).versions
+    assert part is not None
+    return part
 
 
 @pytest.mark.parametrize("narrow", [False, True])

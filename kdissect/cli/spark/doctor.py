@@ -59,7 +59,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
 def _section(requirements: Sequence[Need]) -> PageSection:
     views = (
         View("NEED", lambda requirement: requirement.name),
-        View("FOUND", lambda requirement: requirement.found, gives=True, width=20),
-        View("WHAT TO DO", lambda requirement: requirement.remedy or "", gives=True, width=20),
+        View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20),
+        View("WHAT TO DO", lambda requirement: requirement.remedy or "", shrinks=True, width=20),
     )
     return table("", views, requirements)

@@ -100,7 +100,7 @@ def _section(frame: DataFrame, result_rows: Sequence[Sequence[Any]], max_rows: i
             return absent(None if row[index] is None else _text(row[index]))
 
         is_right = is_number(frame, index)
-        return View(name, cell, right=is_right, gives=not is_right)
+        return View(name, cell, right=is_right, shrinks=not is_right)
 
     views = [view(index, name) for index, name in enumerate(frame.columns)]
     more = (

@@ -1,10 +1,10 @@
-"""What a capture does not have, in a line or two."""
+"""What a capture is missing, in a line or two."""
 
 from __future__ import annotations
 
 import pytest
 
-from kdissect.text.loss_report import shortcomings
+from kdissect.text.loss_report import loss_lines
 
 GAPS = {"kafka_gaps": 3, "kafka_lost_bytes": 14_480}
 THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
@@ -45,4 +45,4 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
     ],
 )
 def test_the_lines(counts: dict[str, int], lines: list[str]) -> None:
-    assert shortcomings(counts) == lines
+    assert loss_lines(counts) == lines

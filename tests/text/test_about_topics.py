@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from kdissect.kafka.records import RecordData
 from kdissect.text.about import (
-    carried,
     no_records,
     only_number,
     only_partition,
     partitions_of,
-    places,
+    partitions_with_records,
+    topics_text,
 )
 from tests.made_exchanges import exchange
 
@@ -20,25 +20,28 @@ def test_topics_with_their_partitions() -> None:
         {"topic": "payments", "partition_indexes": list(range(12))},
         {"topic_name": "refunds"},
     ]
-    assert places(exchange(), topics) == "orders-0,1, payments (12 partitions), refunds"
-    assert places(exchange(), topics * 3) == "orders-0,1, payments (12 partitions), refunds and 6 more topics"
-    assert places(exchange(), None) == places(exchange(), []) == ""
+    assert topics_text(exchange(), topics) == "orders-0,1, payments (12 partitions), refunds"
+    assert (
+        topics_text(exchange(), topics * 3)
+        == "orders-0,1, payments (12 partitions), refunds and 6 more topics"
+    )
+    assert topics_text(exchange(), None) == topics_text(exchange(), []) == ""
 
 
-def test_ids_are_named_where_the_name_was_taught() -> None:
+def test_ids_are_resolved_where_the_name_was_learned() -> None:
     topics = [{"topic_id": TOPIC_ID, "partitions": [3]}]
-    assert places(exchange(), topics) == f"{TOPIC_ID}-3"
-    assert places(exchange(topic_names={TOPIC_ID: "orders"}), topics) == "orders-3"
+    assert topics_text(exchange(), topics) == f"{TOPIC_ID}-3"
+    assert topics_text(exchange(topic_names={TOPIC_ID: "orders"}), topics) == "orders-3"
 
 
 def test_a_topic_named_for_each_partition_is_named_once() -> None:
     flat = [{"topic_name": "orders", "partition_index": number} for number in (0, 2)]
-    assert places(exchange(), flat) == "orders-0,2"
+    assert topics_text(exchange(), flat) == "orders-0,2"
 
 
 def test_partial_structs() -> None:
     assert partitions_of({"name": "orders", "partitions": [{"index": 1}, {}]}) == [1, "?"]
-    assert places(exchange(), [{}]) == ""
+    assert topics_text(exchange(), [{}]) == ""
     assert only_partition([{"name": "orders"}]) is None
     assert only_number([{"partitions": [{"offset": -1}]}], "offset") is None
     assert only_number([{"partitions": [{"offset": 5}]}], "offset") == 5
@@ -49,13 +52,13 @@ def test_partitions_that_carry_records() -> None:
     some, none = RecordData(bytes(100), 10, 90), RecordData(b"", 0, 0)
     partitions = [{"index": 0, "records": none}, {"index": 1, "records": some}, {"index": 2, "records": None}]
     topics = [{"name": "orders", "partitions": partitions}, {"name": "payments"}]
-    carrying, records = carried(topics)
+    carrying, records = partitions_with_records(topics)
     assert records == [some]
-    assert places(exchange(), carrying) == "orders-1"
-    assert carried(None) == ([], [])
+    assert topics_text(exchange(), carrying) == "orders-1"
+    assert partitions_with_records(None) == ([], [])
 
 
-def test_nobody_says_that_there_are_no_records_but_the_body() -> None:
+def test_only_a_complete_body_shows_that_there_are_no_records() -> None:
     assert no_records([]) == "no records"
     assert no_records([{"name": "orders", "partitions": [{"records": None}]}]) == "no records"
     assert no_records(None) == ""

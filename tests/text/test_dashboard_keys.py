@@ -51,7 +51,7 @@ def test_pause_help_and_the_end() -> None:
     assert not pressed("p", " ").is_paused
     assert pressed("?").is_help
     assert not pressed("h", "escape").is_help
-    assert pressed("q").is_over
+    assert pressed("q").is_quitting
 
 
 def test_other_keys_do_nothing() -> None:

@@ -20,16 +20,16 @@ RAW = batch([Item(), Item()])
 
 def test_each_message_has_its_own() -> None:
     produced = Opener().of(produce(RAW), produced=True)
-    (end,) = produced.carried
+    (end,) = produced.partitions
     assert end == 2 + len(RAW)
-    assert Opener().of(produce(RAW), produced=False).carried == {}
-    assert len(Opener().of(fetch(RAW), produced=False).carried) == 1
+    assert Opener().of(produce(RAW), produced=False).partitions == {}
+    assert len(Opener().of(fetch(RAW), produced=False).partitions) == 1
 
 
-def test_batches_are_opened_within_the_limits() -> None:
+def test_batches_are_decoded_within_the_limits() -> None:
     shown = Opener(limits=Limits(batch_items=1)).of(fetch(RAW), produced=False)
-    (found,) = shown.carried.values()
-    (records,) = shown.open(found)
+    (example,) = shown.partitions.values()
+    (records,) = shown.open(example)
     assert len(records) == len(list(records)) == 1
     assert [anomaly.kind for anomaly in records.batch.anomalies] == ["oversized_records"]
 
@@ -39,11 +39,11 @@ def test_whatever_the_bytes_are_every_sink_shows_something(seed: int) -> None:
     random = Random(seed)
     items = [Item(b"key", b"value" * 9, ((b"b3", b"0"),)), Item(None, None)]
     raw = b"".join(entries(random.choice((0, 1, 2)), items, codec=random.choice((0, 2, 3))) for _ in range(3))
-    found = fetch(mutated(raw, random, 0), topic=random.choice(("orders", "__consumer_offsets", "")))
+    example = fetch(mutated(raw, random, 0), topic=random.choice(("orders", "__consumer_offsets", "")))
     out = StringIO()
-    ExchangeTree(out, Times(), opener=Opener(), whole=True).feed(found)
-    JsonLines(lambda data: out.write(data.decode()), columns=with_records(Opener())).feed(found)
-    for record in opened(found):
+    ExchangeTree(out, Times(), opener=Opener(), full=True).feed(example)
+    JsonLines(lambda data: out.write(data.decode()), columns=with_records(Opener())).feed(example)
+    for record in opened(example):
         RecordTable(out, Times(), width=80).feed(record)
         RecordTree(out, Times()).feed(record)
     assert "records" in out.getvalue()

@@ -60,11 +60,11 @@ def test_values_by_their_type(value: Any, text: str) -> None:
     assert value_text(value) == text
 
 
-def test_long_values_are_cut_unless_all_is_asked_for() -> None:
+def test_long_values_are_cut_unless_full() -> None:
     assert bytes_text(bytes(40)) == f"40 bytes: {bytes(32).hex(' ')} …"
-    assert bytes_text(bytes(40), whole=True) == f"40 bytes: {bytes(40).hex(' ')}"
+    assert bytes_text(bytes(40), full=True) == f"40 bytes: {bytes(40).hex(' ')}"
     assert value_text("x" * 500).endswith('" … 100 more characters')
-    assert value_text("x" * 500, whole=True) == f'"{"x" * 500}"'
+    assert value_text("x" * 500, full=True) == f'"{"x" * 500}"'
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_long_values_are_cut_unless_all_is_asked_for() -> None:
         (3, "request", "allow_auto_topic_creation", True, "true"),
     ],
 )
-def test_what_a_number_means(api: int, kind: str, path: str, value: Any, text: str) -> None:
+def test_meanings_of_numbers(api: int, kind: str, path: str, value: Any, text: str) -> None:
     message, field = find(schema.request(api) if kind == "request" else schema.response(api), path)
     assert described(message, path, field, value, {TOPIC_ID: "orders"}) == text
 
