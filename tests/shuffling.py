@@ -122,13 +122,13 @@ def finished(
     found: CaptureRanges,
 ) -> DecodeResult:
     """What the driver does in the end."""
-    made = decode._begun(job, manifest.job_of(names, job.options, job.export))
+    made = decode._new_export(job, manifest.job_of(names, job.options, job.export))
     return decode._finished(job, made, split, told, decode._with_unread(read, found), datetime.now(UTC))
 
 
 def _only(batches: Any) -> Any:
     (batch,) = batches
-    return pickle.loads(batch.column("told")[0].as_py())
+    return pickle.loads(batch.column("result")[0].as_py())
 
 
 def counted(folder: Path) -> dict[str, Counter[bytes]]:

@@ -210,7 +210,7 @@ def _share(
             return ((1, record) for record in found.of((exchange,)))
 
         feed = sink.feed_batch if is_whole else sink.feed
-        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=found.told)
+        work = Text(Selection(query), page, feed, rows, per_row=bool(count), end=found.told)
         run.write(jobs, page, sink, work, count)
     for told in run.made:
         found.add(told)

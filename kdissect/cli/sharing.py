@@ -263,7 +263,7 @@ class SharedRun(Run):
             else:
                 self._note(message)
                 continue
-            for worker, told in assembly.told():
+            for worker, told in assembly.updates():
                 pool.send(worker, told)
             if made:
                 yield made
@@ -274,7 +274,7 @@ class SharedRun(Run):
         self.dissection.add(message)
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
-        self.made.append(message.made)
+        self.made.append(message.result)
         for seen, more in zip(self._query.filter.passed_over, message.passed_over, strict=True):
             seen |= more
 
@@ -296,7 +296,9 @@ def work(query: Query, shard: Shard, made: Work, send: Callable[[Any], object], 
     """What a worker does."""
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
-        worker = Worker(made, query.limits, send, inbox.receive, inbox.heard, lambda: capture.bytes_read)
+        worker = Worker(
+            made, query.limits, send, inbox.receive, inbox.has_message, lambda: capture.bytes_read
+        )
         dissection = Dissection(worker.watch(readable), query.options, shard=shard)
         with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)

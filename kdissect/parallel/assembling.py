@@ -42,9 +42,9 @@ class OrderedItem:
         "decoded_bytes",
         "held_bytes",
         "is_ready",
-        "made",
         "number",
         "order",
+        "output",
         "topic_names",
         "topic_refs",
         "worker",
@@ -58,7 +58,7 @@ class OrderedItem:
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
         self.number, self.topic_refs = rows.open.get(index, (0, NONE))
-        self.made = rows.made[index]
+        self.output = rows.outputs[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
         self.topic_names: dict[str, str] = {}
@@ -73,26 +73,26 @@ class _WorkerBatches:
 
     def __init__(self) -> None:
         self.batches: deque[WorkerBatch] = deque()
-        self.begun = 0  # rows of the first that are
+        self.consumed = 0  # rows of the first that are
         self.until = 0
-        self.is_over = False
-        self.told = 0  # up to where it knows to be waited for
+        self.is_done = False
+        self.reported_until = 0  # up to where it knows to be waited for
         self.waiting_since_ns: int | None = None
         self.open: dict[int, OrderedItem] = {}
-        self.verdicts: list[Verdict] = []
+        self.resolved: list[ResolvedRow] = []
 
-    def cut(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
+    def slices_until(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
         """Its rows up to a place: batches, and from which to which index."""
         out = []
         while self.batches:
             batch = self.batches[0]
             end = bisect_right(batch.rows.places, until)
-            out.append((batch, self.begun, end))
+            out.append((batch, self.consumed, end))
             if batch.until > until:
-                self.begun = end
+                self.consumed = end
                 break
             self.batches.popleft()
-            self.begun = 0
+            self.consumed = 0
         return out
 
 
@@ -120,70 +120,70 @@ class Assembly:
         part = self._parts[worker]
         part.batches.append(batch)
         part.until = batch.until
-        part.is_over = batch.is_last
+        part.is_done = batch.is_last
         until = min(part.until for part in self._parts)
         if until <= self.until:
             return []
         self.until = until
-        cuts = [part.cut(until) for part in self._parts]
-        if self._is_plain(cuts):
-            made, is_plain = self._sorted(cuts)
-            if is_plain:
-                return made
-        self._one_by_one(cuts, until)
-        if all(part.is_over for part in self._parts):
-            self._settle(self._resolver.close())  # nothing more will be taught
+        slices = [part.slices_until(until) for part in self._parts]
+        if self._is_sortable(slices):
+            outputs, is_sorted = self._sorted(slices)
+            if is_sorted:
+                return outputs
+        self._order_and_resolve(slices, until)
+        if all(part.is_done for part in self._parts):
+            self._release(self._resolver.close())  # nothing more will be taught
         return self._ready()
 
     def late(self, worker: int, late: LateRows) -> list[Any]:
         """Take what was made of open rows; get what was made of the rows that come next."""
         part = self._parts[worker]
-        for number, made in late.made:
+        for number, output in late.outputs:
             row = part.open.pop(number)
-            row.made = made
+            row.output = output
             row.is_ready = True
         return self._ready()
 
-    def told(self) -> list[tuple[int, ParentUpdate]]:
+    def updates(self) -> list[tuple[int, ParentUpdate]]:
         """What is to be told to which workers."""
         out = []
         for worker, part in enumerate(self._parts):
-            if part.told < self.until or part.verdicts or self._names:
-                out.append((worker, ParentUpdate(self.until, self._names, part.verdicts)))
-                part.told = self.until
-                part.verdicts = []
+            if part.reported_until < self.until or part.resolved or self._names:
+                out.append((worker, ParentUpdate(self.until, self._names, part.resolved)))
+                part.reported_until = self.until
+                part.resolved = []
         self._names = {}
         return out
 
-    def _is_plain(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
+    def _is_sortable(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
         """Whether the places of the rows are all that counts."""
         if self._out or not (self._ordering.is_idle and self._resolver.is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
-            batch.rows.waits or batch.rows.open for cut in cuts for batch, _, _ in cut
+            batch.rows.waits or batch.rows.open for own in slices for batch, _, _ in own
         )
 
-    def _sorted(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
+    def _sorted(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
         """Rows by their places; and whether no two workers have the same place."""
         places: list[int] = []
-        made: list[Any] = []
+        outputs: list[Any] = []
         distinct = 0
-        for cut in cuts:
+        for own in slices:
             before = len(places)
-            for batch, begin, end in cut:
+            for batch, begin, end in own:
                 places += batch.rows.places[begin:end]
-                made += batch.rows.made[begin:end]
+                outputs += batch.rows.outputs[begin:end]
             distinct += len(set(places[before:]))
         if len(set(places)) < distinct:
             return [], False
-        return [made[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
+        return [outputs[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
 
-    def _one_by_one(self, cuts: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
+    def _order_and_resolve(self, slices: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
         """The way of one process: what each packet completes goes through order and names."""
         rows: dict[int, list[OrderedItem]] = {}
         waits: dict[int, list[tuple[int, int | None]]] = {}
-        for worker, cut in enumerate(cuts):
-            for batch, begin, end in cut:
+        for worker, own in enumerate(slices):
+            for batch, begin, end in own:
                 columns = batch.rows
                 for index in range(begin, end):
                     rows.setdefault(columns.places[index], []).append(OrderedItem(worker, columns, index))
@@ -195,26 +195,26 @@ class Assembly:
                 self._parts[worker].waiting_since_ns = since_ns
             since = [part.waiting_since_ns for part in self._parts if part.waiting_since_ns is not None]
             for row in self._ordering.feed(rows.get(place, []), min(since, default=None)):
-                self._settle(self._resolver.feed(row))
+                self._release(self._resolver.feed(row))
                 for topic_id, _ in row.topic_refs.learned:
                     if (name := self._resolver.name(topic_id)) is not None:
                         self._names[topic_id] = name
 
-    def _settle(self, rows: Sequence[OrderedItem]) -> None:
+    def _release(self, rows: Sequence[OrderedItem]) -> None:
         """Rows whose turn it is: their workers may make those that are open."""
         for row in rows:
             if row.number:
                 part = self._parts[row.worker]
                 part.open[row.number] = row
-                part.verdicts.append(Verdict(row.number, row.topic_names, row.anomalies))
+                part.resolved.append(ResolvedRow(row.number, row.topic_names, row.anomalies))
             self._out.append(row)
 
     def _ready(self) -> list[Any]:
         out = self._out
-        made = []
+        outputs = []
         while out and out[0].is_ready:
-            made.append(out.popleft().made)
-        return made
+            outputs.append(out.popleft().output)
+        return outputs
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Columns:
     held: array[int]
     decoded: array[int]
     connections: list[str] = field(default_factory=list)
-    made: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
     open: dict[int, tuple[int, TopicRefs]] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)
 
@@ -268,7 +268,7 @@ class WorkerBatch(NamedTuple):
     is_last: bool = False
 
 
-class Verdict(NamedTuple):
+class ResolvedRow(NamedTuple):
     """The answer to an open row: its number, names of its ids, and the resolver's anomalies."""
 
     number: int
@@ -281,13 +281,13 @@ class ParentUpdate(NamedTuple):
 
     until: int
     names: dict[str, str]
-    verdicts: list[Verdict]
+    resolved: list[ResolvedRow]
 
 
 class LateRows(NamedTuple):
     """What the sink made of open rows, by their number."""
 
-    made: list[tuple[int, Any]]
+    outputs: list[tuple[int, Any]]
 
 
 class Stop(NamedTuple):
@@ -312,7 +312,7 @@ class WorkerEnd(NamedTuple):
     sources: tuple[Source, ...]
     fault: str | None
     passed_over: Sequence[set[str]]
-    made: Any
+    result: Any
 
 
 class Failed(NamedTuple):

@@ -50,23 +50,25 @@ class ShardReader:
         Raises:
             Stopped: the parent wants no more.
         """
-        for each in packets:
-            if self.is_stopped or self._inbox.heard():  # while a worker reads, there is nothing else to hear
+        for packet in packets:
+            if (
+                self.is_stopped or self._inbox.has_message()
+            ):  # while a worker reads, there is nothing else to hear
                 self.is_stopped = True
                 raise Stopped
             bytes_read = self._before + capture.bytes_read
             if bytes_read - self._reported >= _REPORTED_BYTES:
                 self._reported = bytes_read
                 self._send(Progress(bytes_read))
-            yield each
+            yield packet
         self._before += capture.bytes_read
 
     def exchange_facts(self, facts: LearnedFacts) -> LearnedFacts:
         """Give the parent what this shard says about others, and wait for what all of them say."""
         self._send(facts)
-        answer = self._inbox.receive()
-        self.is_stopped = isinstance(answer, Stop)
-        return facts if self.is_stopped else answer
+        reply = self._inbox.receive()
+        self.is_stopped = isinstance(reply, Stop)
+        return facts if self.is_stopped else reply
 
 
 class StoppableDissection(Dissection):

@@ -69,14 +69,14 @@ class Worker:
         limits: Limits,
         send: Callable[[Any], object],
         receive: Callable[[], Any],
-        heard: Callable[[], bool],
+        has_message: Callable[[], bool],
         bytes_read: Callable[[], int],
     ) -> None:
         self._work = work
         self._limits = limits
         self._send = send
         self._receive = receive
-        self._heard = heard
+        self._has_message = has_message
         self._bytes_read = bytes_read
         self._dissection: Dissection
         self._rows = columns()
@@ -96,12 +96,12 @@ class Worker:
             Stopped: the parent wants no more.
         """
         self._dissection = dissection
-        waiting: int | None = None
+        last_waiting_ns: int | None = None
         for _, items, waiting_since_ns in dissection.steps():
             place = dissection.place
-            if waiting_since_ns != waiting:
-                waiting = waiting_since_ns
-                self._rows.waits.append((place, waiting))
+            if waiting_since_ns != last_waiting_ns:
+                last_waiting_ns = waiting_since_ns
+                self._rows.waits.append((place, last_waiting_ns))
             items.reverse()
             while items:  # none is kept once its row is made: decoded, each may take most of the memory
                 self._add(place, items.pop())
@@ -109,14 +109,14 @@ class Worker:
                 self._flush(place)
         self._flush(dissection.place, is_last=True)
         while self._open:
-            self._listen()
+            self._receive_update()
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
         """Let packets pass to the dissection; between them send the rows that there are."""
         for each in packets:
             yield each
-            while self._heard():
-                self._listen()
+            while self._has_message():
+                self._receive_update()
             place, rows = self._dissection.place, len(self._rows.places)
             if place - self._until > _PLACES or rows >= _ROWS or self._bytes >= _BYTES:
                 self._flush(place)
@@ -127,18 +127,18 @@ class Worker:
         self._dissection.decode(item)
         completed_ns, packet = item.order
         held = item.held_bytes
-        told = topic_refs(item)
+        refs = topic_refs(item)
         rows = self._rows
-        if (told.ids and not self._is_known(told)) or (self._open and connection in self._open_on):
+        if (refs.ids and not self._is_known(refs)) or (self._open and connection in self._open_on):
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
-            rows.open[len(rows.made)] = self._numbers, told
-            rows.made.append(None)
+            rows.open[len(rows.outputs)] = self._numbers, refs
+            rows.outputs.append(None)
         else:
-            for topic_id in told.ids:
+            for topic_id in refs.ids:
                 item.topic_names[topic_id] = self._names[topic_id]
-            rows.made.append(self._work.feed(item))
+            rows.outputs.append(self._work.feed(item))
         rows.places.append(place)
         rows.completed_ns.append(completed_ns)
         rows.packets.append(packet)
@@ -148,9 +148,9 @@ class Worker:
         self._bytes += held
         self._decoded += item.decoded_bytes
 
-    def _is_known(self, told: TopicRefs) -> bool:
+    def _is_known(self, refs: TopicRefs) -> bool:
         names = self._names
-        return all(topic_id in names for topic_id in told.ids)
+        return all(topic_id in names for topic_id in refs.ids)
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
         """Send what there is up to a place; wait until the others are not too far behind."""
@@ -158,33 +158,33 @@ class Worker:
         self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last))
         self._ahead.append((until, self._decoded))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
-        while self._heard() or self._is_far_ahead():
-            self._listen()
+        while self._has_message() or self._is_far_ahead():
+            self._receive_update()
 
     def _is_far_ahead(self) -> bool:
         return len(self._ahead) > AHEAD or sum(decoded for _, decoded in self._ahead) > _DECODED
 
-    def _listen(self) -> None:
-        told = self._receive()
-        if isinstance(told, Stop):
+    def _receive_update(self) -> None:
+        update = self._receive()
+        if isinstance(update, Stop):
             raise Stopped
-        assert isinstance(told, ParentUpdate)
-        while self._ahead and self._ahead[0][0] <= told.until:
+        assert isinstance(update, ParentUpdate)
+        while self._ahead and self._ahead[0][0] <= update.until:
             self._ahead.popleft()
-        self._names |= told.names
+        self._names |= update.names
         while len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
-        made = []
-        for number, names, anomalies in told.verdicts:
+        outputs = []
+        for number, names, anomalies in update.resolved:
             item = self._open.pop(number)
             self._open_on[item.connection_id] -= 1
             if not self._open_on[item.connection_id]:
                 del self._open_on[item.connection_id]
             item.topic_names |= names
             item.anomalies += anomalies
-            made.append((number, self._work.feed(item)))
-        if made:
-            self._send(LateRows(made))
+            outputs.append((number, self._work.feed(item)))
+        if outputs:
+            self._send(LateRows(outputs))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class _Buffer:
         self.write = write
 
 
-Made = tuple[int, "bytes | list[bytes]"]
+RowOutput = tuple[int, "bytes | list[bytes]"]
 """Rows, and their text; where the output may be cut behind any of them, that of each."""
 
 
@@ -244,9 +244,9 @@ class Texts:
         self._write = write
         self._skip = skip
 
-    def take(self, made: Sequence[Made]) -> None:
+    def take(self, outputs: Sequence[RowOutput]) -> None:
         """Write them."""
-        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in made])
+        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in outputs])
         if self._skip and text:
             text, self._skip = text[self._skip :], 0
         self._write(text)
@@ -259,12 +259,12 @@ class Selected:
         takes: whether an exchange was; told of all.
     """
 
-    def __init__(self, takes: Callable[[Exchange], bool]) -> None:
-        self._takes = takes
+    def __init__(self, selects: Callable[[Exchange], bool]) -> None:
+        self._selects = selects
 
     def feed(self, exchange: Exchange) -> Any:
         """What is made of it; None: nothing."""
-        return self.make(exchange) if self._takes(exchange) else None
+        return self.make(exchange) if self._selects(exchange) else None
 
     def make(self, exchange: Exchange) -> Any:
         """What is made of one that was asked for."""
@@ -288,36 +288,36 @@ class Text(Selected):
 
     def __init__(
         self,
-        takes: Callable[[Exchange], bool],
+        selects: Callable[[Exchange], bool],
         page: Page,
         feed: Callable[[Any], object],
         rows: Callable[[Exchange], Iterable[tuple[int, Any]]] | None = None,
         *,
-        cuts: bool = False,
+        per_row: bool = False,
         end: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(takes)
+        super().__init__(selects)
         self._end = end
         self._page = page
         self._feed = feed
         self._rows = rows
-        self._cuts = cuts
+        self._per_row = per_row
 
-    def make(self, exchange: Exchange) -> Made | None:
+    def make(self, exchange: Exchange) -> RowOutput | None:
         """The text of its rows; None where it has none."""
         if self._rows is None:
             self._feed(exchange)
             return 1, self._page.take()
         count = 0
         pieces: list[bytes] = []
-        for stands_for, row in self._rows(exchange):
-            count += stands_for
+        for weight, row in self._rows(exchange):
+            count += weight
             self._feed(row)
-            if self._cuts:
+            if self._per_row:
                 pieces.append(self._page.take())
         if not count:
             return None
-        return count, pieces if self._cuts else self._page.take()
+        return count, pieces if self._per_row else self._page.take()
 
     def end(self) -> Any:
         """What else there is to tell."""
@@ -335,8 +335,8 @@ _COUNTED = (1, b"")
 class Sums(Selected):
     """A worker's: it sends none of the rows, and all that it knows in the end."""
 
-    def __init__(self, takes: Callable[[Exchange], bool], summarizer: Summarizer) -> None:
-        super().__init__(takes)
+    def __init__(self, selects: Callable[[Exchange], bool], summarizer: Summarizer) -> None:
+        super().__init__(selects)
         self._summarizer = summarizer
 
     def make(self, exchange: Exchange) -> tuple[int, bytes]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-_PATIENCE_S = 0.25  # how long a signal that came between two messages may wait
-_GONE_S = 5.0
+_POLL_S = 0.25  # how long a signal that came between two messages may wait
+_EXIT_S = 5.0
 
 
 class Inbox:
@@ -33,17 +33,17 @@ class Inbox:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        Thread(target=self._take, daemon=True).start()
+        Thread(target=self._receive_all, daemon=True).start()
 
     def receive(self) -> Any:
         """The next message, once there is one."""
         return self._queue.get()
 
-    def heard(self) -> bool:
+    def has_message(self) -> bool:
         """Whether there is one."""
         return not self._queue.empty()
 
-    def _take(self) -> None:
+    def _receive_all(self) -> None:
         try:
             while True:
                 self._queue.put(self._pipe.recv())
@@ -65,18 +65,18 @@ class WorkerPool:
         self._pipes: list[Connection] = []
         self._processes = []
         for index in range(count):
-            ours, theirs = context.Pipe()
-            self._pipes.append(ours)
+            parent_end, child_end = context.Pipe()
+            self._pipes.append(parent_end)
             process = context.Process(
                 target=_work,
-                args=(index, job, theirs, tuple(self._pipes)),
+                args=(index, job, child_end, tuple(self._pipes)),
                 daemon=True,
                 name=f"worker {index + 1}",
             )
             process.start()
-            theirs.close()
+            child_end.close()
             self._processes.append(process)
-        self._left = {pipe: index for index, pipe in enumerate(self._pipes)}
+        self._unfinished = {pipe: index for index, pipe in enumerate(self._pipes)}
 
     def __enter__(self) -> Self:
         return self
@@ -87,14 +87,14 @@ class WorkerPool:
         for process in self._processes:
             process.terminate()
         for process, pipe in zip(self._processes, self._pipes, strict=True):
-            process.join(_GONE_S)
+            process.join(_EXIT_S)
             if process.is_alive():
                 process.kill()
                 process.join()
             pipe.close()
 
-    def messages(self, over: type, glance: Callable[[], object]) -> Iterator[tuple[int, Any]]:
-        """What the workers send, with the index of who does, until each has sent one of type ``over``. Can be
+    def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
+        """What the workers send, with the index of who does, until each has sent one of type ``last_type``. Can be
         asked for again, for what was not told before.
 
         Args:
@@ -104,20 +104,20 @@ class WorkerPool:
         Raises:
             KdissectError: a worker's own, or it is gone.
         """
-        left = self._left
-        while left:
-            glance()
-            for pipe in wait(list(left), _PATIENCE_S):
+        unfinished = self._unfinished
+        while unfinished:
+            poll()
+            for pipe in wait(list(unfinished), _POLL_S):
                 assert isinstance(pipe, Connection)
-                index = left[pipe]
+                index = unfinished[pipe]
                 try:
                     message = pipe.recv()
                 except (EOFError, OSError):
-                    raise WorkerError(self._fate(index)) from None
+                    raise WorkerError(self._exit_message(index)) from None
                 if isinstance(message, Failed):
                     raise message.error
-                if isinstance(message, over):
-                    del left[pipe]
+                if isinstance(message, last_type):
+                    del unfinished[pipe]
                 yield index, message
 
     def send(self, index: int, message: Any) -> None:
@@ -130,12 +130,14 @@ class WorkerPool:
         for index in range(len(self._pipes)):
             self.send(index, Stop())
 
-    def _fate(self, index: int) -> str:
+    def _exit_message(self, index: int) -> str:
         process = self._processes[index]
-        process.join(_GONE_S)
+        process.join(_EXIT_S)
         code = process.exitcode
-        how = f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
-        return f"worker {index + 1} of {len(self._processes)} was ended {how} before its work was done"
+        cause = (
+            f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
+        )
+        return f"worker {index + 1} of {len(self._processes)} was ended {cause} before its work was done"
 
 
 def _work(

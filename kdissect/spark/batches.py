@@ -48,11 +48,11 @@ def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOT
     if table not in TABLES:
         hint = did_you_mean(table, TABLES) or f"; known: {', '.join(TABLES)}"
         raise UsageError(f'unknown table "{table}"{hint}')
-    wanted = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
-    form = exchanges(wanted) if table == "exchanges" else TABLES[table]
+    included_bodies = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
+    table_columns = exchanges(included_bodies) if table == "exchanges" else TABLES[table]
     if names is None:
-        return form.binary_columns
-    known = {column.name: column for column in form.binary_columns}
+        return table_columns.binary_columns
+    known = {column.name: column for column in table_columns.binary_columns}
     for name in names:
         if name not in known:
             raise UsageError(f'no column "{name}" in {table}{did_you_mean(name, known)}')
@@ -94,44 +94,44 @@ class TableBatches:
         records: Records | None = None,
         log: ConnectionLog | None = None,
         every_connection: bool = True,
-        meant: Callable[[Any], bool] | None = None,
+        row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
-        asked = columns or {}
-        self._batches = {name: RowBatch(columns_of(name, asked.get(name), bodies)) for name in tables}
+        requested = columns or {}
+        self._batches = {name: RowBatch(columns_of(name, requested.get(name), bodies)) for name in tables}
         self._most_rows = rows
         self._most_bytes = bytes
         self.log = log or ConnectionLog(limits)
-        self._meant = meant
-        found = records or Records(RecordFilter(RecordCriteria(), limits), limits)
-        self._rows = TableRows(tables, self.log, found, limits, every_connection=every_connection)
+        self._row_filter = row_filter
+        record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
+        self._rows = TableRows(tables, self.log, record_source, limits, every_connection=every_connection)
 
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange; get the name of its table and a ``pyarrow.RecordBatch`` for each that is full."""
-        return self._full(self._rows.feed(exchange))
+        return self._full_batches(self._rows.feed(exchange))
 
     def pass_over(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """The same for an exchange that was not asked for."""
-        return self._full(self._rows.pass_over(exchange))
+        return self._full_batches(self._rows.pass_over(exchange))
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
         """What is left; ``captures`` come from sources and warnings."""
-        yield from self._full(self._rows.close(sources, warnings))
+        yield from self._full_batches(self._rows.close(sources, warnings))
         for name, batch in self._batches.items():
             if batch.rows:
                 yield name, batch.take()
 
-    def _full(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+    def _full_batches(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         for name, row in rows:
             batch = self._batches[name]
-            for _ in self._fed(batch, row):
+            for _ in self._feed_rows(batch, row):
                 if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
                     yield name, batch.take()
 
-    def _fed(self, batch: RowBatch, row: Any) -> Iterator[None]:
+    def _feed_rows(self, batch: RowBatch, row: Any) -> Iterator[None]:
         """Feed a row, or of records a whole batch; stop whenever it may be full."""
-        if isinstance(row, OpenBatch) and self._meant is None:
+        if isinstance(row, OpenBatch) and self._row_filter is None:
             prepared, start = batch.prepare(row), 0
             while start < len(row):
                 room = self._most_bytes - batch.held - 1
@@ -139,6 +139,6 @@ class TableBatches:
                 yield
             return
         for each in row if isinstance(row, OpenBatch) else (row,):
-            if self._meant is None or self._meant(each):
+            if self._row_filter is None or self._row_filter(each):
                 batch.feed(each)
                 yield

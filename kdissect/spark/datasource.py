@@ -86,8 +86,8 @@ class Reader(DataSourceReader):
             return
         known = {column.name: column for column in columns_of(self._options.table)}
         tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
-        meant = (lambda row: all(test(row) for test in tests)) if tests else None
-        yield from read(partition.value, self._options, self._columns, meant)
+        row_filter = (lambda row: all(test(row) for test in tests)) if tests else None
+        yield from read(partition.value, self._options, self._columns, row_filter)
 
 
 class PushingReader(Reader):
@@ -112,12 +112,12 @@ def names_in(schema: StructType, table: str) -> tuple[str, ...]:
         UsageError: the table has no such column, or it is of another type.
     """
     columns = columns_of(table, schema.fieldNames())
-    own = StructType.fromJson(spark_schema.struct_type(columns))
-    for wanted, field in zip(schema.fields, own.fields, strict=True):
-        if wanted.dataType.simpleString() != field.dataType.simpleString():
+    known = StructType.fromJson(spark_schema.struct_type(columns))
+    for requested, field in zip(schema.fields, known.fields, strict=True):
+        if requested.dataType.simpleString() != field.dataType.simpleString():
             raise UsageError(
                 f"column {field.name} of {table} is {field.dataType.simpleString()}, "
-                f"not {wanted.dataType.simpleString()}"
+                f"not {requested.dataType.simpleString()}"
             )
     return tuple(schema.fieldNames())
 
@@ -164,10 +164,10 @@ def test_of(filter_: spark.Filter, columns: Mapping[str, Column]) -> Test | None
     compare = _COMPARISONS.get(type(filter_))
     if compare is None:
         return None
-    wanted = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
-    if wanted is None:
+    operand = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
+    if operand is None:
         return lambda _: False
-    return lambda row: (value := get(row)) is not None and compare(value, wanted)
+    return lambda row: (value := get(row)) is not None and compare(value, operand)
 
 
 def _value_of(column: Column) -> Callable[[Any], Any]:

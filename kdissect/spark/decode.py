@@ -67,9 +67,9 @@ SHUFFLE_TASKS = 16
 """From so many tasks at a time a shuffle is cheaper than that each reads everything
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
-_SHARE = "DIR must be on storage shared by the driver and all workers"
+_SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _BATCH_BYTES = 8 * MIB
-_BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class DecodeResult(NamedTuple):
@@ -135,21 +135,21 @@ def decode(
     """
     folder = Path(inputs.local(str(export.folder)))
     names = inputs.captures(captures, but=folder)
-    found = find_ranges(names, options.limits, range_bytes)
-    size = sum(Path(name).stat().st_size for name in found.paths)
+    divided = find_ranges(names, options.limits, range_bytes)
+    size = sum(Path(name).stat().st_size for name in divided.paths)
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
-    folder, wanted = folder.absolute(), tables_of(export)
+    folder, tables = folder.absolute(), tables_of(export)
     filter_of(options)  # raises here what would be raised by every task
-    described = manifest.job_of(filter(os.path.isfile, names), options, export)
+    manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
-        left = manifest.missing(folder, wanted, described, overwrite=overwrite)
-        if not left:
-            return DecodeResult(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
+        missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
+        if not missing:
+            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter())
         cores = _cores(session, folder)
-        own = replace(export, folder=folder, tables=tuple(left))
-        job = ExportJob(options, own, tuple(found.paths), found.first_ns)
-        made = _begun(job, described)
+        own = replace(export, folder=folder, tables=tuple(missing))
+        job = ExportJob(options, own, tuple(divided.paths), divided.first_ns)
+        output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
         with _settings(session):
             at_a_time = 1 if split == SINGLE else tasks or cores
@@ -157,29 +157,31 @@ def decode(
                 split = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
             if split == SHUFFLE:
                 count = tasks or max(2 * cores, -(-size // PART_BYTES))
-                told, read = _shuffled(session, job, found, count)
+                written, read = _shuffled(session, job, divided, count)
             else:
-                told, read = _in_shards(session, job, found, at_a_time)
-        return _finished(job, made, split, told, _with_unread(read, found), started)
+                written, read = _in_shards(session, job, divided, at_a_time)
+        return _finished(job, output, split, written, _with_unread(read, divided), started)
 
 
 def _in_shards(
-    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
 ) -> tuple[list[WorkerPart], ReadResult]:
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1:
-        learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)))
-    told: list[WorkerPart] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
-    (read,) = (each.read for each in told if each.read is not None)
-    return told, read
+        learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
+    written: list[WorkerPart] = _run_tasks(
+        numbers, partial(parts.write_shard, job, divided.files, count, learned)
+    )
+    (read,) = (each.read for each in written if each.read is not None)
+    return written, read
 
 
 def _shuffled(
-    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
 ) -> tuple[list[WorkerPart], ReadResult]:
-    ranges = found.ranges
-    read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.options.limits)
+    ranges = divided.ranges
+    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
     with ExitStack() as stack:
         rows = _sorted(rows, count, stack)
@@ -193,8 +195,8 @@ def _shuffled(
         read = _read(job, stats, skipped)
         span_ns = read.census.span_ns
         end_ns = 0 if span_ns is None else span_ns[1]
-        learned = _merged(job, _told(rows, partial(parts.learn_shuffled, job, end_ns)))
-        return _told(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
+        learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
+        return _run_tasks(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
@@ -235,30 +237,35 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
     return ReadResult(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
 
 
-def _with_unread(read: ReadResult, found: CaptureRanges) -> ReadResult:
+def _with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
     """The files too that no task was given."""
-    sources, warnings = [*read.sources, *found.unread], [*found.faults, *read.warnings]
+    sources, warnings = [*read.sources, *divided.unread], [*divided.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
 
 
-def _begun(job: ExportJob, described: manifest.Job) -> Export:
+def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
     """An export before anything is written."""
     log, records = ConnectionLog(job.options.limits), records_of(job.options)
-    return Export(job, job.files(in_parts=True), described, log, records)
+    return Export(job, job.files(in_parts=True), manifest_job, log, records)
 
 
 def _finished(
-    job: ExportJob, made: Export, split: str, told: Sequence[WorkerPart], read: ReadResult, started: datetime
+    job: ExportJob,
+    output: Export,
+    split: str,
+    written: Sequence[WorkerPart],
+    read: ReadResult,
+    started: datetime,
 ) -> DecodeResult:
     """Write the tables that no part can write, and what stands beside all of them."""
-    told = sorted(told, key=lambda each: each.result.part)
-    results = [each.result for each in told]
-    _check_written(job, told)
+    written = sorted(written, key=lambda each: each.result.part)
+    results = [each.result for each in written]
+    _check_written(job, written)
     for name in job.export.tables:
         known = {file.path for each in results for file in each.files.get(name, ())}
         _keep(job.export.folder / name, known)
-    made.adopt(results)
-    made.tables.log.census = read.census
+    output.adopt(results)
+    output.tables.log.census = read.census
     span = read.census.span_ns
     packets = sum(file.packets for file in read.census.files.values())
     clock = {
@@ -267,7 +274,7 @@ def _finished(
         "last_packet": None if span is None else timestamp(span[1]),
     }
     end = {"clock": clock, "packets": packets, "warnings": read.warnings}
-    made.close(read.sources, read.warnings, complete=True, end=end)
+    output.close(read.sources, read.warnings, complete=True, end=end)
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
@@ -276,9 +283,9 @@ def _finished(
     return DecodeResult(
         split,
         len(results),
-        made.rows,
-        made.files,
-        made.bytes,
+        output.rows,
+        output.files,
+        output.bytes,
         packets,
         read.warnings,
         notices[: job.options.limits.notices],
@@ -287,19 +294,19 @@ def _finished(
     )
 
 
-def _check_written(job: ExportJob, told: Sequence[WorkerPart]) -> None:
+def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
     """See whether the files that workers have written are in the folder.
 
     Raises:
         OutputError: one is not, or has another size.
     """
-    for part in told:
+    for part in written:
         for name, files in part.result.files.items():
             for file in files:
                 path = job.export.folder / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
                     raise OutputError(
-                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARE}"
+                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARED_STORAGE}"
                     )
 
 
@@ -310,7 +317,7 @@ def _keep(folder: Path, known: Collection[str]) -> None:
             path.unlink()
 
 
-def _told(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
+def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
     """Do something with each partition; get what tasks tell of it."""
     rows = frame.mapInArrow(work, parts.COLUMNS).collect()
     return [pickle.loads(row[0]) for row in rows]  # which a task of ours made
@@ -319,15 +326,15 @@ def _told(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> l
 @contextmanager
 def _settings(session: SparkSession) -> Iterator[None]:
     """Let no worker get more at once than it should hold: a row can have 64 KiB."""
-    before = session.conf.get(_BATCH_BOUND, None)
-    session.conf.set(_BATCH_BOUND, str(_BATCH_BYTES))
+    before = session.conf.get(_BATCH_LIMIT, None)
+    session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
     try:
         yield
     finally:
         if before is None:
-            session.conf.unset(_BATCH_BOUND)
+            session.conf.unset(_BATCH_LIMIT)
         else:
-            session.conf.set(_BATCH_BOUND, before)
+            session.conf.set(_BATCH_LIMIT, before)
 
 
 def _cores(session: SparkSession, folder: Path) -> int:
@@ -343,14 +350,14 @@ def _cores(session: SparkSession, folder: Path) -> int:
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
-        seen = _told(session.range(10_000), partial(parts.see, token))
+        probes = _run_tasks(session.range(10_000), partial(parts.probe_token, token))
     finally:
         token.unlink(missing_ok=True)
-    blind = sorted({host for host, sees in seen if not sees})
-    if blind:
-        more = f" and {len(blind) - 3:,} more" if len(blind) > 3 else ""
-        raise OutputError(f"{folder}: not shared with {', '.join(blind[:3])}{more}; {_SHARE}")
-    return len(seen)
+    unshared = sorted({host for host, is_shared in probes if not is_shared})
+    if unshared:
+        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
+        raise OutputError(f"{folder}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+    return len(probes)
 
 
 def _disk() -> Any:

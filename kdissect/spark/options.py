@@ -158,14 +158,14 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         UsageError: there is no such option, or its value is none; the text names what there is.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     criteria: dict[str, list[str]] = {}
     paths: list[str] = []
-    for written, text in options.items():
-        name = _KNOWN.get(written.lower().replace("-", "").replace("_", ""))
+    for key, text in options.items():
+        name = _KNOWN.get(key.lower().replace("-", "").replace("_", ""))
         if name is None:
             raise UsageError(
-                f'unknown option "{written}"{did_you_mean(written, _KNOWN.values())}; known: '
+                f'unknown option "{key}"{did_you_mean(key, _KNOWN.values())}; known: '
                 f"{', '.join(sorted(OPTIONS))}"
             )
         try:
@@ -177,12 +177,12 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
                 criteria.setdefault(CRITERIA[name], []).extend(_texts(text))
             else:
                 field, read = _READERS[name]
-                given[field] = read(text)
+                values[field] = read(text)
         except (UsageError, ValueError) as error:
             # Spark shows the last line: not a caret under the place of a mistake
             raise UsageError(f"option {name}: {str(error).partition(chr(10))[0]}") from None
-    given["criteria"] = {name: tuple(texts) for name, texts in criteria.items()}
-    parsed = SourceOptions(paths=tuple(paths), **given)
+    values["criteria"] = {name: tuple(texts) for name, texts in criteria.items()}
+    parsed = SourceOptions(paths=tuple(paths), **values)
     columns.filter_of(parsed)  # raises here what every task would raise
     return parsed
 

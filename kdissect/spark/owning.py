@@ -36,7 +36,7 @@ class _LateBytes(NamedTuple):
     later_ns: set[int]
 
 
-class Own:
+class OwnExchanges:
     """What belongs to a task that reads more than its own files: the exchanges whose answer has its last byte
     in them, or whose last byte to come is in them. So nothing has to be known of other tasks, and it does not
     matter how long an exchange was held back because a segment before it is missing: where a file ends that
@@ -55,7 +55,7 @@ class Own:
         self._log = log
         self._capture: str | None = None
         self._exchanges: set[Exchange] = set()
-        self._understood: set[str] = set()  # connections
+        self._recognized: set[str] = set()  # connections
         self._closed: list[str] = []  # those that are over since exchanges were noted
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
 
@@ -94,7 +94,7 @@ class Own:
     def _note(self, events: Sequence[Event], exchanges: Sequence[Exchange]) -> None:
         """These are made now."""
         late = self._late(events) if len(events) > 1 else {}
-        for exchange, frame in zip(exchanges, _answers(exchanges), strict=True):
+        for exchange, frame in zip(exchanges, _completing_frames(exchanges), strict=True):
             capture = self._capture
             if frame is not None and self._is_of_its_bytes(exchange, frame):
                 capture = frame.interface.capture
@@ -103,10 +103,10 @@ class Own:
                 run = late.get((info.id, sender, frame.end_ns))
                 if run is not None and frame.start_ns not in run.later_ns:  # else it is whole there
                     capture = run.capture
-            if capture in self._part.own or (self._capture is None and self._is_given_up(exchange)):
+            if capture in self._part.own or (self._capture is None and self._is_abandoned(exchange)):
                 self._exchanges.add(exchange)
-        self._understood.update(exchange.connection_id for exchange in exchanges)
-        self._understood.difference_update(self._closed)
+        self._recognized.update(exchange.connection_id for exchange in exchanges)
+        self._recognized.difference_update(self._closed)
         self._closed.clear()
 
     def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _LateBytes]:
@@ -136,10 +136,10 @@ class Own:
         if frame.complete:
             return True
         # a task that has read more may have understood the connection sooner
-        is_told_now = self._capture is not None and not self._part.begins
-        return is_told_now and exchange.connection_id not in self._understood
+        is_reported_now = self._capture is not None and not self._part.begins
+        return is_reported_now and exchange.connection_id not in self._recognized
 
-    def _is_given_up(self, exchange: Exchange) -> bool:
+    def _is_abandoned(self, exchange: Exchange) -> bool:
         """Whether it is a request that waits, and that no task behind this one will know."""
         if exchange.kind != UNANSWERED or exchange.request_frame is None:
             return False
@@ -150,9 +150,9 @@ class Own:
         return True
 
 
-def _answers(exchanges: Sequence[Exchange]) -> list[Frame | None]:
+def _completing_frames(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     """The frame that completes each: its response, or the one that shows that there will be none."""
-    answers = {
+    responses = {
         (each.connection_id, each.completed_ns): each.response_frame
         for each in exchanges
         if each.response_frame is not None
@@ -160,6 +160,6 @@ def _answers(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     return [
         each.request_frame
         if each.kind == UNACKNOWLEDGED
-        else each.response_frame or answers.get((each.connection_id, each.completed_ns))
+        else each.response_frame or responses.get((each.connection_id, each.completed_ns))
         for each in exchanges
     ]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 
-COLUMNS = "told binary"
-_SCHEMA = pa.schema([("told", pa.binary())])
+COLUMNS = "result binary"
+_SCHEMA = pa.schema([("result", pa.binary())])
 
 
 class WorkerPart(NamedTuple):
@@ -67,11 +67,11 @@ class ReadResult(NamedTuple):
     skipped: Counter[str]
 
 
-def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
+def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Look for a file of the driver's; yield the name of this host, and whether it is there."""
     for _ in batches:
         pass
-    yield _told((gethostname(), token.exists()))
+    yield _pickled((gethostname(), token.exists()))
 
 
 def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
@@ -79,7 +79,7 @@ def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator
     ``LearnedFacts`` of each.
     """
     for number in _numbers(batches):
-        yield _told(learned_from(job.paths, job.options, Shard(number, shards)))
+        yield _pickled(learned_from(job.paths, job.options, Shard(number, shards)))
 
 
 def write_shard(
@@ -113,11 +113,11 @@ def write_shard(
             )
             result = _written(job, number, [dissection], log)
             if number:
-                yield _told(WorkerPart(gethostname(), result))
+                yield _pickled(WorkerPart(gethostname(), result))
                 continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
-            yield _told(WorkerPart(gethostname(), result, read))
+            yield _pickled(WorkerPart(gethostname(), result, read))
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
@@ -125,7 +125,7 @@ def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Itera
     facts = LearnedFacts(job.options.limits)
     for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
         dissection.learn(facts)
-    yield _told(facts)
+    yield _pickled(facts)
 
 
 def write_shuffled(
@@ -147,7 +147,7 @@ def write_shuffled(
     log = ConnectionLog(job.options.limits)
     rows = SortedRows(chain((first,), rest), job.paths)
     result = _written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log)
-    yield _told(WorkerPart(gethostname(), result))
+    yield _pickled(WorkerPart(gethostname(), result))
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:
@@ -168,5 +168,5 @@ def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: 
     return write_part(job, part, dissections, log, job.filter().matches, first)
 
 
-def _told(told: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(told)], pa.binary())], schema=_SCHEMA)
+def _pickled(value: Any) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(value)], pa.binary())], schema=_SCHEMA)

@@ -133,7 +133,7 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
     Raises:
         CaptureError: none of the files can be read, or one is none.
     """
-    begun: list[tuple[int, str, Fingerprint]] = []
+    by_start: list[tuple[int, str, Fingerprint]] = []
     faults: list[str] = []
     unread: list[Source] = []
     first_ns = None
@@ -141,20 +141,22 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
         try:
             source = Source(name, limits)
             unread.append(source)
-            begins_ns = _first_ns(source)
+            start_ns = _first_ns(source)
             fingerprint = Fingerprint.of(name)
         except CaptureError as error:
             faults.append(str(error))
             continue
         unread.remove(source)
-        begun.append((begins_ns or 0, name, fingerprint))
-        if begins_ns is not None:
-            first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
-    if not begun:
-        said = faults[0] if faults else "no capture given"
-        raise CaptureError(said if len(faults) < 2 else f"none of {len(faults)} captures can be read; {said}")
-    begun.sort(key=lambda each: each[0])
-    files = {name: fingerprint for _, name, fingerprint in begun}
+        by_start.append((start_ns or 0, name, fingerprint))
+        if start_ns is not None:
+            first_ns = start_ns if first_ns is None else min(first_ns, start_ns)
+    if not by_start:
+        message = faults[0] if faults else "no capture given"
+        raise CaptureError(
+            message if len(faults) < 2 else f"none of {len(faults)} captures can be read; {message}"
+        )
+    by_start.sort(key=lambda each: each[0])
+    files = {name: fingerprint for _, name, fingerprint in by_start}
     ranges = [each for rank, name in enumerate(files) for each in _divided(rank, name, limits, size)]
     return CaptureRanges(files, first_ns, ranges, faults, unread)
 

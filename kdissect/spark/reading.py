@@ -13,7 +13,7 @@ from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection
 from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
-from kdissect.spark.owning import Own
+from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def read(
-    part: Part, options: SourceOptions, columns: Sequence[str], meant: Callable[[Any], bool] | None = None
+    part: Part,
+    options: SourceOptions,
+    columns: Sequence[str],
+    row_filter: Callable[[Any], bool] | None = None,
 ) -> Iterator[Any]:
     """Yield the rows of a part as record batches.
 
@@ -45,7 +48,7 @@ def read(
         bytes=options.batch_bytes,
         records=records_of(options),
         every_connection=not options.is_filtered,
-        meant=meant,
+        row_filter=row_filter,
     )
     for _, batch in (_of_own if part.own else _of_all)(part, options, batches):
         yield batch
@@ -79,7 +82,7 @@ def _of_capture(
 
 def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
     """The rows of the part's own files, one behind another."""
-    own = Own(part, batches.log)
+    own = OwnExchanges(part, batches.log)
     settings = {**_settings(part, batches), "observer": own}
     dissection = Dissection(own.packets(options.limits), options, **settings)
     yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
@@ -95,11 +98,11 @@ def _selected(
     part: Part,
     options: SourceOptions,
     batches: TableBatches,
-    own: Own | None = None,
+    own: OwnExchanges | None = None,
 ) -> Iterator[tuple[str, Any]]:
-    wanted = filter_of(options)
+    criteria = filter_of(options)
     if part.first_ns is not None:
-        wanted.begin(part.first_ns)
+        criteria.begin(part.first_ns)
     for exchange in exchanges:
-        is_wanted = (own is None or own.has(exchange)) and wanted.matches(exchange)
-        yield from (batches.feed if is_wanted else batches.pass_over)(exchange)
+        is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
+        yield from (batches.feed if is_selected else batches.pass_over)(exchange)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = 10
 """Of each table on the page, unless somebody says another number."""
 
-Found = tuple[str, "DataFrame"]
+JobResult = tuple[str, "DataFrame"]
 """The name of a job, and what it says."""
 
 JOBS: Sequence[str] = (
@@ -65,7 +65,7 @@ def report(
     by: Sequence[str] = (),
     *,
     sketches: bool = False,
-) -> list[Found]:
+) -> list[JobResult]:
     """Prepare the jobs over the tables of a folder; nothing is computed before their rows are asked for.
 
     Args:
@@ -114,7 +114,7 @@ def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[st
 
 def write_page(
     out: TextIO,
-    found: Iterable[Found],
+    results: Iterable[JobResult],
     *,
     limit: int = ROWS,
     width: int | None = None,
@@ -130,19 +130,19 @@ def write_page(
         colour: whether headings are bold.
     """
     narrow = width is not None and width < _WIDE
-    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in found)
+    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in results)
     page.write(out, sections, width=width, colour=colour)
 
 
-def write_json(write: Callable[[bytes], object], found: Iterable[Found]) -> None:
+def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -> None:
     """Write JSON lines: the columns of a row, and which ``job`` says it. Times are UTC, sketches base64."""
-    for name, frame in found:
+    for name, frame in results:
         job = f'{{"job":{json.dumps(name)},'
         for text in _json(frame):
             write(f"{job}{text[1:]}\n".encode())
 
 
-def write_parquet(found: Iterable[Found], folder: str, *, overwrite: bool = False) -> None:
+def write_parquet(results: Iterable[JobResult], folder: str, *, overwrite: bool = False) -> None:
     """Write Parquet, a folder for each job.
 
     Args:
@@ -150,7 +150,7 @@ def write_parquet(found: Iterable[Found], folder: str, *, overwrite: bool = Fals
         folder: where to; a path or address that Spark knows.
         overwrite: whether what is there is replaced; else it is an error of Spark's.
     """
-    for name, frame in found:
+    for name, frame in results:
         mode = "overwrite" if overwrite else "error"
         frame.write.mode(mode).parquet(f"{folder.rstrip('/')}/{name}")
 

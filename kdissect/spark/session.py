@@ -90,15 +90,15 @@ def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSessio
     """
     running = _running()
     if running is not None:
-        with _told(None):
+        with _one_line_errors(None):
             yield running
         return
-    demand(needs(place))
+    require(check_requirements(place))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdissect-spark-")))
         if log is None and place.remote is None:
             log = stack.enter_context(_kept_if_it_fails())
-        stack.enter_context(_told(log))
+        stack.enter_context(_one_line_errors(log))
         stack.enter_context(_logged(log))
         yield stack.enter_context(_started(place, folder, log))
 
@@ -126,7 +126,7 @@ def _kept_if_it_fails() -> Iterator[Path]:
 
 
 @contextmanager
-def _told(log: Path | None) -> Iterator[None]:
+def _one_line_errors(log: Path | None) -> Iterator[None]:
     """Turn what Spark raises into one line.
 
     Raises:
@@ -185,11 +185,11 @@ def _classic(place: SparkTarget, folder: Path) -> dict[str, str]:
     """Settings of a session whose driver is in this process."""
     if place.remote is not None:
         return {}
-    made = {**CLASSIC, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = {**CLASSIC, "spark.sql.warehouse.dir": str(folder / "warehouse")}
     if place.is_here:
-        made.update(LOOPBACK)
-        made["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    return made
+        settings.update(LOOPBACK)
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    return settings
 
 
 def _choose_python(place: SparkTarget) -> None:
@@ -295,7 +295,7 @@ _MOST_JAVA_S = 30
 _MOST_CONNECT_S = 5
 
 
-class Need(NamedTuple):
+class Requirement(NamedTuple):
     """Something that Spark needs.
 
     Attributes:
@@ -309,7 +309,7 @@ class Need(NamedTuple):
     remedy: str | None = None
 
 
-def needs(place: SparkTarget) -> Iterator[Need]:
+def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
     """Look at each, the cheap ones first."""
     yield python()
     yield from packages()
@@ -322,61 +322,63 @@ def needs(place: SparkTarget) -> Iterator[Need]:
     yield from address(place)
 
 
-def demand(found: Iterable[Need]) -> None:
+def require(requirements: Iterable[Requirement]) -> None:
     """Let nothing be started that must fail.
 
     Raises:
         SparkError: the first thing that stands in the way, and what to do about it.
     """
-    for need in found:
-        if need.remedy is not None:
-            raise SparkError(f"Spark needs {need.name}: {need.found}; {need.remedy}")
+    for requirement in requirements:
+        if requirement.remedy is not None:
+            raise SparkError(f"Spark needs {requirement.name}: {requirement.found}; {requirement.remedy}")
 
 
-def python() -> Need:
+def python() -> Requirement:
     """The interpreter, which workers on other machines must have in the same version."""
     version = ".".join(map(str, sys.version_info[:3]))
     workers = os.environ.get("PYSPARK_PYTHON")
-    return Need("Python", f"{version} ({sys.executable})" + (f", for workers {workers}" if workers else ""))
+    return Requirement(
+        "Python", f"{version} ({sys.executable})" + (f", for workers {workers}" if workers else "")
+    )
 
 
-def packages() -> Iterator[Need]:
+def packages() -> Iterator[Requirement]:
     """The packages of the extra ``spark``."""
     for name, (least, beyond) in PACKAGES.items():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Need(name, "not installed", _INSTALL)
+            yield Requirement(name, "not installed", _INSTALL)
             continue
         numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
         fits = least <= numbers and (beyond is None or numbers < beyond)
-        wanted = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
-        yield Need(name, version if fits else f"{version}, not {wanted}", None if fits else _INSTALL)
+        required = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
+        yield Requirement(name, version if fits else f"{version}, not {required}", None if fits else _INSTALL)
 
 
-def java() -> Need:
+def java() -> Requirement:
     """The Java that Spark's launcher takes: that of JAVA_HOME, else the first on the path."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    name, get_one = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
+    name, install = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
     if path is None:
-        return Need(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", get_one)
+        return Requirement(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", install)
     try:
         done = subprocess.run(  # all releases write it to stderr
             [path, "-version"], capture_output=True, text=True, check=False, timeout=_MOST_JAVA_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Need(name, f"{path} does not run ({error})", get_one)
+        return Requirement(name, f"{path} does not run ({error})", install)
     match = _JAVA_VERSION.search(done.stderr)
     if match is None:
-        return Need(name, f"{path} does not report its version", get_one)
+        return Requirement(name, f"{path} does not report its version", install)
     # Java 8 called itself 1.8
     number = int(match["second"] or 0) if match["first"] == "1" else int(match["first"])
-    found = f"{match[0].split()[1].strip(chr(34))} ({path})"
-    return Need(name, found, None if number >= LEAST_JAVA else get_one)
+    release = f"{match[0].split()[1].strip(chr(34))} ({path})"
+    return Requirement(name, release, None if number >= LEAST_JAVA else install)
 
 
-def connect() -> Need:
+def connect() -> Requirement:
     """What talks to a Spark Connect server."""
     from importlib.util import find_spec
 
@@ -385,10 +387,10 @@ def connect() -> Need:
     except ModuleNotFoundError as error:  # of google.rpc, google
         missing = [error.name or "google"]
     name = "the packages of Spark Connect"
-    return Need(name, f"no {missing[0]}", _INSTALL) if missing else Need(name, "installed")
+    return Requirement(name, f"no {missing[0]}", _INSTALL) if missing else Requirement(name, "installed")
 
 
-def folder() -> Need:
+def folder() -> Requirement:
     """Where shuffled packets and Spark's own files go meanwhile."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     name, remedy = "a writable folder", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
@@ -396,22 +398,22 @@ def folder() -> Need:
         with tempfile.TemporaryFile(dir=path):
             free = shutil.disk_usage(path).free
     except OSError as error:
-        return Need(name, f"{path}: {error.strerror or error}", remedy)
-    found = f"{path}, {size(free)} free"
-    return Need(name, found, None if free >= LEAST_FREE_BYTES else remedy)
+        return Requirement(name, f"{path}: {error.strerror or error}", remedy)
+    space = f"{path}, {size(free)} free"
+    return Requirement(name, space, None if free >= LEAST_FREE_BYTES else remedy)
 
 
-def port() -> Need:
+def port() -> Requirement:
     """Whether Python and Java can talk to each other on this machine."""
     name = "ports on 127.0.0.1"
     try:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            return Need(name, f"free: {server.getsockname()[1]}")
+            return Requirement(name, f"free: {server.getsockname()[1]}")
     except OSError as error:
-        return Need(name, str(error.strerror or error), "allow it in the firewall or sandbox")
+        return Requirement(name, str(error.strerror or error), "allow it in the firewall or sandbox")
 
 
-def address(place: SparkTarget) -> Iterator[Need]:
+def address(place: SparkTarget) -> Iterator[Requirement]:
     """Whether somebody listens where a server is said to be: Spark itself would try for minutes."""
     for option, url in (("--remote", place.remote), ("--master", place.master)):
         parts = urlsplit((url or "").split(",")[0])  # a standalone cluster may have several masters
@@ -421,10 +423,10 @@ def address(place: SparkTarget) -> Iterator[Need]:
         name = f"a server at {option} {url}"
         try:
             with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
-                yield Need(name, "listens")
+                yield Requirement(name, "listens")
         except (OSError, ValueError) as error:
-            told = getattr(error, "strerror", None) or str(error)
-            yield Need(name, told, "check host and port, and that the server is running")
+            reason = getattr(error, "strerror", None) or str(error)
+            yield Requirement(name, reason, "check host and port, and that the server is running")
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -471,12 +473,12 @@ def explain(error: BaseException, log: Path | None = None) -> str:
         error: what Spark raised.
         log: what its processes wrote to stderr, for what workers said as they died.
     """
-    said = str(error)
-    text = _line(_JAVA_CALL.sub("", said))
+    raised = str(error)
+    text = _line(_JAVA_CALL.sub("", raised))
     if "Python worker" in text and log is not None:
         text = _last_words(log) or text
     for words, remedy in REMEDIES.items():
-        if words in text or words in said:
+        if words in text or words in raised:
             return f"{text.rstrip('.')}; {remedy}"
     return text or type(error).__name__
 
@@ -489,9 +491,9 @@ def _line(text: str) -> str:
     if not lines:
         return ""
     causes = [_bare(line.removeprefix(_CAUSE)) for line in lines if line.startswith(_CAUSE)]
-    told = [_bare(lines[0]), *causes]
+    messages = [_bare(lines[0]), *causes]
     # The root, or what says the same and more: Cannot run program "x": error=2, No such file or directory.
-    return next(each for each in told if each.endswith(told[-1]))
+    return next(each for each in messages if each.endswith(messages[-1]))
 
 
 def _bare(line: str) -> str:
@@ -539,9 +541,9 @@ def write(path: Path) -> int:
     """
     count = 0
     try:
-        with ZipFile(path, "w", ZIP_DEFLATED) as made:
+        with ZipFile(path, "w", ZIP_DEFLATED) as archive:
             for name, content in _files():
-                made.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+                archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
                 count += 1
     except OSError as error:
         raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None
@@ -576,20 +578,22 @@ _COLUMNS = ("python", "kdissect", "apis")
 _FAULT = "fix that first"
 
 
-def trial(place: SparkTarget, log: Path | None = None) -> Iterator[Need]:
+def probe_workers(place: SparkTarget, log: Path | None = None) -> Iterator[Requirement]:
     """Start Spark, and ask workers what they are."""
     try:
         with session(place, log) as spark:
-            yield Need("Spark", spark.version)
+            yield Requirement("Spark", spark.version)
             tasks = spark.range(0, TASKS, 1, TASKS)
-            answers = tasks.mapInArrow(_answer, ", ".join(f"{name} string" for name in _COLUMNS))
-            for row in answers.distinct().collect():
-                yield Need("workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} APIs")
+            infos = tasks.mapInArrow(_worker_info, ", ".join(f"{name} string" for name in _COLUMNS))
+            for row in infos.distinct().collect():
+                yield Requirement(
+                    "workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} APIs"
+                )
     except SparkError as error:
-        yield Need("workers", str(error), _FAULT)
+        yield Requirement("workers", str(error), _FAULT)
 
 
-def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _worker_info(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     import kdissect
@@ -598,6 +602,6 @@ def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     known = [api for api in all_apis() if request(api.key) is not None]
     version = ".".join(map(str, sys.version_info[:3]))
-    found = (f"{version} ({sys.executable})", kdissect.__path__[0], str(len(known)))
+    values = (f"{version} ({sys.executable})", kdissect.__path__[0], str(len(known)))
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({name: [text] for name, text in zip(_COLUMNS, found, strict=True)})
+        yield pa.RecordBatch.from_pydict({name: [text] for name, text in zip(_COLUMNS, values, strict=True)})

@@ -214,11 +214,11 @@ class _Fragments:
         self._held = 0
         self.dropped = 0
 
-    def note(self, fragment: Fragment, packet: Packet, found: Datagram | str | None) -> None:
+    def note(self, fragment: Fragment, packet: Packet, datagram: Datagram | str | None) -> None:
         """See ``Segments``."""
-        if isinstance(found, Datagram):
+        if isinstance(datagram, Datagram):
             self._forget(fragment.key)
-        elif found is None:
+        elif datagram is None:
             key = self._reading.clock_ns, self._reading.range.rank, packet.number
             waiting = WaitingFragment(key, fragment, packet._replace(data=b""))
             self._waiting.setdefault(fragment.key, []).append(waiting)
@@ -379,24 +379,24 @@ class SortedRows:
         """The segments of bundles that come in the order of their first ones. Holds the bundles that are of
         the same time.
         """
-        begun: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
+        started: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
         following = next(bundles, None)
         for place in count():
             bundle, following = following, next(bundles, None)
             if bundle is None:
                 return
             segments = bundle.segments(self._interfaces[bundle.key[1]])
-            if not begun and (following is None or bundle.end_ns < following.key[0]):
+            if not started and (following is None or bundle.end_ns < following.key[0]):
                 for _, segment in segments:  # nearly all of them, and so without a heap
                     yield segment
                 continue
             key, segment = next(segments)
-            heappush(begun, (key, place, segment, segments))
-            while begun and (following is None or begun[0][0] < following.key):
-                _, own, segment, segments = begun[0]
+            heappush(started, (key, place, segment, segments))
+            while started and (following is None or started[0][0] < following.key):
+                _, own, segment, segments = started[0]
                 yield segment
                 after = next(segments, None)
                 if after is None:
-                    heappop(begun)
+                    heappop(started)
                 else:
-                    heapreplace(begun, (after[0], own, after[1], segments))
+                    heapreplace(started, (after[0], own, after[1], segments))

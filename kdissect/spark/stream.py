@@ -58,7 +58,7 @@ late        how many that are there came too late
 ended       ring -> time of the first packet of the file that was its end
 """
 
-_ALONE = 2
+_MAX_LONE_RINGS = 2
 """Rings of a single file, as there are when writers begin; more of them are names of another kind."""
 _KEEP = "use a larger ring"
 _READ_APART = "read them in a batch job and remove them"
@@ -114,11 +114,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.limits.seen_files
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
-            if len(by_ring(files)) == len(files) > _ALONE:
-                said = f"{len(files)} captures are waiting, each alone in its ring"
-                warnings.warn(f"{said}; see the options ring and includeLast", stacklevel=1)
+            if len(by_ring(files)) == len(files) > _MAX_LONE_RINGS:
+                message = f"{len(files)} captures are waiting, each alone in its ring"
+                warnings.warn(f"{message}; see the options ring and includeLast", stacklevel=1)
             return start
-        return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
+        return self._next_offset(new, {**known, "late": late, "forgotten": old - late}, files)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """From now on nothing new is looked at."""
@@ -209,23 +209,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if grown:
             self._lose(f"modified after they were read: {', '.join(grown)}", _NAME_APART)
         if late > known["late"]:
-            said = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
-            self._lose(said, _READ_APART)
+            message = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
+            self._lose(message, _READ_APART)
 
     def _lose(self, what: str, remedy: str) -> None:
         if self._options.fail_on_data_loss:
             raise CaptureError(f"{what}; {remedy}, or set the option failOnDataLoss to false")
         warnings.warn(what, stacklevel=2)
 
-    def _behind(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
+    def _next_offset(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
         """The offset behind a micro-batch of new files."""
         options, most = self._options, self._options.limits.seen_files
-        own, there = {file.id for file in new}, {file.id for file in files}
+        own, present = {file.id for file in new}, {file.id for file in files}
         seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
         # What waits, because its ring is a quiet one, does not come late.
         waiting = [file.first_ns for file in files if file.id not in seen and file.first_ns >= known["since"]]
         since = max(known["since"], min([max(seen.values()) - options.max_file_age_ns, *waiting]))
-        seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in there}
+        seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in present}
         surplus = sorted((first_ns, each) for each, first_ns in seen.items() if each not in own)
         surplus = surplus[: max(0, len(seen) - most)]
         for first_ns, each in surplus:
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "name": new[-1].name,
             "seen": seen,
             "since": since,
-            "forgotten": known["forgotten"] + sum(each in there for _, each in surplus),
+            "forgotten": known["forgotten"] + sum(each in present for _, each in surplus),
             "late": known["late"],
             "ended": ended,
         }
@@ -357,15 +357,15 @@ class Ring:
             name without its number or time.
     """
 
-    def __init__(self, places: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:
-        self._places = places
+    def __init__(self, paths: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:
+        self._paths = paths
         self._limits = limits
         self._pattern = pattern
         self._known: dict[str, tuple[tuple[int, int, int], int | None]] = {}
 
     def files(self) -> list[RingFile]:
         """All captures that are there and have a packet, in order of time."""
-        found: dict[tuple[int, str], RingFile] = {}
+        by_start: dict[tuple[int, str], RingFile] = {}
         before, self._known = self._known, {}
         for path in sorted(set(self._candidates())):
             try:
@@ -375,32 +375,32 @@ class Ring:
             if not stat.S_ISREG(status.st_mode):
                 continue
             state = status.st_ino, status.st_mtime_ns, status.st_size
-            looked = before.get(path)
-            if looked is None or looked[0] != state:
-                looked = state, first_time_ns(path, self._limits)
-            self._known[path] = looked
-            if (first_ns := looked[1]) is not None:
+            cached = before.get(path)
+            if cached is None or cached[0] != state:
+                cached = state, first_time_ns(path, self._limits)
+            self._known[path] = cached
+            if (first_ns := cached[1]) is not None:
                 folder, name = os.path.split(_plain(path))
                 ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
-                found.setdefault((first_ns, name), RingFile(first_ns, name, path, ring, *state[1:]))
-        rings = {file.ring for file in found.values()}
+                by_start.setdefault((first_ns, name), RingFile(first_ns, name, path, ring, *state[1:]))
+        rings = {file.ring for file in by_start.values()}
         # tcpdump -C writes host1.pcap, then host1.pcap1
         return [
             file._replace(ring=first) if (first := _plain(file.path)) in rings else file
-            for _, file in sorted(found.items())
+            for _, file in sorted(by_start.items())
         ]
 
     def _candidates(self) -> Iterator[str]:
-        for place in self._places:
-            pattern = os.path.join(escape(place), "*") if Path(place).is_dir() else place  # noqa: PTH118
+        for path in self._paths:
+            pattern = os.path.join(escape(path), "*") if Path(path).is_dir() else path  # noqa: PTH118
             yield from glob(pattern)  # noqa: PTH207  (Path.glob takes no absolute pattern)
 
 
 def ring_of(name: str, pattern: re.Pattern[str] | None = None) -> str:
     """What a file's name tells of its ring; see ``Ring``."""
     if pattern is not None:
-        found = pattern.search(name)
-        return "" if found is None else found[min(1, pattern.groups)] or ""
+        match = pattern.search(name)
+        return "" if match is None else match[min(1, pattern.groups)] or ""
     counted = _COUNTED.sub("", name)
     timed = _TIMED.sub("", counted)
     return timed if timed != name else _NUMBERED.sub("", name)

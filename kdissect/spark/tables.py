@@ -40,14 +40,14 @@ def tables(session: SparkSession, folder: str, names: Iterable[str] | None = Non
     Raises:
         UsageError: a table is not there, or none at all.
     """
-    told = manifests(session, folder)
-    wanted = list(names) if names is not None else [name for name in TABLES if name in told]
-    for name in wanted:
+    by_table = manifests(session, folder)
+    selected = list(names) if names is not None else [name for name in TABLES if name in by_table]
+    for name in selected:
         if name not in TABLES:
             raise UsageError(
                 f'unknown table "{name}"{did_you_mean(name, TABLES)}; known: {", ".join(TABLES)}'
             )
-    return {name: _table(session, folder, name, told) for name in wanted}
+    return {name: _table(session, folder, name, by_table) for name in selected}
 
 
 def views(session: SparkSession, folder: str) -> list[str]:
@@ -56,10 +56,10 @@ def views(session: SparkSession, folder: str) -> list[str]:
     Raises:
         UsageError: there are no tables.
     """
-    found = tables(session, folder)
-    for name, frame in found.items():
+    frames = tables(session, folder)
+    for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return list(found)
+    return list(frames)
 
 
 def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
@@ -83,14 +83,14 @@ def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 
 
-def _table(session: SparkSession, folder: str, name: str, told: dict[str, dict[str, Any]]) -> DataFrame:
-    if name not in told:
-        there = ", ".join(table for table in TABLES if table in told)
+def _table(session: SparkSession, folder: str, name: str, by_table: dict[str, dict[str, Any]]) -> DataFrame:
+    if name not in by_table:
+        there = ", ".join(table for table in TABLES if table in by_table)
         raise UsageError(f"no table {name} in {folder}; it has {there}")
-    form, partition_by = _FORMATS[told[name]["format"]], told[name]["partition_by"]
-    columns = TABLES[name].columns if form == "json" else TABLES[name].binary_columns
+    format_, partition_by = _FORMATS[by_table[name]["format"]], by_table[name]["partition_by"]
+    columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     reader = session.read.schema(spark_schema.ddl(spark_schema.in_folders(columns, partition_by))).format(
-        form
+        format_
     )
     # A value of another type is a fault of ours, and must not become null.
     return reader.option("mode", "FAILFAST").load(f"{folder.rstrip('/')}/{name}")
@@ -124,8 +124,8 @@ def rows(frame: DataFrame, most: int | None = None) -> Iterator[list[Any]]:
         return
     names = [str(place) for place in range(len(frame.columns))]
     texts = as_json(frame.toDF(*names))
-    taken = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
-    for row in taken:
+    results = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
+    for row in results:
         values = orjson.loads(row[0])
         yield [values[name] for name in names]
 

@@ -38,8 +38,8 @@ def exported(folder: Path, *arguments: object) -> Any:
             manifest.pop(name)
         manifests[table] = manifest
         is_parquet = manifest["format"] == "parquet"
-        found = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
-        rows[table] = Counter(json.dumps(row) for row in found)
+        rows_read = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
+        rows[table] = Counter(json.dumps(row) for row in rows_read)
     err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", said.err)
     return rows, manifests, said._replace(err=err)
 
@@ -47,12 +47,12 @@ def exported(folder: Path, *arguments: object) -> Any:
 @pytest.mark.parametrize("options", EXPORTS)
 @pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
 def test_the_same_is_exported(sample: Path, options: str, tmp_path: Path) -> None:
-    made = []
+    results = []
     for jobs in (1, 3):
         folder = tmp_path / "tables"
-        made.append(exported(folder, *options.split(), "-j", jobs, sample))
+        results.append(exported(folder, *options.split(), "-j", jobs, sample))
         folder.rename(tmp_path / f"by {jobs}")
-    assert made[0] == made[1]
+    assert results[0] == results[1]
 
 
 def test_each_process_has_its_own_files_and_the_whole_capture_one(tmp_path: Path) -> None:

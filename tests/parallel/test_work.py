@@ -27,9 +27,9 @@ def test_what_a_sink_holds_is_written_first() -> None:
     out = page()
     lines = JsonLines(out.buffer.write)
     out.flush = lines.close
-    made = Text(lambda _: True, out, lines.feed).feed(exchange())
-    assert made[0] == 1
-    assert made[1].startswith(b'{"capture"')
+    output = Text(lambda _: True, out, lines.feed).feed(exchange())
+    assert output[0] == 1
+    assert output[1].startswith(b'{"capture"')
 
 
 def test_nothing_is_made_of_what_was_not_asked_for() -> None:
@@ -37,11 +37,14 @@ def test_nothing_is_made_of_what_was_not_asked_for() -> None:
 
 
 def test_rows_count_for_what_they_stand_for_and_can_be_told_apart_where_the_output_may_be_cut() -> None:
-    for cuts, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
+    rows = [(2, "two"), (3, "three")]
+    for per_row, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
         out = page()
-        work = Text(lambda _: True, out, out.write, rows=lambda _: [(2, "two"), (3, "three")], cuts=cuts)
-        made = work.feed(exchange())
-        assert made == expected
+        work = Text(
+            lambda _: True, out, out.write, rows=lambda _: [(2, "two"), (3, "three")], per_row=per_row
+        )
+        output = work.feed(exchange())
+        assert output == expected
 
 
 def test_texts_are_written_as_they_are_but_for_what_all_have_in_front() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.session import SparkTarget, demand, needs, session
+from kdissect.spark.session import SparkTarget, check_requirements, require, session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -34,7 +34,7 @@ PLACE = SparkTarget(
 def why_not() -> str | None:
     """What Spark lacks on this machine."""
     try:
-        demand(needs(PLACE))
+        require(check_requirements(PLACE))
     except SparkError as error:
         return str(error)
     return None

@@ -61,9 +61,9 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
 ) -> None:
     exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
     made = []
-    for meant in (None, lambda _: True):  # to be asked, rows have to come one by one
+    for row_filter in (None, lambda _: True):  # to be asked, rows have to come one by one
         asked = None if columns is None else {"records": columns}
-        batches = TableBatches(["records"], asked, rows=rows, bytes=bytes_, meant=meant)
+        batches = TableBatches(["records"], asked, rows=rows, bytes=bytes_, row_filter=row_filter)
         made.append([batch for each in exchanges for _, batch in batches.feed(each)])
         made[-1] += [batch for _, batch in batches.close()]
     assert made[0] == made[1]

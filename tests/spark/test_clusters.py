@@ -32,7 +32,7 @@ MOST_WAIT_S = 300
 COMMANDS = """
 import json, sys
 from kdissect.cli.main import main
-from kdissect.spark.session import Place, session
+from kdissect.spark.session import SparkTarget, session
 
 place, commands = (json.loads(each) for each in sys.argv[1:])
 with session(Place(**place)):
@@ -143,7 +143,11 @@ def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> lis
 def check(lines: list[str], folder: Path) -> None:
     """The zip is what workers imported; tables and reports are those of ``export``."""
     end = lines.index("]")
-    workers = [need["found"] for need in json.loads("\n".join(lines[: end + 1])) if need["name"] == "workers"]
+    workers = [
+        requirement["found"]
+        for requirement in json.loads("\n".join(lines[: end + 1]))
+        if requirement["name"] == "workers"
+    ]
     assert workers
     assert all("/kdissect.zip/kdissect, " in found for found in workers), workers
     assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0

@@ -144,7 +144,7 @@ class Workers:
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
         with next(self._around, nullcontext)():
             self._rows = [
-                (row,) for batch in work(iter(numbers(0))) for row in batch.column("told").to_pylist()
+                (row,) for batch in work(iter(numbers(0))) for row in batch.column("result").to_pylist()
             ]
         return self
 

@@ -24,7 +24,7 @@ WALK = """
 import shlex, sys, traceback
 from pathlib import Path
 from kdissect.cli.main import main
-from kdissect.spark.session import Place, session
+from kdissect.spark.session import SparkTarget, session
 
 def commands(text):
     for command in text.splitlines():
@@ -35,7 +35,7 @@ def commands(text):
         assert main(matched) == 0, command
 
 failed = 0
-with session(Place(*%r), Path("spark.log")) as spark:
+with session(SparkTarget(*%r), Path("spark.log")) as spark:
     names = {"spark": spark}
     for kind, text in %r:
         print("=====", text.splitlines()[0], flush=True)

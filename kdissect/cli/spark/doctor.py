@@ -10,7 +10,7 @@ from kdissect.cli.options import colour_option
 from kdissect.cli.spark import places
 from kdissect.cli.terminal import output, wants_colour, width
 from kdissect.phrases import json_writer
-from kdissect.spark.session import needs, trial
+from kdissect.spark.session import check_requirements, probe_workers
 from kdissect.tables.values import json_document
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table
@@ -18,7 +18,7 @@ from kdissect.text.page import PageSection, View, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.spark.session import Need
+    from kdissect.spark.session import Requirement
 
 MISSING = 1  # exit status
 
@@ -43,23 +43,23 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
     listening there. Exit status: 1 if something is missing.
     """
     place, log = places.take(options)
-    found = list(needs(place))
-    is_fit = all(need.remedy is None for need in found)
+    requirements = list(check_requirements(place))
+    is_fit = all(requirement.remedy is None for requirement in requirements)
     if start and is_fit:
-        found += trial(place, log)
+        requirements += probe_workers(place, log)
     with output() as out:
         if as_json:
-            json_writer(out)(json_document([need._asdict() for need in found]))
+            json_writer(out)(json_document([requirement._asdict() for requirement in requirements]))
         else:
-            page.write(out, [_section(found)], width=width(out), colour=wants_colour(out, colour))
-    if any(need.remedy is not None for need in found):
+            page.write(out, [_section(requirements)], width=width(out), colour=wants_colour(out, colour))
+    if any(requirement.remedy is not None for requirement in requirements):
         raise click.exceptions.Exit(MISSING)
 
 
-def _section(found: Sequence[Need]) -> PageSection:
+def _section(requirements: Sequence[Requirement]) -> PageSection:
     views = (
-        View("NEED", lambda need: need.name),
-        View("FOUND", lambda need: need.found, gives=True, width=20),
-        View("WHAT TO DO", lambda need: need.remedy or "", gives=True, width=20),
+        View("NEED", lambda requirement: requirement.name),
+        View("FOUND", lambda requirement: requirement.found, gives=True, width=20),
+        View("WHAT TO DO", lambda requirement: requirement.remedy or "", gives=True, width=20),
     )
-    return table("", views, found)
+    return table("", views, requirements)

@@ -17,7 +17,7 @@ from kdissect.phrases import json_writer, listed
 from kdissect.query.nearest import did_you_mean
 from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
-from kdissect.spark.session import demand, packages, session
+from kdissect.spark.session import packages, require, session
 from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def report(folder: str, **options: Any) -> None:
     there = [job for job in jobs if target is not None and Path(target, job).exists()]
     if there and not replaces:
         raise click.UsageError(f"{target} already has the report {there[0]}; use --overwrite to replace it")
-    demand(packages())  # the jobs are made of pyspark
+    require(packages())  # the jobs are made of pyspark
     reporting.check(jobs, options["window"], by)
     with output() as out, session(place, log) as spark:
         found = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])

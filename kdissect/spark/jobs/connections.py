@@ -52,7 +52,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         lost_bytes bigint: bytes that are not in the capture, snaplen's included
     """
     frame, names = keys.keyed(connections, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("connections"),
         keys.count_if("from_start").alias("from_start"),
         keys.count_if("close_reason in ('fin', 'reset', 'reused')").alias("closed"),
@@ -65,4 +65,4 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         ),
         keys.total("coalesce(lost_bytes, 0) + coalesce(cut_bytes, 0)").alias("lost_bytes"),
     )
-    return keys.most_first(found, names, by, F.col("connections"))
+    return keys.most_first(rows, names, by, F.col("connections"))

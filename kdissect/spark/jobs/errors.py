@@ -46,13 +46,13 @@ def errors(
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    told = partitions.where("error is not null").selectExpr(
+    partition_errors = partitions.where("error is not null").selectExpr(
         *_EXCHANGE, "error", f"{keys.OF_PARTITION['topic']} as about"
     )
-    met = exchanges.withColumn("error", F.explode("errors"))
-    placed = met.join(told.distinct(), [*_EXCHANGE, "error"], "left")
-    frame, names = keys.keyed(placed, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    errors_by_exchange = exchanges.withColumn("error", F.explode("errors"))
+    with_topic = errors_by_exchange.join(partition_errors.distinct(), [*_EXCHANGE, "error"], "left")
+    frame, names = keys.keyed(with_topic, by, window, BY)
+    counts = frame.groupBy(*names).agg(
         F.count("*").alias("count"),
         F.count_distinct(*_EXCHANGE).alias("exchanges"),
         F.min("time").alias("first"),
@@ -62,13 +62,13 @@ def errors(
         ),
     )
     shared = [name for name in by if name not in ("error", "topic")]
-    every, common = keys.keyed(exchanges, shared, window, BY)
-    of = every.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
-    same = [found[name].eqNullSafe(of[name]) for name in common] or [F.expr("true")]
-    joined = found.join(of, same).select(
-        *(found[name] for name in (*names, "count", "exchanges")),
-        of["of_exchanges"],
+    all_exchanges, common = keys.keyed(exchanges, shared, window, BY)
+    totals = all_exchanges.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
+    same = [counts[name].eqNullSafe(totals[name]) for name in common] or [F.expr("true")]
+    joined = counts.join(totals, same).select(
+        *(counts[name] for name in (*names, "count", "exchanges")),
+        totals["of_exchanges"],
         F.expr("round(exchanges / of_exchanges, 4)").alias("share"),
-        *(found[name] for name in ("first", "last", "example")),
+        *(counts[name] for name in ("first", "last", "example")),
     )
     return keys.most_first(joined, names, by, F.col("count"), "first", "example")

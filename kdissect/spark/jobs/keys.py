@@ -143,5 +143,5 @@ def sketch(expression: str) -> Column:
     Both have k = 400: a number's true rank is within 0.0068 of the one asked for, with 99 % probability. Null
     where there are no numbers: Spark refuses to ask an empty sketch.
     """
-    made = f"kll_sketch_agg_double(cast({expression} as double), 400)"
-    return F.expr(f"if(count({expression}) = 0, null, {made})")
+    aggregate = f"kll_sketch_agg_double(cast({expression} as double), 400)"
+    return F.expr(f"if(count({expression}) = 0, null, {aggregate})")

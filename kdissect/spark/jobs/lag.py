@@ -64,15 +64,15 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
         last timestamp: last time
         count bigint: answers to Fetch that tell a lag; of a group, commits and answers to OffsetFetch
     """
-    told = partitions.withColumns(
+    answered = partitions.withColumns(
         {
             "topic": F.expr(keys.OF_PARTITION["topic"]),
             "answered": F.expr("timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"),
         }
     )
-    positions = _positions(told)
-    ends = _ends(told, positions)
-    series = _clients(positions).unionByName(_groups(told, ends))
+    positions = _positions(answered)
+    ends = _ends(answered, positions)
+    series = _clients(positions).unionByName(_groups(answered, ends))
     pieces = [] if window is None else ["start"]
     if window is not None:
         series = series.withColumn("start", keys.start("time", window))
@@ -90,13 +90,13 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     )
     known = ends.groupBy(*pieces, *_PLACE).agg(*(_latest(name) for name in _ENDS))
     worst = F.expr("if(lag_worst is null, null, timestamp_micros(-before))").alias("worst")
-    found = readers.join(known, [*pieces, *_PLACE], "left").select(
+    rows = readers.join(known, [*pieces, *_PLACE], "left").select(
         *(*pieces, *_READER, "position", "committed_offset", *_ENDS, "lag", "lag_first", "lag_worst"),
         worst,
         *("seconds", "seconds_worst", "first", "last", "count"),
     )
     order = (F.expr(f"-coalesce({name}, 0)") for name in ("lag", "lag_worst"))
-    return found.orderBy(*pieces, *order, *_READER)
+    return rows.orderBy(*pieces, *order, *_READER)
 
 
 def _latest(name: str, which: str = "max", alias: str | None = None) -> Column:
@@ -110,19 +110,19 @@ def _at_least_0(number: str) -> str:
     return f"if({number} < 0, 0, {number})"
 
 
-def _positions(told: DataFrame) -> DataFrame:
+def _positions(answered: DataFrame) -> DataFrame:
     """Where each reader of a connection stands behind each answer, and what it knows of the end."""
     so_far = Window.partitionBy("connection", *_PLACE).orderBy("number")
 
-    def held(expression: str) -> Column:
+    def last_known(expression: str) -> Column:
         return F.last(F.expr(expression), ignorenulls=True).over(so_far)
 
     return (
-        told.where("api = 'Fetch'")
+        answered.where("api = 'Fetch'")
         .withColumns(
             {
-                "position": held("coalesce(last_offset + 1, fetch_offset)"),
-                **{name: held(f"if({name} >= 0, {name}, null)") for name in _ENDS},
+                "position": last_known("coalesce(last_offset + 1, fetch_offset)"),
+                **{name: last_known(f"if({name} >= 0, {name}, null)") for name in _ENDS},
             }
         )
         .where("error_code = 0")  # null: nothing was said about the partition
@@ -130,11 +130,11 @@ def _positions(told: DataFrame) -> DataFrame:
     )
 
 
-def _ends(told: DataFrame, positions: DataFrame) -> DataFrame:
+def _ends(answered: DataFrame, positions: DataFrame) -> DataFrame:
     """What was told about the ends of partitions, and when."""
     produced = "if(api = 'Produce' and base_offset >= 0, base_offset + records, null)"
     listed = "if(api = 'ListOffsets' and asked_timestamp_ms = -1 and offset >= 0, offset, null)"
-    others = told.where("error_code = 0").select(
+    others = answered.where("error_code = 0").select(
         F.col("answered").alias("time"),
         *_PLACE,
         F.expr(f"coalesce({produced}, {listed})").alias("high_watermark"),
@@ -164,10 +164,10 @@ def _clients(positions: DataFrame) -> DataFrame:
     )
 
 
-def _groups(told: DataFrame, ends: DataFrame) -> DataFrame:
+def _groups(answered: DataFrame, ends: DataFrame) -> DataFrame:
     """The lag of each group whenever it commits or the end of a partition moves."""
     commits = (
-        told.where(f"{_COMMITS} and coalesce(error_code, 0) = 0 and group_id is not null")
+        answered.where(f"{_COMMITS} and coalesce(error_code, 0) = 0 and group_id is not null")
         .select(
             F.col("group_id").alias("name"),
             *_PLACE,

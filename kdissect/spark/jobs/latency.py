@@ -62,7 +62,7 @@ def latency(
         sketch binary: if asked for, a KLL sketch of the latencies in microseconds; null where there are none
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("exchanges"),
         *(keys.count_if(f"kind = '{kind}'").alias(kind) for kind in ("answered", "unanswered")),
         keys.count_if("kind = 'unacknowledged'").alias("unacknowledged"),
@@ -76,4 +76,4 @@ def latency(
         F.max("time").alias("last"),
         *([keys.sketch(_US).alias("sketch")] if sketches else []),
     )
-    return keys.most_first(found, names, by, F.col("exchanges"))
+    return keys.most_first(rows, names, by, F.col("exchanges"))

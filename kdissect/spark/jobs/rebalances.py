@@ -28,12 +28,12 @@ TABLES = ("groups", "exchanges")
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
-_TOLD = (
+_COLUMNS = (
     "group string, start_us bigint, end_us bigint, generation_before int, generation_after int, "
     "members_before int, members_after int, joins bigint, protocol string, leader string, exchange string, "
     "causes array<struct<cause:string,time_us:bigint,member_id:string,client:string,reason:string>>"
 )
-_AS_THEY_ARE = (
+_SAME_NAMES = (
     *("generation_before", "generation_after", "members_before", "members_after", "joins"),
     *("protocol", "leader", "exchange"),
 )
@@ -74,11 +74,11 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         max_seconds double: with a window, the longest of them
         by_cause map<string,bigint>: with a window, what started them, and how often
     """
-    found = (
+    rows = (
         _events(groups)
         .groupBy("group_id")
         .cogroup(_alive(groups, exchanges).groupBy("group_id"))
-        .applyInArrow(_story, _TOLD)
+        .applyInArrow(_rebalances_of_group, _COLUMNS)
         .withColumns(
             {
                 "start": F.expr("timestamp_micros(start_us)"),
@@ -89,21 +89,21 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         )
     )
     if window is not None:
-        return _counted(found.withColumn("start", keys.start("start", window)))
+        return _counted(rows.withColumn("start", keys.start("start", window)))
     causes = (
         "transform(causes, c -> named_struct('cause', c.cause, 'time', timestamp_micros(c.time_us), "
         "'member_id', c.member_id, 'client', c.client, 'reason', c.reason))"
     )
-    return found.select(
+    return rows.select(
         *("group", "start", "end", "seconds", "cause"),
         F.expr(causes).alias("causes"),
-        *_AS_THEY_ARE,
+        *_SAME_NAMES,
     ).orderBy("group", "start", "generation_after")
 
 
-def _counted(found: DataFrame) -> DataFrame:
+def _counted(rows: DataFrame) -> DataFrame:
     return (
-        found.groupBy("group", "start", "cause")
+        rows.groupBy("group", "start", "cause")
         .agg(F.count("*").alias("count"), F.sum("joins").alias("joins"), F.max("seconds").alias("seconds"))
         .groupBy("group", "start")
         .agg(
@@ -131,13 +131,13 @@ def _events(groups: DataFrame) -> DataFrame:
 def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
     """When the broker last took each member for one."""
     place = ("group_id", "connection", "number")
-    heard = groups.where("member_id is not null").select(
+    group_rows = groups.where("member_id is not null").select(
         *place,
         "member_id",
         F.expr("if(event <> 'leave' and error is null, unix_micros(completed), null)").alias("alive_us"),
         F.expr("event in ('join', 'sync')").alias("is_own"),
     )
-    beats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
+    heartbeats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
         *place,
         F.expr("cast(null as string)").alias("member_id"),
         F.expr(_COMPLETED_US).alias("alive_us"),
@@ -146,7 +146,7 @@ def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
     so_far = Window.partitionBy("group_id", "connection").orderBy("number")
     joined = F.last(F.expr("if(is_own, member_id, null)"), ignorenulls=True).over(so_far)
     return (
-        heard.unionByName(beats)
+        group_rows.unionByName(heartbeats)
         .withColumn("joined", joined)
         .select("group_id", F.expr("coalesce(member_id, joined)").alias("member_id"), "alive_us")
         .where("member_id is not null and alive_us is not null")
@@ -155,14 +155,14 @@ def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
     )
 
 
-def _story(events: Any, alive: Any) -> Any:
+def _rebalances_of_group(events: Any, alive: Any) -> Any:
     """Tables of Arrow with the events of one group and its members -> one with its rebalances."""
     import pyarrow as pa
 
-    told = events.to_pylist()
-    instances = {each["member_id"]: each["group_instance_id"] for each in told if each["group_instance_id"]}
+    rows = events.to_pylist()
+    instances = {each["member_id"]: each["group_instance_id"] for each in rows if each["group_instance_id"]}
     alive_ns = {each["member_id"]: each["alive_us"] * keys.US_NS for each in alive.to_pylist()}
-    found = timeline([_event(each, instances) for each in told], alive_ns)
+    history = timeline([_event(each, instances) for each in rows], alive_ns)
     text, number, us = pa.string(), pa.int32(), pa.int64()
     cause = {"cause": text, "time_us": us, "member_id": text, "client": text, "reason": text}
     simple = {
@@ -179,8 +179,8 @@ def _story(events: Any, alive: Any) -> Any:
         "exchange": text,
     }
     schema = pa.schema([*simple.items(), ("causes", pa.list_(pa.struct(cause.items())))])
-    rows = [{"group": told[0]["group_id"], **_row(each)} for each in found]
-    return pa.Table.from_pylist(rows, schema)
+    output = [{"group": rows[0]["group_id"], **_row(each)} for each in history]
+    return pa.Table.from_pylist(output, schema)
 
 
 def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
@@ -207,7 +207,7 @@ def _row(each: Rebalance) -> dict[str, Any]:
     return {
         "start_us": each.start_ns // keys.US_NS,
         "end_us": None if each.end_ns is None else each.end_ns // keys.US_NS,
-        **{name: getattr(each, name) for name in _AS_THEY_ARE},
+        **{name: getattr(each, name) for name in _SAME_NAMES},
         "causes": [
             {
                 "cause": cause.cause,

@@ -48,7 +48,7 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
         last timestamp: time of the last
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("exchanges"),
         F.expr(f"count({_MS})").alias("throttled"),
         F.expr(f"round(count({_MS}) / count(*), 4)").alias("share"),
@@ -57,5 +57,5 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
         F.expr("min(time) filter (where throttle_time_ms > 0)").alias("first"),
         F.expr("max(time) filter (where throttle_time_ms > 0)").alias("last"),
     )
-    slowed = found.where("throttled > 0")
-    return keys.most_first(slowed, names, by, F.col("throttle_time_ms"))
+    throttled = rows.where("throttled > 0")
+    return keys.most_first(throttled, names, by, F.col("throttle_time_ms"))

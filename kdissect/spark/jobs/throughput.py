@@ -56,33 +56,33 @@ def throughput(
         replicated_bytes bigint: batches sent to other brokers, in bytes
         errors bigint: answers about a partition that are an error
     """
-    carried = partitions.where("bytes is not null or coalesce(error_code, 0) <> 0")
-    frame, names = keys.keyed(carried, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    with_records = partitions.where("bytes is not null or coalesce(error_code, 0) <> 0")
+    frame, names = keys.keyed(with_records, by, window, BY)
+    rows = frame.groupBy(*names).agg(
         F.expr(f"count(distinct {keys.OF_PARTITION['topic']}, partition)").alias("partitions"),
         F.expr(f"count(distinct if({_WRITES}, {keys.CLIENT}, null))").alias("producers"),
         F.expr(f"count(distinct if({_READS}, {keys.CLIENT}, null))").alias("consumers"),
-        *_carried("produced", _PRODUCED),
-        *_carried("fetched", f"({_READS} and bytes > 0)"),
+        *_volume("produced", _PRODUCED),
+        *_volume("fetched", f"({_READS} and bytes > 0)"),
         keys.total(f"if({_REPLICATED}, bytes, 0)").alias("replicated_bytes"),
         keys.count_if("coalesce(error_code, 0) <> 0").alias("errors"),
     )
     length = keys.seconds(window)
     if length is None:
         span = exchanges.selectExpr("(max(time_ns) - min(time_ns)) / 1e9 as seconds")
-        found = found.crossJoin(F.broadcast(span))
+        rows = rows.crossJoin(F.broadcast(span))
     else:
-        found = found.withColumn("seconds", length)
-    rows = found.select(
+        rows = rows.withColumn("seconds", length)
+    rows = rows.select(
         *(*names, "partitions", "producers", "consumers"),
-        *_rated("produced"),
-        *_rated("fetched"),
+        *_rates("produced"),
+        *_rates("fetched"),
         *("replicated_bytes", "errors"),
     )
     return keys.most_first(rows, names, by, F.expr("produced_bytes + fetched_bytes + replicated_bytes"))
 
 
-def _carried(name: str, condition: str) -> list[Column]:
+def _volume(name: str, condition: str) -> list[Column]:
     hidden = f"count_if({condition} and records is null) > 0"
     return [
         F.expr(f"if({hidden}, null, coalesce(sum(if({condition}, records, 0)), 0))").alias(f"{name}_records"),
@@ -91,7 +91,7 @@ def _carried(name: str, condition: str) -> list[Column]:
     ]
 
 
-def _rated(name: str) -> list[Column]:
+def _rates(name: str) -> list[Column]:
     counts = [F.col(f"{name}_{what}") for what in ("records", "bytes", "batches")]
     rates = [
         F.expr(f"if(seconds > 0, round({name}_{what} / seconds, 3), null)").alias(f"{name}_{what}_per_second")

@@ -42,9 +42,11 @@ def versions(exchanges: DataFrame) -> DataFrame:
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    asked = exchanges.where("api_key is not null and api_version is not null and request_bytes is not null")
-    frame, names = keys.keyed(asked, ("client", "software", "api"), None, keys.OF_EXCHANGE)
-    found = frame.groupBy(*names, "api_key", F.col("api_version").alias("version")).agg(
+    requests = exchanges.where(
+        "api_key is not null and api_version is not null and request_bytes is not null"
+    )
+    frame, names = keys.keyed(requests, ("client", "software", "api"), None, keys.OF_EXCHANGE)
+    counts = frame.groupBy(*names, "api_key", F.col("api_version").alias("version")).agg(
         F.sort_array(F.collect_set("client_ip")).alias("addresses"),
         F.count("*").alias("count"),
         F.min("time").alias("first"),
@@ -61,8 +63,8 @@ def versions(exchanges: DataFrame) -> DataFrame:
         ],
         "api_key smallint, version smallint, since string, removed string",
     )
-    told = found.join(F.broadcast(known), ["api_key", "version"], "left").select(
+    rows = counts.join(F.broadcast(known), ["api_key", "version"], "left").select(
         *("client", "software", "addresses", "api", "api_key", "version", "since", "removed"),
         *("count", "first", "last", "example"),
     )
-    return told.orderBy(F.isnull("removed"), "client", F.expr("coalesce(software, '')"), "api_key", "version")
+    return rows.orderBy(F.isnull("removed"), "client", F.expr("coalesce(software, '')"), "api_key", "version")
