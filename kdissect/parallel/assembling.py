@@ -1,6 +1,7 @@
-"""Batches of all workers -> their rows in the order of one process. Holds the batches of workers that
-are ahead, the rows held back by Ordering and TopicNameResolver, and the rows behind one that its worker has
-not made yet.
+"""The batches of all workers -> their rows, in the order in which one process would write them.
+
+Holds the batches of workers that are ahead, the rows that Ordering and TopicNameResolver hold back, and the
+rows that wait behind an open one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 
 class OrderedItem:
-    """A row on its way through order and names: it stands for an exchange of a worker.
+    """A worker's row, as Ordering and TopicNameResolver take it: in place of the exchange.
 
     Attributes:
-        worker: whose it is.
-        number: of an open row; 0: it is made.
-        is_ready: whether it is made.
-        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as exchanges
-            have them.
+        worker: index of the worker that completed it.
+        number: number of an open row; 0 if the row is not open.
+        is_ready: whether ``output`` is there.
+        output: what the worker's sink made of it.
+        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as in
+            ``Exchange``.
     """
 
     __slots__ = (
@@ -69,20 +71,20 @@ def _topic_refs(row: OrderedItem) -> TopicRefs:
 
 
 class _WorkerBatches:
-    """The batches of one worker that are not put together yet; the first may be begun."""
+    """The batches of one worker that are not merged yet; the first may be merged in part."""
 
     def __init__(self) -> None:
         self.batches: deque[WorkerBatch] = deque()
-        self.consumed = 0  # rows of the first that are
+        self.consumed = 0  # rows of the first batch that are merged
         self.until = 0
         self.is_done = False
-        self.reported_until = 0  # up to where it knows to be waited for
+        self.reported_until = 0  # the merged place that the worker knows
         self.waiting_since_ns: int | None = None
         self.open: dict[int, OrderedItem] = {}
         self.resolved: list[ResolvedRow] = []
 
     def slices_until(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
-        """Its rows up to a place: batches, and from which to which index."""
+        """Take its rows up to a place: batches, each with the first index and the one past the last."""
         out = []
         while self.batches:
             batch = self.batches[0]
@@ -97,14 +99,14 @@ class _WorkerBatches:
 
 
 class Assembly:
-    """Puts the rows together.
+    """Merges the rows of all workers.
 
     Args:
-        workers: how many there are.
-        limits: bounds of order and names.
+        workers: number of workers.
+        limits: limits of ordering and name resolution.
 
     Attributes:
-        until: the place up to which all rows are together.
+        until: the place up to which the rows of all workers are merged.
     """
 
     def __init__(self, workers: int, limits: Limits) -> None:
@@ -112,11 +114,11 @@ class Assembly:
         self._parts = [_WorkerBatches() for _ in range(workers)]
         self._ordering: Ordering[OrderedItem] = Ordering(limits)
         self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
-        self._names: dict[str, str] = {}  # learnt since the workers were told last
-        self._out: deque[OrderedItem] = deque()  # those behind one that is not made yet
+        self._names: dict[str, str] = {}  # learned since the last update to the workers
+        self._out: deque[OrderedItem] = deque()  # in order; those from the first open one on wait
 
     def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
-        """Take a batch; get what was made of the rows that come next."""
+        """Take a batch; return the outputs of the rows that come next."""
         part = self._parts[worker]
         part.batches.append(batch)
         part.until = batch.until
@@ -132,11 +134,11 @@ class Assembly:
                 return outputs
         self._order_and_resolve(slices, until)
         if all(part.is_done for part in self._parts):
-            self._release(self._resolver.close())  # nothing more will be taught
+            self._release(self._resolver.close())  # no more names will be learned
         return self._ready()
 
     def late(self, worker: int, late: LateRows) -> list[Any]:
-        """Take what was made of open rows; get what was made of the rows that come next."""
+        """Take the outputs of open rows; return the outputs of the rows that come next."""
         part = self._parts[worker]
         for number, output in late.outputs:
             row = part.open.pop(number)
@@ -145,7 +147,7 @@ class Assembly:
         return self._ready()
 
     def updates(self) -> list[tuple[int, ParentUpdate]]:
-        """What is to be told to which workers."""
+        """The updates that are due, each with the index of its worker."""
         out = []
         for worker, part in enumerate(self._parts):
             if part.reported_until < self.until or part.resolved or self._names:
@@ -156,7 +158,7 @@ class Assembly:
         return out
 
     def _is_sortable(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
-        """Whether the places of the rows are all that counts."""
+        """Whether sorting the rows by place is enough."""
         if self._out or not (self._ordering.is_idle and self._resolver.is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
@@ -164,7 +166,7 @@ class Assembly:
         )
 
     def _sorted(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
-        """Rows by their places; and whether no two workers have the same place."""
+        """Outputs sorted by place, and True; nothing and False if two workers have rows at one place."""
         places: list[int] = []
         outputs: list[Any] = []
         distinct = 0
@@ -179,7 +181,7 @@ class Assembly:
         return [outputs[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
 
     def _order_and_resolve(self, slices: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
-        """The way of one process: what each packet completes goes through order and names."""
+        """As in one process: the rows of each place go through Ordering and TopicNameResolver."""
         rows: dict[int, list[OrderedItem]] = {}
         waits: dict[int, list[tuple[int, int | None]]] = {}
         for worker, own in enumerate(slices):
@@ -201,7 +203,7 @@ class Assembly:
                         self._names[topic_id] = name
 
     def _release(self, rows: Sequence[OrderedItem]) -> None:
-        """Rows whose turn it is: their workers may make those that are open."""
+        """Queue rows whose turn has come; their workers can now make the output of open ones."""
         for row in rows:
             if row.number:
                 part = self._parts[row.worker]
@@ -218,13 +220,13 @@ class Assembly:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What workers and their parent say to one another. Holds nothing.
+# The messages between workers and their parent.
 # ------------------------------------------------------------------------------------------------------------
 
 
 AHEAD = 24
-"""Batches that a worker may be ahead of what was put together: of 100 KB as a rule, half a megabyte of frames
-at most, while the slowest catches up."""
+"""Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch usually
+holds 100 KB of frames, and half a megabyte at most."""
 
 
 @dataclass(slots=True)
@@ -232,14 +234,15 @@ class Columns:
     """Rows in the order in which a worker completed them.
 
     Attributes:
-        places: ``Dissection.place`` at which each row was complete; never falls.
-        completed_ns, packets: their ``Exchange.order``.
-        held: bytes of their frames.
-        decoded: what these decode to, see ``Exchange``.
-        connections: ids of their connections.
-        made: what the sink made of each; None: nothing.
-        open: number and mentions of rows that are not made yet, by their index.
-        waits: since when a connection waits, None: none does; and from which place on.
+        places: ``Dissection.place`` at which each row was complete; never decreases.
+        completed_ns, packets: ``Exchange.order`` of each.
+        held: ``Exchange.held_bytes`` of each.
+        decoded: ``Exchange.decoded_bytes`` of each.
+        connections: connection ID of each.
+        outputs: what the sink made of each; None: nothing, or the row is open.
+        open: number and topic references of each open row, by its index.
+        waits: changes of the time since which a connection waits for missing bytes (None: none does), each
+            with the place from which it applies.
     """
 
     places: array[int]
@@ -254,11 +257,12 @@ class Columns:
 
 
 class WorkerBatch(NamedTuple):
-    """Rows up to and at a place, all of them.
+    """All rows of a worker up to and including a place.
 
     Attributes:
-        packets, bytes_read: of the files.
-        is_last: whether none follows.
+        until: the place.
+        packets, bytes_read: how much of the files the worker has read.
+        is_last: whether no batch follows.
     """
 
     until: int
@@ -269,7 +273,7 @@ class WorkerBatch(NamedTuple):
 
 
 class ResolvedRow(NamedTuple):
-    """The answer to an open row: its number, names of its ids, and the resolver's anomalies."""
+    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies."""
 
     number: int
     names: dict[str, str]
@@ -277,7 +281,13 @@ class ResolvedRow(NamedTuple):
 
 
 class ParentUpdate(NamedTuple):
-    """The parent's word: ``until`` this place rows of all workers are together; ids with their names."""
+    """What the parent tells a worker.
+
+    Attributes:
+        until: the place up to which the rows of all workers are merged.
+        names: topic IDs with their names, learned since the last update.
+        resolved: open rows of this worker whose turn has come.
+    """
 
     until: int
     names: dict[str, str]
@@ -285,24 +295,24 @@ class ParentUpdate(NamedTuple):
 
 
 class LateRows(NamedTuple):
-    """What the sink made of open rows, by their number."""
+    """Outputs of open rows, each with the row's number."""
 
     outputs: list[tuple[int, Any]]
 
 
 class Stop(NamedTuple):
-    """Read no further, and end."""
+    """The worker is to stop reading and end."""
 
 
 class WorkerEnd(NamedTuple):
-    """A worker has come to the end of the capture, or was stopped.
+    """A worker has reached the end of the capture, or was stopped.
 
     Attributes:
         counts, skipped, noticed: of its ``Dissection``.
         warnings, sources: of its capture.
-        fault: what was wrong where it could not be read beyond.
-        passed_over: names in exchanges that were not asked for (``Filter.passed_over``).
-        made: what the sink knows.
+        fault: why the capture could not be read to its end; None if it could.
+        passed_over: ``Filter.passed_over``: names in exchanges that the filter does not select.
+        result: what ``Work.end`` returned.
     """
 
     counts: Counter[str]
@@ -316,6 +326,6 @@ class WorkerEnd(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A worker could not go on."""
+    """An error ended a worker."""
 
     error: KdissectError

@@ -1,7 +1,7 @@
-"""A job, so many times -> processes that do it, and what they send. Holds a pipe to each.
+"""A job -> worker processes that do it, and the messages they send. Holds a pipe to each.
 
-Workers are forked: they begin with all that the parent knows, and pickle nothing but what they send. They
-leave Ctrl-C to the parent, end when it is gone, and are ended when it has heard enough.
+Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
+the parent handles; they exit when the parent is gone, and the parent terminates them when it leaves the pool.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-_POLL_S = 0.25  # how long a signal that came between two messages may wait
+_POLL_S = 0.25  # how long a signal between two messages may go unnoticed
 _EXIT_S = 5.0
 
 
 class Inbox:
-    """The parent's messages, taken from the pipe by a thread of its own, so that the parent never waits."""
+    """The parent's messages, received from the pipe by a thread, so that the parent never blocks on send."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -36,11 +36,11 @@ class Inbox:
         Thread(target=self._receive_all, daemon=True).start()
 
     def receive(self) -> Any:
-        """The next message, once there is one."""
+        """Wait for the next message."""
         return self._queue.get()
 
     def has_message(self) -> bool:
-        """Whether there is one."""
+        """Whether a message has arrived."""
         return not self._queue.empty()
 
     def _receive_all(self) -> None:
@@ -55,12 +55,12 @@ class WorkerPool:
     """The workers.
 
     Args:
-        count: how many.
-        job: what each does: is given its index, sends messages, gets some.
+        count: number of workers.
+        job: what each does; called with its index, a function that sends a message, and its inbox.
     """
 
     def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Inbox], None]) -> None:
-        sys.stdout.flush()  # or each worker would write again what is in its buffer
+        sys.stdout.flush()  # or each worker would write what is in its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
         self._processes = []
@@ -94,15 +94,15 @@ class WorkerPool:
             pipe.close()
 
     def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
-        """What the workers send, with the index of who does, until each has sent one of type ``last_type``. Can be
-        asked for again, for what was not told before.
+        """Yield the messages of all workers, each with the worker's index, until every worker is done. After an
+        exception another call yields the rest.
 
         Args:
-            over: the last that a worker sends.
-            glance: called now and then.
+            last_type: type of a worker's last message.
+            poll: called several times a second.
 
         Raises:
-            KdissectError: a worker's own, or it is gone.
+            KdissectError: an error of a worker, or a worker died.
         """
         unfinished = self._unfinished
         while unfinished:
@@ -121,12 +121,12 @@ class WorkerPool:
                 yield index, message
 
     def send(self, index: int, message: Any) -> None:
-        """Tell a worker; one that is gone will be missed when it is listened to."""
+        """Send to a worker. ``messages`` reports a worker that is gone."""
         with suppress(OSError):
             self._pipes[index].send(message)
 
     def stop(self) -> None:
-        """Tell all to come to an end."""
+        """Tell all workers to stop."""
         for index in range(len(self._pipes)):
             self.send(index, Stop())
 
@@ -148,7 +148,9 @@ def _work(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in others:  # the parent's: while one is open here, its worker would not see the parent go
+    for other in (
+        others
+    ):  # the parent's ends: while one is open here, its worker does not notice that the parent is gone
         other.close()
     try:
         job(index, pipe.send, Inbox(pipe))
@@ -156,5 +158,5 @@ def _work(
         pass  # the parent is gone
     except KdissectError as error:
         pipe.send(Failed(error))
-    except Exception as error:  # noqa: BLE001  # the parent tells of it
+    except Exception as error:  # noqa: BLE001  # the parent reports it
         pipe.send(Failed(UnexpectedError.of(error)))

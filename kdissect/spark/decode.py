@@ -1,17 +1,17 @@
-"""Captures -> the tables of an export, written by the workers of Spark. See ``decode``.
+"""Captures -> the tables of an export, written by Spark's workers: ``decode``.
 
 There are two ways to divide the connections among tasks.
 
-    shards        each task reads all captures, and takes its shard. What is small is one shard.
+    shards        each task reads all captures and dissects its shard; small captures are a single shard
     shuffle       each capture is read once:
                   ranges.py     files     -> ranges that tasks can read
                   shuffle.py    a range   -> bundles of segments, by connection
                     Spark       sorts the rows of each part by connection and time, and keeps them on disk
 
-Then parts.py makes of a part what it says about other connections, and with what all parts say its tables.
-Few tasks are done sooner in shards, which are spared sorting and the disk; of many each would read too much.
+Then parts.py collects the learned facts of each part, and with those of all parts writes its tables. With few
+tasks shards are faster, because nothing is sorted or kept on disk; with many, each task would read too much.
 
-Holds what the tasks report: of each range and part some numbers, the names of topic ids, and of the files.
+Holds what the tasks report: numbers of each range and part, the names of topic IDs, and the files' names.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
-"""Captures that one task reads sooner than several are started."""
+"""Up to this size one task is done sooner than several are started."""
 SHUFFLE_TASKS = 16
-"""From so many tasks at a time a shuffle is cheaper than that each reads everything
+"""From this many concurrent tasks on, a shuffle is cheaper than reading everything in each task
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
 _SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
@@ -76,15 +76,15 @@ class DecodeResult(NamedTuple):
     """What was written.
 
     Attributes:
-        split: how it was done: ``single``, ``shards`` or ``shuffle``.
-        tasks: how many wrote files.
-        rows: by table; empty where the folder held all of it already.
-        files, bytes: of all tables.
-        packets: read.
-        warnings: what was odd about the captures.
-        notices: sentences about connections, for a person.
-        counts: what ``Dissection.counts`` counts, of all tasks together, and ``unresolved topic ids``.
-        skipped: packets that were not looked at, by reason.
+        split: ``single``, ``shards`` or ``shuffle``.
+        tasks: number of tasks that wrote files.
+        rows: number of rows by table; empty if the folder already had the complete export.
+        files, bytes: number and size of the files of all tables.
+        packets: number of packets read.
+        warnings: problems of the captures.
+        notices: messages about connections, for people.
+        counts: ``Dissection.counts`` of all tasks, and ``unresolved topic ids``.
+        skipped: number of packets not dissected, by reason.
     """
 
     split: str
@@ -110,27 +110,27 @@ def decode(
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
 ) -> DecodeResult:
-    """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
+    """Dissect captures on a session's workers, and write their tables, as ``kdissect export`` does.
 
-    Captures and folder have to be where all workers see them, under the same names; that is checked before
-    anything is read, and of each file again when it was written.
+    All workers must see captures and folder under the same names; this is checked before anything is read,
+    and for each file again after it was written.
 
     Args:
-        session: of Spark, classic or Connect.
-        captures: names of files, folders and patterns.
-        export: how tables are written; ``rotate_ns`` is not looked at.
+        session: Spark session, classic or Connect.
+        captures: names of files and folders, and patterns.
+        export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
-        split: ``single``: one task; ``shards``: each task reads all captures, and takes some of the
-            connections; ``shuffle``: each reads a piece of them, and segments are brought together by
-            connection; ``auto``: one task for small captures, shards where few tasks run at a time.
-        overwrite: remove another export that the folder holds.
-        range_bytes: captures are read by tasks in pieces of about so many bytes.
-        tasks: that write tables; None: by the size of the captures and the cores.
+        split: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
+            connections; ``shuffle``: each task reads a range of them, and Spark sorts the segments by
+            connection; ``auto``: one task for small captures, shards if few tasks run concurrently.
+        overwrite: whether to replace another export in the folder.
+        range_bytes: approximate size of the ranges of a shuffle.
+        tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
 
     Raises:
-        UsageError: something that was asked for does not exist.
+        UsageError: a table, column, filter value or file name is invalid.
         CaptureError: no capture can be read.
-        OutputError: the tables cannot be written, or workers write them to folders of their own.
+        OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
     folder = Path(inputs.local(str(export.folder)))
@@ -140,7 +140,7 @@ def decode(
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
     folder, tables = folder.absolute(), tables_of(export)
-    filter_of(options)  # raises here what would be raised by every task
+    filter_of(options)  # fails here rather than in every task
     manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
         missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
@@ -188,7 +188,7 @@ def _shuffled(
         stats = [pickle.loads(row.data) for row in rows.where(rows.part == count).select("data").collect()]
         rows = rows.where(rows.part < count)
         completed, skipped = shuffle.completed(stats, count, job.options.limits)
-        if completed:  # few captures have fragments: only these are sorted again
+        if completed:  # rare: only captures with fragments are sorted again
             rows = _sorted(
                 rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack
             )
@@ -200,14 +200,14 @@ def _shuffled(
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
-    """The rows by part, those of each in their order, on disk until ``stack`` is closed."""
+    """Rows partitioned by part and sorted in each, on disk until ``stack`` is closed."""
     rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(_disk())
     stack.callback(rows.unpersist)
     return rows
 
 
 def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
-    """What all parts say."""
+    """The learned facts of all parts."""
     facts = LearnedFacts(job.options.limits)
     for each in learned:
         facts.merge(each)
@@ -215,8 +215,8 @@ def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
 
 
 def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> ReadResult:
-    """What was counted in the ranges of each file, as one that reads all of it would count; ``skipped`` is
-    what came of fragments that waited for other ranges.
+    """The counts of all ranges, as if one task had read the files; ``skipped`` has the counts of fragments that
+    waited for other ranges.
     """
     sources: dict[str, Source] = {}
     census = Census(job.options.limits)
@@ -238,13 +238,13 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
 
 
 def _with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
-    """The files too that no task was given."""
+    """Add the files that could not be read, and thus went to no task."""
     sources, warnings = [*read.sources, *divided.unread], [*divided.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
 
 
 def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
-    """An export before anything is written."""
+    """An export without any files."""
     log, records = ConnectionLog(job.options.limits), records_of(job.options)
     return Export(job, job.files(in_parts=True), manifest_job, log, records)
 
@@ -257,7 +257,7 @@ def _finished(
     read: ReadResult,
     started: datetime,
 ) -> DecodeResult:
-    """Write the tables that no part can write, and what stands beside all of them."""
+    """Write the tables that no part can write, and the manifests of all tables."""
     written = sorted(written, key=lambda each: each.result.part)
     results = [each.result for each in written]
     _check_written(job, written)
@@ -295,10 +295,10 @@ def _finished(
 
 
 def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
-    """See whether the files that workers have written are in the folder.
+    """Check that the files that workers wrote are in the folder.
 
     Raises:
-        OutputError: one is not, or has another size.
+        OutputError: a file is missing or has a different size.
     """
     for part in written:
         for name, files in part.result.files.items():
@@ -311,21 +311,21 @@ def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
 
 
 def _keep(folder: Path, known: Collection[str]) -> None:
-    """Remove files that tasks have left which failed, and were run again."""
+    """Remove files that failed attempts of tasks left behind."""
     for path in list(own_files(folder)):
         if path.relative_to(folder).as_posix() not in known:
             path.unlink()
 
 
 def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
-    """Do something with each partition; get what tasks tell of it."""
+    """Run ``work`` on each partition; return the values that it yields."""
     rows = frame.mapInArrow(work, parts.COLUMNS).collect()
-    return [pickle.loads(row[0]) for row in rows]  # which a task of ours made
+    return [pickle.loads(row[0]) for row in rows]  # written by our own tasks
 
 
 @contextmanager
 def _settings(session: SparkSession) -> Iterator[None]:
-    """Let no worker get more at once than it should hold: a row can have 64 KiB."""
+    """Limit the batches that workers get: a row can have 64 KiB."""
     before = session.conf.get(_BATCH_LIMIT, None)
     session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
     try:
@@ -338,13 +338,15 @@ def _settings(session: SparkSession) -> Iterator[None]:
 
 
 def _cores(session: SparkSession, folder: Path) -> int:
-    """How many tasks run at a time: as many as Spark makes of what it can divide as it likes. Each sees
-    whether it can find what this process writes to a folder.
+    """How many tasks run concurrently: as many partitions as Spark makes by default. Each task checks that it
+    sees a file that this process creates in the folder.
 
     Raises:
-        OutputError: one does not.
+        OutputError: a task does not see it.
     """
-    token = folder / f".kdissect-{uuid4().hex}"  # a new name: no network file system has it cached as missing
+    token = (
+        folder / f".kdissect-{uuid4().hex}"
+    )  # a new name, which no network file system has cached as missing
     try:
         token.touch()
     except OSError as error:

@@ -1,5 +1,5 @@
-"""A part of what is asked for -> record batches of its table: what a task does. Holds what a dissection and a
-batch hold.
+"""A ``Part`` -> Arrow record batches of the table: the work of one task. Holds what a dissection and a batch
+hold.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def read(
 
     Args:
         part: what to read.
-        options: what is asked for.
-        columns: of the table, in their order.
-        meant: tells of a row whether it is wanted; None: all are.
+        options: options of the data source.
+        columns: names of the table's columns to include, in order.
+        row_filter: whether a row is included; None: all rows are.
     """
     batches = TableBatches(
         (options.table,),
@@ -55,11 +55,13 @@ def read(
 
 
 def _of_all(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
-    """The rows of all files of a part, merged by time."""
+    """The rows of all files of a part, whose packets are merged by time."""
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
             yield from _of_capture(capture, part, options, batches)
-    except CaptureError as error:  # nothing of it can be read; others can, or the plan had said so
+    except (
+        CaptureError
+    ) as error:  # no capture of this part can be read; plan() raises if no capture at all can
         with suppress(CaptureError):
             sources = [Source(path, options.limits) for path in part.paths]
             yield from batches.close(sources if options.table == "captures" else (), [str(error)])
@@ -81,7 +83,7 @@ def _of_capture(
 
 
 def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
-    """The rows of the part's own files, one behind another."""
+    """The rows of the part's own files, read one after the other."""
     own = OwnExchanges(part, batches.log)
     settings = {**_settings(part, batches), "observer": own}
     dissection = Dissection(own.packets(options.limits), options, **settings)

@@ -22,7 +22,6 @@ def test_what_is_said_arrives_as_it_was_sent() -> None:
     rows = columns()
     rows.places.append(1 << 40)
     rows.open[0] = 1, TopicRefs(["id"], [("id", "name")])
-    anomaly = Anomaly("name_not_waited_for", "connection", "")
     for message in (
         WorkerBatch(7, rows, 3, 4),
         ParentUpdate(

@@ -37,7 +37,6 @@ def test_nothing_is_made_of_what_was_not_asked_for() -> None:
 
 
 def test_rows_count_for_what_they_stand_for_and_can_be_told_apart_where_the_output_may_be_cut() -> None:
-    rows = [(2, "two"), (3, "three")]
     for per_row, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
         out = page()
         work = Text(

@@ -35,7 +35,7 @@ from kdissect.cli.main import main
 from kdissect.spark.session import SparkTarget, session
 
 place, commands = (json.loads(each) for each in sys.argv[1:])
-with session(Place(**place)):
+with session(SparkTarget(**place)):
     for command in commands:
         print(main(["spark", *command]), flush=True)
 """

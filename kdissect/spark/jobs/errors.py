@@ -1,6 +1,4 @@
-"""Exchanges and what they do to partitions -> which errors met whom, how often, and how many of all that
-is.
-"""
+"""Exchanges and partitions -> which errors occurred, for whom, how often, and in what share of exchanges."""
 
 from __future__ import annotations
 
@@ -25,23 +23,23 @@ _EXCHANGE = ["connection", "number"]
 def errors(
     exchanges: DataFrame, partitions: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None
 ) -> DataFrame:
-    """Error codes that brokers answered with; the most frequent first.
+    """Error codes in responses; the most frequent first.
 
-    Counts are those of ``kdissect summary``: once for each exchange and topic that has the error.
+    Counts are those of ``kdissect summary``: one for each exchange and topic with the error.
 
     Args:
         exchanges: the table.
-        partitions: the table; it tells which topic an error is about.
+        partitions: the table; it has the topics of errors.
         by: error, api, topic, client, broker, group, connection, capture, software, principal.
-        window: a row for each piece of time.
+        window: duration of a time window.
 
     Returns:
         start timestamp: with a window, where it begins
-        ... string: the columns of ``by``; topic is null where the answer names none
-        count bigint: how often
-        exchanges bigint: those with the error, or with any where there is no row by error
+        ... string: the columns of ``by``; topic is null if the response names none
+        count bigint: number of errors
+        exchanges bigint: exchanges with the error, or with any error if not grouped by error
         of_exchanges bigint: exchanges with and without errors that have the same api, client, broker ...
-        share double: exchanges by of_exchanges
+        share double: exchanges divided by of_exchanges
         first timestamp: time of the first
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``

@@ -1,8 +1,8 @@
 """Events of groups -> their rebalances: how long each took, and what started it.
 
-The story is told by the very functions that ``kdissect summary --groups`` uses, once for each group, in the
-workers: kdissect has to be there. A worker holds the events of one group, as many as the summary would
-(limits.py, ``summary_group_events``).
+The workers compute the rebalances of each group with the functions of ``kdissect summary --groups``, so they
+need kdissect. A worker holds the events of one group, as many as the summary (limits.py,
+``summary_group_events``).
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ _COMPLETED_US = "unix_micros(time) + latency_us"
 
 
 def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
-    """Rebalances in order of time; with a window how many there were, group by group.
+    """Rebalances in order of time; with a window, their number by group.
 
-    They are those of ``kdissect summary --groups``, to the microsecond. A heartbeat's member is the one that
-    joined last over its connection.
+    They are those of ``kdissect summary --groups``, to the microsecond. The member of a heartbeat is the last
+    one that joined on the same connection.
 
     Args:
         groups: the table.
-        exchanges: the table; its heartbeats tell who was alive until when.
-        window: count them for each piece of time.
+        exchanges: the table; its heartbeats show until when members were alive.
+        window: duration of a time window.
 
     Returns:
-        group string: the group id
-        start timestamp: when the first member asked to join; with a window, where the window begins
-        end timestamp: when the last one had its assignment; null where none was seen to get one
+        group string: the group ID
+        start timestamp: when the first member sent a join request; with a window, where the window begins
+        end timestamp: when the last member got its assignment; null if no assignment was captured
         seconds double: how long that took
         cause string: what started it: first, join, return, leave, timeout, subscription, revocation,
             protocol, metadata, rejoin, unknown
         causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>: that,
             and what happened meanwhile
-        generation_before int: null where it was not captured
-        generation_after int: the one that it led to
-        members_before int: null where it was not captured
-        members_after int: as the leader was told; where that was not captured, who was seen
-        joins bigint: JoinGroup requests that it took, or that all of them did
+        generation_before int: generation before it; null if it was not captured
+        generation_after int: generation after it
+        members_before int: members before it; null if that was not captured
+        members_after int: members in the leader's response; if that was not captured, members seen
+        joins bigint: number of JoinGroup requests
         protocol string: the assignor that was chosen
-        leader string: member id of the leader
-        exchange string: the first of these, for ``read --exchange``
+        leader string: member ID of the leader
+        exchange string: its first exchange, for ``read --exchange``
 
-        With a window, instead of what one rebalance has:
+        With a window, instead of the columns of a single rebalance:
         rebalances bigint: with a window, how many started
         max_seconds double: with a window, the longest of them
         by_cause map<string,bigint>: with a window, what started them, and how often
@@ -117,7 +117,7 @@ def _counted(rows: DataFrame) -> DataFrame:
 
 
 def _events(groups: DataFrame) -> DataFrame:
-    """What the story is told from: no commits, and of each group as many as the summary keeps."""
+    """The events of each group without commits, as many as the summary keeps."""
     place = Window.partitionBy("group_id").orderBy("time", "connection", "number", "member_id")
     return (
         groups.where("event <> 'commit' and group_id is not null and time is not null")
@@ -129,7 +129,7 @@ def _events(groups: DataFrame) -> DataFrame:
 
 
 def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """When the broker last took each member for one."""
+    """When the broker last accepted a request of each member."""
     place = ("group_id", "connection", "number")
     group_rows = groups.where("member_id is not null").select(
         *place,
@@ -156,7 +156,7 @@ def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
 
 
 def _rebalances_of_group(events: Any, alive: Any) -> Any:
-    """Tables of Arrow with the events of one group and its members -> one with its rebalances."""
+    """Arrow tables with the events and the members of one group -> an Arrow table with its rebalances."""
     import pyarrow as pa
 
     rows = events.to_pylist()
@@ -184,7 +184,7 @@ def _rebalances_of_group(events: Any, alive: Any) -> Any:
 
 
 def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
-    """A row of ``groups`` as what it was made of."""
+    """A row of ``groups`` as the ``GroupEvent`` from which it was made."""
     values: dict[str, Any] = {name: value for name, value in row.items() if name in GroupEvent._fields}
     assignment, members = row["assignment"], row["members"]
     for name in ("subscribed", "members"):
