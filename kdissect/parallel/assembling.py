@@ -225,8 +225,8 @@ class Assembly:
 
 
 AHEAD = 24
-"""Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch usually
-holds 100 KB of frames, and half a megabyte at most."""
+"""Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch
+usually holds 100 KB of frames, and half a megabyte at most."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """A shard of a capture's connections -> batches of rows for the parent.
 
-Holds one batch, and the exchanges of open rows: at most ``limits.naming_rows`` and ``order_rows`` of them, and
-those of the batches sent ahead.
+Holds one batch, and the exchanges of open rows: at most ``limits.naming_rows`` and ``order_rows`` of them,
+and those of the batches sent ahead.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class WorkerPool:
             pipe.close()
 
     def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
-        """Yield the messages of all workers, each with the worker's index, until every worker is done. After an
-        exception another call yields the rest.
+        """Yield the messages of all workers, each with the worker's index, until every worker is done. After
+        an exception another call yields the rest.
 
         Args:
             last_type: type of a worker's last message.

@@ -1,8 +1,8 @@
 """``spark.read.format("kdissect")``: captures -> tables, in a batch or as a stream. Options: options.py.
 
 The schema is that of the table, or the columns that the user selects with ``.schema(...)``; only these are
-computed. Spark's Python workers do the work, one ``Part`` per task. The driver lists the files, and if several
-tasks need the names of topic IDs, reads the captures once to learn them.
+computed. Spark's Python workers do the work, one ``Part`` per task. The driver lists the files, and if
+several tasks need the names of topic IDs, reads the captures once to learn them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Reader(DataSourceReader):
 
 class PushingReader(Reader):
     """A reader that applies Spark's filters. Not part of ``Reader``: Spark fails every query of a reader that
-    has ``pushFilters`` unless ``spark.sql.python.filterPushdown.enabled`` is true, and it is false by default.
+    has ``pushFilters`` unless ``spark.sql.python.filterPushdown.enabled`` is true, and it is false by
+    default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)

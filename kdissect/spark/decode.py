@@ -215,8 +215,8 @@ def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
 
 
 def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> ReadResult:
-    """The counts of all ranges, as if one task had read the files; ``skipped`` has the counts of fragments that
-    waited for other ranges.
+    """The counts of all ranges, as if one task had read the files; ``skipped`` has the counts of fragments
+    that waited for other ranges.
     """
     sources: dict[str, Source] = {}
     census = Census(job.options.limits)

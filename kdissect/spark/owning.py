@@ -38,8 +38,8 @@ class _LateBytes(NamedTuple):
 
 
 class OwnExchanges:
-    """Decides which exchanges belong to a task that reads more than its own files: those whose response has its
-    last byte, or the last of its bytes to arrive, in one of the task's own files. Tasks decide this
+    """Decides which exchanges belong to a task that reads more than its own files: those whose response has
+    its last byte, or the last of its bytes to arrive, in one of the task's own files. Tasks decide this
     independently of each other, and of how long an exchange was held back for a missing segment: waiting ends
     at the end of a file that other files follow.
 
@@ -147,8 +147,8 @@ class OwnExchanges:
         return is_reported_now and exchange.connection_id not in self._recognized
 
     def _is_abandoned(self, exchange: Exchange) -> bool:
-        """Whether an exchange is a request without a response yet, from a file that no later task reads; if so,
-        add the anomaly.
+        """Whether an exchange is a request without a response yet, from a file that no later task reads; if
+        so, add the anomaly.
         """
         if exchange.kind != UNANSWERED or exchange.request_frame is None:
             return False

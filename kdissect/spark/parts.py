@@ -88,7 +88,8 @@ def write_shard(
     learned: LearnedFacts | None,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Write the tables of shards; yield a ``WorkerPart`` for each. That of shard 0 also describes the captures.
+    """Write the tables of shards; yield a ``WorkerPart`` for each. That of shard 0 also describes the
+    captures.
 
     Args:
         job: what to do.

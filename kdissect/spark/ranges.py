@@ -75,7 +75,7 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, path: str, size: int | None = None) -> Fingerprint:
-        """The fingerprint of a file, with the CRC that it had at an earlier ``size`` (None: at its current size).
+        """The fingerprint of a file, with the CRC that it had when its size was ``size``; None: as it is.
 
         Raises:
             CaptureError: the file cannot be read.

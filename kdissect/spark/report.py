@@ -1,5 +1,5 @@
-"""The tables of an export -> reports of the jobs: pages for people, JSON lines, Parquet. Holds the rows that a
-page shows.
+"""The tables of an export -> reports of the jobs: pages for people, JSON lines, Parquet. Holds the rows that
+a page shows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def report(
 
     Args:
         session: Spark session.
-        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path or URL that Spark can read.
+        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path or URL that Spark can
+            read.
         jobs: names from ``JOBS``.
         window: duration of a time window: jobs that support it have a row per window.
         by: columns to group by; a job uses those that it has, or its default if it has none of them.

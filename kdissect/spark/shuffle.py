@@ -1,4 +1,4 @@
-"""Ranges of captures -> bundles of TCP segments, which Spark sorts -> the segments of each connection in turn.
+"""Ranges of captures -> bundles of TCP segments, which Spark sorts -> the segments of each connection.
 
 A task reads a range and extracts the segments from link layer, IP, fragments and tunnels. Fragments of
 datagrams that a range does not complete go to the driver, which does. Both directions of a connection go to
@@ -78,7 +78,7 @@ _BUNDLES_BYTES = 16 * MIB
 _MOST_ENDS = 100_000
 """Size of the cache from ends to connection key; about 200 bytes each."""
 _FRAGMENT_BYTES, _FRAGMENTS_BYTES = 16 * MIB, 64 * MIB
-"""Limits of incomplete datagrams, while a range is read and in the driver for all ranges; usually there are few."""
+"""Limits of incomplete datagrams, in a range and in the driver for all ranges; usually there are few."""
 _FRAGMENT_COST = 256
 """Memory of a fragment in addition to its payload, in bytes."""
 
@@ -364,7 +364,7 @@ class SortedRows:
         self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
 
     def connections(self) -> Iterator[Iterator[Segment]]:
-        """The segments of each pair of ends; each iterator must be exhausted before the next one is requested."""
+        """The segments of each pair of ends, which must be consumed before the next pair is requested."""
         for _, bundles in groupby(self._bundles(), attrgetter("connection")):
             yield self._in_order(bundles)
 
@@ -375,8 +375,8 @@ class SortedRows:
                 yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:
-        """The segments in order; ``bundles`` come in the order of their first segments. Holds the bundles that
-        overlap in time.
+        """The segments in order; ``bundles`` come in the order of their first segments. Holds the bundles
+        that overlap in time.
         """
         started: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
         following = next(bundles, None)

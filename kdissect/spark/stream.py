@@ -58,7 +58,7 @@ ended       ring -> time of the first packet of its last file
 """
 
 _MAX_LONE_RINGS = 2
-"""Rings with a single file: usual when writers start. If there are more, ``ring_of`` misses the names' pattern."""
+"""Rings with a single file: usual when writers start. If there are more, ``ring_of`` does not know the names."""
 _KEEP = "use a larger ring"
 _READ_APART = "read them in a batch job and remove them"
 _NAME_APART = "set the option ring so that each writer has its own ring"
@@ -354,8 +354,8 @@ class Ring:
     Args:
         paths: folders, and files as names or patterns.
         limits: limits of the dissection.
-        pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's name
-            without number or time.
+        pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's
+            name without number or time.
     """
 
     def __init__(self, paths: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:

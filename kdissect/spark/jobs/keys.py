@@ -136,10 +136,10 @@ def quantiles(expression: str, unit: str) -> list[Column]:
 
 
 def sketch(expression: str) -> Column:
-    """A KLL sketch of doubles in the format of DataSketches; can be merged with those of ``kdissect summary``.
+    """A KLL sketch of doubles in DataSketches' format; can be merged with those of ``kdissect summary``.
 
-    Both have k = 400: with 99 % probability, the rank of a quantile is within 0.0068 of the requested one. Null
-    if there are no values: Spark cannot query an empty sketch.
+    Both have k = 400: with 99 % probability, the rank of a quantile is within 0.0068 of the requested one.
+    Null if there are no values: Spark cannot query an empty sketch.
     """
     aggregate = f"kll_sketch_agg_double(cast({expression} as double), 400)"
     return F.expr(f"if(count({expression}) = 0, null, {aggregate})")

@@ -34,8 +34,8 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
 
     Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. The
     summary compares samples of a group's commits and of the high watermark, at most 64 of each: its
-    ``lag_first``, ``lag_worst`` and ``worst`` of groups are close to these, which use all. And for a client it
-    also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
+    ``lag_first``, ``lag_worst`` and ``worst`` of groups are close to these, which use all. And for a client
+    it also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
     ``seconds`` are of responses that contain the partition.
 
     Args:

@@ -29,8 +29,8 @@ def latency(
 ) -> DataFrame:
     """Latency and number of exchanges; the largest groups first.
 
-    Counts are those of ``kdissect summary``. Long polls, Fetches that found nothing to read until their maximum
-    wait expired, are counted, but excluded from latencies. An exchange counts for each of its topics.
+    Counts are those of ``kdissect summary``. Long polls, Fetches that found nothing to read until their
+    maximum wait expired, are counted, but excluded from latencies. An exchange counts for each of its topics.
 
     Args:
         exchanges: the table.

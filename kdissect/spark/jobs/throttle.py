@@ -23,8 +23,8 @@ _MS = "if(throttle_time_ms > 0, throttle_time_ms, null)"
 def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
     """Throttle times in responses, of groups that have any; the largest sums first.
 
-    Counts and sums are those of ``kdissect summary``. Since Kafka 2.0, brokers respond first, and then the client
-    waits (KIP-219): throttle times are not part of latencies.
+    Counts and sums are those of ``kdissect summary``. Since Kafka 2.0, brokers respond first, and then the
+    client waits (KIP-219): throttle times are not part of latencies.
 
     Args:
         exchanges: the table.

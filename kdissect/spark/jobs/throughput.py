@@ -28,8 +28,8 @@ def throughput(
 ) -> DataFrame:
     """Records and bytes produced and fetched; the groups with most bytes first.
 
-    Numbers are those of ``kdissect summary``. A record that two consumers fetch counts twice; rejected records
-    do not count.
+    Numbers are those of ``kdissect summary``. A record that two consumers fetch counts twice; rejected
+    records do not count.
 
     Args:
         partitions: the table.
