@@ -58,7 +58,7 @@ ended       ring -> time of the first packet of its last file
 """
 
 _MAX_LONE_RINGS = 2
-"""Rings with a single file: usual when writers start. If there are more, ``ring_of`` does not know the names."""
+"""Rings with a single file: usual when writers start. With more, ``ring_of`` probably misreads the names."""
 _KEEP = "use a larger ring"
 _READ_APART = "read them in a batch job and remove them"
 _NAME_APART = "set the option ring so that each writer has its own ring"

@@ -45,8 +45,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session in this process, which commands that are run here use too."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as made:
-        yield made
+    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as running:
+        yield running
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -44,10 +44,10 @@ def test_the_schema_is_that_of_the_table() -> None:
 
 
 def test_the_users_schema_says_which_columns_are_read() -> None:
-    made = source(path=str(SMALL)).reader(StructType().add("number", "long").add("api", "string"))
-    assert type(made) is Reader
-    (partition,) = made.partitions()
-    batches = list(made.read(partition))
+    narrow_reader = source(path=str(SMALL)).reader(StructType().add("number", "long").add("api", "string"))
+    assert type(narrow_reader) is Reader
+    (partition,) = narrow_reader.partitions()
+    batches = list(narrow_reader.read(partition))
     assert batches[0].schema.names == ["number", "api"]
     assert sum(batch.num_rows for batch in batches) == 75
 
@@ -129,11 +129,11 @@ def test_many_files_have_the_rows_of_one_whichever_way_tasks_share_them(
 ) -> None:
     packets = packets_of(SMALL)
     (tmp_path / "one").mkdir()
-    whole = load(spark, write(tmp_path / "one" / "all.pcapng", packets)).drop("capture", "packet").cache()
+    one_file = load(spark, write(tmp_path / "one" / "all.pcapng", packets)).drop("capture", "packet").cache()
     pieces(packets, tmp_path / "ring", files)
     for options in ways:
         shared = load(spark, tmp_path / "ring", **options).drop("capture", "packet")
-        assert difference(shared, whole) == (0, 0), options
+        assert difference(shared, one_file) == (0, 0), options
 
 
 def test_sql_sees_a_capture_as_a_view(spark: SparkSession) -> None:

@@ -64,7 +64,7 @@ SPLITS = {
 # --- captures that are read together: a sample once, for copies of a connection would be taken for one ------
 
 
-def whole(folder: Path, names: Iterable[str] = SAMPLES) -> None:
+def in_pieces(folder: Path, names: Iterable[str] = SAMPLES) -> None:
     """Samples as they are, each in three files that follow each other."""
     for name in names:
         ring(packets_of(SAMPLES[name]), folder, name)
@@ -107,13 +107,13 @@ SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
 
 def some_of_each(folder: Path) -> None:
     """A few captures of every sort."""
-    whole(folder, ["quickstart", "kafka-4-transactions"])
+    in_pieces(folder, ["quickstart", "kafka-4-transactions"])
     harmed(folder, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
     spoilt(folder, ["raw-requests", "mock-acks0"])
 
 
 EACH: dict[str, Callable[[Path], None]] = {
-    "samples": whole,
+    "samples": in_pieces,
     **{
         f"damage {turn}": lambda folder, turn=turn: harmed(folder, rotated(turn * len(DAMAGES)))
         for turn in range(4)
@@ -136,13 +136,13 @@ def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Fram
     everything = ["--tables", ",".join(TABLES), "--no-progress"]
     for form, compression in FORMS:
         folder = str(out / f"export-{form}-{compression}")
-        asked = ["--format", form, "--compress", compression, *everything]
-        assert main(["export", str(read), "-o", folder, *asked]) == 0
+        arguments = ["--format", form, "--compress", compression, *everything]
+        assert main(["export", str(read), "-o", folder, *arguments]) == 0
         yield f"export {form} {compression}", tables(spark, folder)
     for split, form in DECODED:
         folder = str(out / f"decoded-{split}-{form}")
-        asked = ["--split", split, "--format", form, "--partition-by", "date", *everything]
-        assert main(["spark", "decode", str(read), "-o", folder, *asked]) == 0
+        arguments = ["--split", split, "--format", form, "--partition-by", "date", *everything]
+        assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():
         reader = spark.read.format("kdissect").options(split=split, **options)
@@ -165,19 +165,19 @@ def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
     )
 
 
-def differing(expected: DataFrame, found: Frames) -> list[Any]:
+def differing(expected: DataFrame, by_way: Frames) -> list[Any]:
     """exceptAll both ways, of all ways at once: some rows that one of them lacks, or has besides."""
-    told = reduce(
-        DataFrame.union, [frame.select(lit(way).alias("way"), "row") for way, frame in found.items()]
+    actual = reduce(
+        DataFrame.union, [frame.select(lit(way).alias("way"), "row") for way, frame in by_way.items()]
     )
-    told = told.cache()
-    asked = told.sparkSession.createDataFrame([(way,) for way in found], "way string")
-    wanted = asked.crossJoin(expected)
-    lacking, besides = wanted.exceptAll(told), told.exceptAll(wanted)
+    actual = actual.cache()
+    all_ways = actual.sparkSession.createDataFrame([(way,) for way in by_way], "way string")
+    expected_rows = all_ways.crossJoin(expected)
+    lacking, besides = expected_rows.exceptAll(actual), actual.exceptAll(expected_rows)
     try:
         return lacking.select(lit("lacks"), "*").union(besides.select(lit("has besides"), "*")).take(5)
     finally:
-        told.unpersist()
+        actual.unpersist()
 
 
 @pytest.mark.parametrize("name", EACH if IS_DEEP else ["some of each"])
@@ -187,7 +187,7 @@ def test_each_way_has_the_same_rows(
     (folder := tmp_path / "captures").mkdir()
     EACH.get(name, some_of_each)(folder)
     frames = dict(ways(spark, folder, tmp_path))
-    made = {
+    by_way = {
         way: {table: as_text(rows, TABLES[table].binary_columns) for table, rows in each.items()}
         for way, each in frames.items()
     }
@@ -195,10 +195,11 @@ def test_each_way_has_the_same_rows(
     assert main(["read", "--json", "--no-progress", *inputs.captures([str(folder)])]) == 0
     (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
     read = spark.read.schema(spark_schema.ddl(EXCHANGE)).option("mode", "FAILFAST")
-    made["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
-    expected = made.pop("export jsonl none")
+    by_way["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
+    expected = by_way.pop("export jsonl none")
     expected[SHOWN] = as_text(frames["export jsonl none"]["exchanges"], EXCHANGE)
     for table in TABLES if name in ("samples", "some of each") else ["exchanges", "anomalies"]:
         assert json_rows(tmp_path / "export-jsonl-none" / table), table
     for table, rows in expected.items():
-        assert differing(rows, {way: told[table] for way, told in made.items() if table in told}) == [], table
+        others = {way: each[table] for way, each in by_way.items() if table in each}
+        assert differing(rows, others) == [], table

@@ -54,8 +54,8 @@ def test_the_same_bytes_each_time(package: Path, tmp_path: Path) -> None:
 
 
 def test_where_it_is_imported_from(package: Path, tmp_path: Path) -> None:
-    said = from_zip(package, tmp_path, "-c", "import kdissect; print(kdissect.__file__)")
-    assert said.strip() == f"{package}/kdissect/__init__.py"
+    output = from_zip(package, tmp_path, "-c", "import kdissect; print(kdissect.__file__)")
+    assert output.strip() == f"{package}/kdissect/__init__.py"
 
 
 def test_captures_are_decoded_from_it(

@@ -46,14 +46,14 @@ def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
     ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    asked = parse({"path": str(tmp_path)})
+    parsed = parse({"path": str(tmp_path)})
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
     monkeypatch.setattr(planning, "cores", lambda: 1)
     for part_bytes, count in ((size, 1), (size // 3 + 1, 3), (1, 64)):
         monkeypatch.setattr(planning, "PART_BYTES", part_bytes)
-        assert len(plan(asked, ["api"])) == count
+        assert len(plan(parsed, ["api"])) == count
     monkeypatch.setattr(planning, "cores", lambda: 100)
-    assert len(plan(asked, ["api"])) == 100
+    assert len(plan(parsed, ["api"])) == 100
 
 
 def test_names_are_looked_for_only_where_they_make_a_difference(
@@ -65,8 +65,8 @@ def test_names_are_looked_for_only_where_they_make_a_difference(
 
 
 def test_a_file_is_read_with_those_before_it() -> None:
-    asked = parse({"lookback": "2"})
-    parts = by_files(["a", "b", "c", "d"], asked)
+    parsed = parse({"lookback": "2"})
+    parts = by_files(["a", "b", "c", "d"], parsed)
     assert [(part.paths, part.own, set(part.lost), part.is_last) for part in parts] == [
         (("a",), ("a",), set(), False),
         (("a", "b"), ("b",), set(), False),

@@ -35,14 +35,14 @@ sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select
 
 def java_processes() -> set[int]:
     """Ids of all processes that are Spark's Java."""
-    found = set()
+    pids = set()
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if b"org.apache.spark.deploy.SparkSubmit" in each.read_bytes():
-                found.add(int(each.parent.name))
+                pids.add(int(each.parent.name))
         except OSError:  # it has ended
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize(
@@ -182,8 +182,8 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     assert started
     time.sleep(1)  # let the query begin
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=MOST_WAIT_S)
-    assert (process.returncode, said.strip()) == (130, "")
+    _, stderr_text = process.communicate(timeout=MOST_WAIT_S)
+    assert (process.returncode, stderr_text.strip()) == (130, "")
     deadline = time.monotonic() + MOST_WAIT_S
     while java_processes() & started and time.monotonic() < deadline:
         time.sleep(0.1)

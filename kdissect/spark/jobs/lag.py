@@ -99,7 +99,7 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
 
 
 def _latest(name: str, which: str = "max", alias: str | None = None) -> Column:
-    """The last known value, or with ``min`` the first; of several at one time the largest, or the smallest."""
+    """The last known value, or with ``min`` the first; of several at one time the largest or the smallest."""
     known = f"struct(time, {name} as value)) filter (where {name} is not null)"
     return F.expr(f"({which}({known}).value").alias(alias or name)
 

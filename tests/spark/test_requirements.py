@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def install_java(folder: Path, says: str, status: int = 0) -> None:
+def install_java(folder: Path, output: str, status: int = 0) -> None:
     (folder / "bin").mkdir()
     path = folder / "bin" / "java"
-    path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {status}\n")
+    path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit {status}\n")
     path.chmod(0o755)
 
 
 @pytest.mark.parametrize(
-    ("says", "found", "is_fit"),
+    ("output", "found", "is_fit"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', "17.0.15", True),
         ('java version "1.8.0_202"\nJava(TM) SE Runtime', "1.8.0_202", False),
@@ -46,9 +46,9 @@ def install_java(folder: Path, says: str, status: int = 0) -> None:
     ],
 )
 def test_releases_of_java(
-    says: str, found: str, is_fit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, found: str, is_fit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_java(tmp_path, says)
+    install_java(tmp_path, output)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     requirement = java()
     assert requirement.name == "Java 17 or newer"
