@@ -22,7 +22,7 @@ IDS = ("A", "B")
 
 @dataclass
 class Item:
-    """What an exchange is to order and names."""
+    """An exchange, as Ordering and TopicNameResolver take it."""
 
     place: int
     worker: int
@@ -49,15 +49,15 @@ class Item:
 
 @dataclass
 class Step:
-    """What a place brings: of each worker since when it waits, and items."""
+    """A place: the time since which each worker waits, and the items completed."""
 
     place: int
     waits: list[int | None]
     items: list[Item]
 
 
-def story(seed: int, workers: int) -> list[Step]:
-    """Made-up steps: as a rule nobody waits, ids are known soon, and each place has items of one worker."""
+def random_steps(seed: int, workers: int) -> list[Step]:
+    """Random steps: usually no worker waits, IDs are learned soon, and a place has items of one worker."""
     random = Random(seed)
     waits: list[int | None] = [None] * workers
     steps = []
@@ -78,8 +78,8 @@ def story(seed: int, workers: int) -> list[Step]:
     return steps
 
 
-def alone(steps: list[Step]) -> list[str]:
-    """What one process makes of it."""
+def in_one_process(steps: list[Step]) -> list[str]:
+    """The output of one process."""
     ordering: Ordering[Item] = Ordering(LIMITS)
     resolver: TopicNameResolver[Item] = TopicNameResolver(LIMITS, lambda item: item.refs)
     out: list[Item] = []
@@ -91,7 +91,7 @@ def alone(steps: list[Step]) -> list[str]:
 
 
 class Fake:
-    """A worker, without a process."""
+    """A worker without a process."""
 
     def __init__(self, number: int, steps: list[Step], random: Random) -> None:
         self.number = number
@@ -148,9 +148,9 @@ class Fake:
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> None:
-    expected = alone(story(seed, workers))
+    expected = in_one_process(random_steps(seed, workers))
     random = Random(seed)
-    steps = story(seed, workers)
+    steps = random_steps(seed, workers)
     fakes = [Fake(number, steps, random) for number in range(workers)]
     assembly = Assembly(workers, LIMITS)
     outputs: list[Any] = []

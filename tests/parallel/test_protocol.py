@@ -18,7 +18,7 @@ from kdissect.parallel.assembling import (
 from kdissect.parallel.worker import columns
 
 
-def test_what_is_said_arrives_as_it_was_sent() -> None:
+def test_messages_survive_pickling() -> None:
     rows = columns()
     rows.places.append(1 << 40)
     rows.open[0] = 1, TopicRefs(["id"], [("id", "name")])

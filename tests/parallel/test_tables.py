@@ -1,4 +1,4 @@
-"""Several processes export what one exports: the same rows, in files of each."""
+"""Several processes export the same rows as one, each in its own files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format par
 
 
 def exported(folder: Path, *arguments: object) -> Any:
-    """What an export writes, whatever its files: rows, manifests, and what it says."""
+    """The rows, manifests and messages of an export, independent of its division into files."""
     said = say("export", *arguments, "-o", folder)
     rows, manifests = {}, {}
     for table in sorted(path.name for path in folder.iterdir()):
@@ -55,7 +55,7 @@ def test_the_same_is_exported(sample: Path, options: str, tmp_path: Path) -> Non
     assert results[0] == results[1]
 
 
-def test_each_process_has_its_own_files_and_the_whole_capture_one(tmp_path: Path) -> None:
+def test_workers_write_their_own_files_and_the_parent_those_of_the_capture(tmp_path: Path) -> None:
     assert say("export", SAMPLES[0], "-j", 2, "-o", tmp_path).status == 0
     names = {path.name: {part.name for part in path.glob("part-*")} for path in tmp_path.iterdir()}
     assert names["exchanges"] == names["connections"] == {"part-00001.jsonl", "part-00002.jsonl"}

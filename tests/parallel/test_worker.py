@@ -16,7 +16,7 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 
 class Names:
-    """Makes of an exchange what it is called."""
+    """The output of an exchange is its ID."""
 
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
@@ -26,7 +26,7 @@ class Names:
 
 
 def run(shard: Shard | None, replies: list[Any] | None = None) -> list[Any]:
-    """What a worker sends; the parent tells it all that it waits for, or these answers."""
+    """The messages of a worker; the parent sends what it waits for, or ``replies``."""
     sent: list[Any] = []
 
     def receive() -> Any:
@@ -53,7 +53,7 @@ def outputs(sent: list[Any]) -> list[Any]:
     return out
 
 
-def test_workers_send_each_row_once_whoever_makes_it_and_know_their_places() -> None:
+def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
     alone = run(None)
     together = [run(Shard(number, 3)) for number in range(3)]
     assert sorted(outputs(alone)) == sorted(row for sent in together for row in outputs(sent))
@@ -70,7 +70,7 @@ def places_of(sent: list[Any]) -> list[int]:
     return [place for batch in sent if isinstance(batch, WorkerBatch) for place in batch.rows.places]
 
 
-def test_names_that_were_told_need_no_word() -> None:
+def test_rows_with_known_names_are_not_open() -> None:
     rows = [batch.rows for batch in run(None) if isinstance(batch, WorkerBatch)]
     ids = {each for columns in rows for _, refs in columns.open.values() for each in refs.ids}
     assert ids
@@ -79,7 +79,7 @@ def test_names_that_were_told_need_no_word() -> None:
     assert not any(batch.rows.open for batch in sent if isinstance(batch, WorkerBatch))
 
 
-def test_a_worker_stops_when_it_is_told_to() -> None:
+def test_a_worker_ends_on_stop() -> None:
     with pytest.raises(Stopped):
         run(None, [Stop()])
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Last(str):
-    """The last that a worker says."""
+    """The last message of a worker."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ def messages_of(pool: WorkerPool, poll: Callable[[], object] = int) -> list[tupl
     return list(pool.messages(Last, poll))
 
 
-def test_what_workers_say_is_heard_until_each_is_done() -> None:
+def test_messages_are_yielded_until_each_worker_is_done() -> None:
     def job(index: int, send: Send, inbox: Inbox) -> None:
         send(f"hello {index}")
         send(Last(inbox.receive()))
@@ -43,7 +43,7 @@ def test_what_workers_say_is_heard_until_each_is_done() -> None:
         assert [text for who, text in messages if who == index] == [f"hello {index}", f"bye {index}"]
 
 
-def test_a_worker_says_what_went_wrong() -> None:
+def test_an_error_of_a_worker_is_raised() -> None:
     def job(index: int, send: Send, _inbox: Inbox) -> None:
         if index:
             raise CaptureError("x.pcap: damaged")
@@ -53,7 +53,7 @@ def test_a_worker_says_what_went_wrong() -> None:
         messages_of(pool)
 
 
-def test_what_no_worker_should_do_is_told_in_a_line() -> None:
+def test_an_unexpected_error_is_reported_in_one_line() -> None:
     def job(_index: int, _send: Send, _inbox: Inbox) -> None:
         raise ZeroDivisionError("oh")
 
@@ -67,7 +67,7 @@ def test_what_no_worker_should_do_is_told_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("end", "reason"), [(lambda: os.kill(os.getpid(), 9), "SIGKILL"), (lambda: os._exit(3), "3")]
 )
-def test_a_worker_that_is_gone_is_missed(end: Callable[[], object], reason: str) -> None:
+def test_a_dead_worker_is_reported(end: Callable[[], object], reason: str) -> None:
     def job(index: int, send: Send, inbox: Inbox) -> None:
         if index:
             end()
@@ -81,7 +81,7 @@ def test_a_worker_that_is_gone_is_missed(end: Callable[[], object], reason: str)
         messages_of(pool)
 
 
-def test_workers_are_stopped_when_enough_was_heard() -> None:
+def test_workers_can_be_stopped_early() -> None:
     def job(_index: int, send: Send, inbox: Inbox) -> None:
         while True:
             send("x" * 10_000)
@@ -98,7 +98,7 @@ def test_workers_are_stopped_when_enough_was_heard() -> None:
     assert not any(process.is_alive() for process in pool._processes)
 
 
-def test_what_is_raised_between_two_messages_leaves_the_others_to_be_heard() -> None:
+def test_an_exception_between_two_messages_loses_none() -> None:
     def job(_index: int, send: Send, _inbox: Inbox) -> None:
         send(Last("done"))
 

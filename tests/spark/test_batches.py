@@ -36,7 +36,7 @@ def test_every_table_comes_with_the_columns_of_the_catalogue() -> None:
         assert table.num_rows > 0
 
 
-def test_only_the_columns_that_are_asked_for_are_read() -> None:
+def test_only_requested_columns_are_computed() -> None:
     requested = {"exchanges": ["api", "connection"]}
     (table,) = tables_of(TableBatches(["exchanges"], requested)).values()
     assert table.column_names == ["api", "connection"]
@@ -61,7 +61,7 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
 ) -> None:
     exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
     outputs = []
-    for row_filter in (None, lambda _: True):  # to be asked, rows have to come one by one
+    for row_filter in (None, lambda _: True):  # with a filter, rows are added one by one
         requested = None if columns is None else {"records": columns}
         batches = TableBatches(["records"], requested, rows=rows, bytes=bytes_, row_filter=row_filter)
         outputs.append([batch for each in exchanges for _, batch in batches.feed(each)])
@@ -77,7 +77,7 @@ def test_bodies(bodies: str) -> None:
         assert (table[name].null_count < table.num_rows) == (bodies in (name, "both"))
 
 
-def test_what_does_not_exist_is_said_with_what_does() -> None:
+def test_unknown_names_are_reported_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match='unknown table "exchange"; did you mean "exchanges"'):
         columns_of("exchange")
     with pytest.raises(UsageError, match='unknown table "x"; known: exchanges, records'):

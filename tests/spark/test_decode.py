@@ -48,7 +48,7 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def parquet(folder: Path) -> ExportOptions:
-    """All tables but records, in folders by date."""
+    """Options for all tables except records, in folders by date."""
     return ExportOptions(folder, "parquet", partition_by=("date",))
 
 
@@ -58,7 +58,7 @@ def read(spark: SparkSession, folder: Path, table: str) -> DataFrame:
 
 
 def equal(spark: SparkSession, one: Path, other: Path) -> None:
-    """exceptAll both ways is 0; of the tables that have most columns, for Spark takes seconds for each."""
+    """Compare the tables with most columns by exceptAll in both directions; Spark takes seconds for each."""
     differing = []
     for table in ("exchanges", "partitions", "connections"):
         left, right = (read(spark, folder, table) for folder in (one, other))
@@ -102,7 +102,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
 
 
-def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_datagrams_whose_fragments_are_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
     export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
     done = decode(spark, names, export, split="shuffle", tasks=2)
@@ -111,7 +111,7 @@ def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, t
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
 
 
-def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
+def test_arguments_are_checked_first(tmp_path: Path) -> None:
     unused: Any = None
     name = str(SAMPLES["quickstart"])
     with pytest.raises(UsageError, match="unknown API"):
@@ -153,7 +153,7 @@ class Workers:
 
 
 def swapped_paths(place: Path, other: Path) -> Callable[[], AbstractContextManager[None]]:
-    """Workers to whom something else has a name, as on a machine with a disk of its own."""
+    """Workers that see other files under the same names, as on a machine with its own disk."""
 
     @contextmanager
     def swapped() -> Iterator[None]:
@@ -169,7 +169,7 @@ def swapped_paths(place: Path, other: Path) -> Callable[[], AbstractContextManag
     return swapped
 
 
-def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_path: Path) -> None:
+def test_a_folder_that_workers_do_not_see_is_reported_before_work_starts(tmp_path: Path) -> None:
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     out.mkdir()
     on_worker.mkdir()
@@ -184,8 +184,8 @@ def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_pa
 
 
 @pytest.mark.parametrize("lost", ["all", "one file", "the end of one"])
-def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lost: str) -> None:
-    """A worker that came later has no such folder, or a file was lost."""
+def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -> None:
+    """A worker that was added later does not share the folder, or a file was lost."""
     out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     on_worker.mkdir()
 
@@ -273,12 +273,12 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
 
 
 def _retire_workers(spark: SparkSession) -> None:
-    """End the workers that Spark keeps, whose peaks are of other tests: one that leaves input unread ends."""
+    """End the workers that Spark reuses, with peaks of other tests: they exit if they leave input unread."""
     spark.range(0, 16, 1, 16).mapInArrow(lambda _: iter(()), "none bigint").collect()
 
 
 def _peaks_kib(spark: SparkSession) -> list[int]:
-    """The largest memory that each worker, which Spark keeps for the next task, has had so far."""
+    """The peak memory of each worker so far; Spark reuses workers for the next task."""
 
     def peak(batches: Any) -> Any:
         import pyarrow as pa

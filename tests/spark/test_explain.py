@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# What Spark 4.3 wrote.
+# Messages of Spark 4.3.
 PLAN = """[TABLE_OR_VIEW_NOT_FOUND] The table or view `nix` cannot be found. Verify the spelling.
 Search path: [`system`.`builtin`, `spark_catalog`.`default`].
 To tolerate the error on drop use DROP VIEW IF EXISTS or DROP TABLE IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;
@@ -78,7 +78,7 @@ Python worker exited unexpectedly (crashed). Consider setting 'spark.python.work
         ("", "RuntimeError"),
     ],
 )
-def test_what_spark_says(text: str, expected: str) -> None:
+def test_errors_of_spark(text: str, expected: str) -> None:
     message = explain(RuntimeError(text))
     assert message.startswith(expected)
     assert "\n" not in message
@@ -120,7 +120,7 @@ def test_last_words_of_a_worker(tmp_path: Path) -> None:
 
 
 def test_spark_says_so_now(spark: SparkSession, tmp_path: Path) -> None:
-    """The texts above, from the Spark that is installed."""
+    """The messages above, from the installed Spark."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -17,7 +17,7 @@ def test_nothing_said_is_all_exchanges_with_credentials_withheld() -> None:
     )  # fmt: skip
 
 
-def test_names_of_options_are_told_by_their_letters_alone() -> None:
+def test_case_and_separators_in_names_of_options_do_not_matter() -> None:
     for name in ("slowerThan", "slowerthan", "slower-than", "SLOWER_THAN"):
         assert parse({name: "50ms"}).criteria == {"slower_than": ("50ms",)}
 
@@ -74,7 +74,7 @@ def test_every_option_takes_a_value() -> None:
         ({"maxFileAge": "7"}, 'option maxFileAge: invalid duration "7": use '),
     ],
 )
-def test_what_is_none_is_said_in_one_line(options: dict[str, str], message: str) -> None:
+def test_invalid_values_are_reported_in_one_line(options: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         parse(options)
     assert "\n" not in str(error.value)
@@ -85,7 +85,7 @@ def test_files_may_be_named_as_addresses() -> None:
         assert parse({"path": text}).paths == ("/data/x",)
 
 
-def test_names_of_topics_matter_where_they_are_shown_or_asked_for() -> None:
+def test_names_of_topics_are_needed_if_shown_or_filtered_by() -> None:
     assert parse({}).needs_names(["api", "topics"])
     assert not parse({}).needs_names(["api", "request"])
     assert parse({"topic": "orders"}).needs_names(["api"])

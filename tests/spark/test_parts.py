@@ -1,4 +1,4 @@
-"""What workers write together is what one process writes; Spark itself is not needed for that."""
+"""Workers together write what one process writes; tested without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
-    """All ways give the same rows, and report the same."""
+    """Check that all ways give the same rows and results."""
     one = alone(names, folder / "one")
     expected = counted(folder / "one")
     for way in ("shuffle", "shards"):

@@ -48,7 +48,7 @@ def path(name: str) -> tuple[str, ...]:
         (spark.StringContains(path("transactional_id"), "-"), False),
     ],
 )
-def test_what_is_taken(filter_: Any, answer: bool) -> None:
+def test_filters_that_are_applied(filter_: Any, answer: bool) -> None:
     test = row_test(filter_, COLUMNS)
     assert test is not None
     assert test(ROW) is answer
@@ -65,5 +65,5 @@ def test_what_is_taken(filter_: Any, answer: bool) -> None:
         spark.Not(spark.EqualTo(path("api"), "Fetch")),
     ],
 )
-def test_what_is_left_to_spark(filter_: Any) -> None:
+def test_filters_that_are_left_to_spark(filter_: Any) -> None:
     assert row_test(filter_, COLUMNS) is None

@@ -37,7 +37,7 @@ PACKETS = [(1_700_000_000_000_000_000 + number * 1_000_000, bytes([number]) * 60
 
 
 def own(range_: Range) -> Iterator[Packet]:
-    """The packets of a range; what follows in the file is left."""
+    """The packets of a range, without those that follow it in the file."""
     _, packets = open_range(range_)
     for packet in packets:
         assert isinstance(packet, Packet)
@@ -51,7 +51,7 @@ def packets_in(range_: Range) -> list[Packet]:
 
 
 def check(path: Path, size: int = SIZE) -> CaptureRanges:
-    """Ranges together are the file, whatever it holds."""
+    """Check that the ranges together have the packets of the file."""
     capture_ranges = find_ranges([str(path)], size=size)
     with open_capture(path) as capture:
         assert [packet for each in capture_ranges.ranges for packet in packets_in(each)] == list(capture)
@@ -102,7 +102,7 @@ def test_a_file_with_very_many_interfaces_is_one_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pcap gzip", "pcap zstd", "pcap lz4"])
-def test_what_is_compressed_is_one_range(tmp_path: Path, name: str) -> None:
+def test_a_compressed_file_is_one_range(tmp_path: Path, name: str) -> None:
     with open_capture(SAMPLES / "quickstart.pcap") as capture:
         data = FILES[name](list(capture))
     assert len(check(written(tmp_path, data)).ranges) == 1
@@ -119,7 +119,7 @@ def test_time_that_goes_backward_is_known_to_the_next_range(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("lost", [1, 30, 70])
-def test_a_file_that_was_cut_tells_the_same_in_its_last_range(tmp_path: Path, lost: int) -> None:
+def test_a_truncated_file_has_the_same_warning_in_its_last_range(tmp_path: Path, lost: int) -> None:
     for name, data in (("pcap", pcap(PACKETS)), ("pcapng", pcapng(PACKETS))):
         path = written(tmp_path, data[:-lost], name)
         capture_ranges = check(path)
@@ -165,7 +165,7 @@ def test_files_are_in_the_order_in_which_they_begin(tmp_path: Path) -> None:
     assert capture_ranges.first_ns == PACKETS[0][0]
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     good = str(written(tmp_path, pcap(PACKETS)))
     text = str(written(tmp_path, b"no capture at all", "text"))
     missing = str(tmp_path / "missing")
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         find_ranges(["-"], DEFAULT)
 
 
-def test_a_fingerprint_tells_files_of_one_name_apart(tmp_path: Path) -> None:
+def test_fingerprints_of_different_files_differ(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     data = (SAMPLES / "quickstart.pcap").read_bytes()
     path.write_bytes(data[:3000])

@@ -1,4 +1,4 @@
-"""Whichever way captures are shared out among tasks, the rows are the same."""
+"""The rows are the same with all ways to divide captures among tasks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_table_has_the_rows_of_an_export(sample: Path, tmp_path: Path) -> 
         assert shown == json_rows(tmp_path / "none" / name), name
 
 
-def test_only_what_is_asked_for_is_read() -> None:
+def test_only_requested_columns_are_read() -> None:
     sample = ROOT / "samples" / "quickstart.pcap"
     every, some = rows(sample, "exchanges"), rows(sample, "exchanges", api="Produce,Fetch")
     assert some == Counter(
@@ -94,21 +94,21 @@ def test_a_file_that_is_no_capture_costs_nothing_of_the_others(tmp_path: Path) -
     for split in ("none", "connections", "files"):
         assert rows(tmp_path, "exchanges", split=split) == expected
         capture_rows = rows(tmp_path, "captures", split=split)
-        assert capture_rows.total() == 2  # what is no gzip data is not taken for a capture
+        assert capture_rows.total() == 2  # the file that is not gzip data is no capture
         assert capture_rows == rows(tmp_path, "captures")
         assert "packet 1 claims 4294967295 captured bytes" in str(capture_rows)
     (tmp_path / "1.pcap").write_bytes(data[:-5])
     assert "ends in the middle of" in str(rows(tmp_path, "captures", split="files"))
 
 
-def test_rows_are_handed_over_in_batches() -> None:
+def test_rows_come_in_batches() -> None:
     parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap"), "batchRows": "10"})
     (part,) = plan(parsed, ["api"])
     sizes = [batch.num_rows for batch in read(part, parsed, ["api"])]
     assert sizes == [10] * 7 + [5]
 
 
-def test_rows_that_are_not_meant_are_left_out() -> None:
+def test_rows_are_filtered() -> None:
     parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap")})
     (part,) = plan(parsed, ["api"])
     batches = read(part, parsed, ["api"], lambda row: row.api == "Fetch")

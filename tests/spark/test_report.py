@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def documented(job: str) -> dict[str, tuple[str, str]]:
-    """What a job's docstring says of its columns: type and sentence by name."""
+    """The columns in a job's docstring: type and description by name."""
     text = inspect.getdoc(getattr(import_module(f"kdissect.spark.jobs.{job}"), job)) or ""
     rows = re.findall(r"^ {4}(\S+) (\S+): (.*)$", text.partition("Returns:\n")[2], re.MULTILINE)
     return {name: (kind.rstrip(":"), sentence) for name, kind, sentence in rows}
@@ -107,7 +107,7 @@ def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
     ({"jobs": ["latency"], "by": ["brokr"]}, 'cannot group by "brokr"; did you mean "broker"'),
     ({"jobs": ["latency"], "window": "soon"}, 'invalid duration "soon"'),
 ])  # fmt: skip
-def test_what_cannot_be_is_said(spark: SparkSession, folder: str, options: Any, message: str) -> None:
+def test_invalid_arguments_are_reported(spark: SparkSession, folder: str, options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         report(spark, folder, **options)
 

@@ -109,7 +109,7 @@ def test_a_file_that_was_compressed_is_the_same(tmp_path: Path) -> None:
     assert [file[:2] for file in looked.files()] == before
 
 
-def test_a_name_that_comes_again_is_another_file(tmp_path: Path) -> None:
+def test_a_reused_name_is_another_file(tmp_path: Path) -> None:
     first, second = pieces(PACKETS, tmp_path, 2)
     looked = Ring([str(tmp_path)], DEFAULT)
     assert names(looked) == [first.name, second.name]
@@ -118,7 +118,7 @@ def test_a_name_that_comes_again_is_another_file(tmp_path: Path) -> None:
     assert names(looked) == [second.name, first.name]
 
 
-def test_a_file_is_looked_into_again_only_when_it_has_changed(
+def test_a_file_is_read_again_only_when_it_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces(PACKETS, tmp_path, 3)

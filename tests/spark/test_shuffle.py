@@ -34,13 +34,13 @@ def sample() -> list[Packet]:
 
 
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
-    """Rows of all ranges."""
+    """The rows of all ranges."""
     ranges = find_ranges(names, size=size).ranges
     return [batch for place in range(len(ranges)) for batch in bundled(place, ranges, parts, DEFAULT)]
 
 
 def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
-    """The segments of each pair of ends, and what was counted in ranges."""
+    """The segments of each pair of ends, and the counts of the ranges."""
     capture_ranges = find_ranges(names, size=size)
     rows, stats, _ = shuffled(capture_ranges.ranges, PARTS)
     return [
@@ -49,12 +49,12 @@ def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segme
 
 
 def essence(segment: Segment) -> Segment:
-    """All but the interface: of that only the file is kept."""
+    """A segment with only the file of its interface, which is all that is kept."""
     return segment._replace(interface=Interface(segment.interface.capture, 0, ETHERNET))
 
 
 def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
-    """The segments of each pair of ends, in the order of one capture."""
+    """The segments of each pair of ends, in the order of a single capture."""
     segments = Segments()
     by_ends: dict[bytes, list[Segment]] = {}
     with open_capture(*names) as capture:
@@ -67,7 +67,7 @@ def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
 
 
 def two_machines(folder: Path, packets: list[Packet] | None = None) -> list[str]:
-    """What two machines captured at the same time."""
+    """Captures of two machines at the same time."""
     names = []
     for place, data in enumerate(in_two_files(packets or sample())):
         (folder / str(place)).write_bytes(data)
@@ -140,7 +140,7 @@ def bundle(*keys: Key) -> Bundle:
     return Bundle(bytes(12), keys[0], keys[-1][0], b"".join(heads), bytes(len(keys)))
 
 
-def test_bundles_of_the_same_time_are_woven() -> None:
+def test_overlapping_bundles_are_merged() -> None:
     bundles = [
         bundle((1, 0, 1), (2, 0, 2), (9, 0, 3)),
         bundle((2, 1, 1), (9, 1, 2)),
@@ -209,7 +209,7 @@ def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
         list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))
 
 
-def test_spark_asks_for_ranges_by_their_places() -> None:
+def test_ranges_are_requested_by_index() -> None:
     capture_ranges = find_ranges([str(SAMPLE)], size=5000)
     indexes = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
     batches = list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))

@@ -34,7 +34,7 @@ def names(offset: dict[str, Any]) -> tuple[int, str]:
 
 
 def paths(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[list[str]]]:
-    """Of each part its own files, and all that it reads, by the ends of their names."""
+    """For each part, its own files and all files that it reads, by the number in their names."""
     parts = [each.value for each in source.partitions(start, end)]
     return [[[path[-8:-7] for path in group] for group in (part.own, part.paths)] for part in parts]
 
@@ -42,7 +42,7 @@ def paths(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> l
 # --- what it reads ------------------------------------------------------------------------------------------
 
 
-def test_the_newest_file_is_left_alone_unless_nobody_writes_it(tmp_path: Path) -> None:
+def test_the_newest_file_is_not_read_while_it_may_be_written(tmp_path: Path) -> None:
     source, complete = reader(tmp_path), reader(tmp_path, includeLast="true")
     start = source.initialOffset()
     assert source.latestOffset(start, ALL) == start
@@ -71,7 +71,7 @@ def test_a_micro_batch_follows_from_its_offsets_alone(tmp_path: Path) -> None:
     assert not source.partitions(middle, end)[1].value.begins
 
 
-def test_with_available_now_nothing_new_is_looked_at(tmp_path: Path) -> None:
+def test_with_available_now_new_files_are_ignored(tmp_path: Path) -> None:
     held_back = hold_back(*pieces(PACKETS, tmp_path, 6)[3:])
     source = reader(tmp_path, maxFilesPerTrigger="1")
     source.prepareForTriggerAvailableNow()
@@ -85,7 +85,7 @@ def test_with_available_now_nothing_new_is_looked_at(tmp_path: Path) -> None:
     assert names(source.reportLatestOffset()) == (5, "ring-004.pcapng")
 
 
-def test_a_file_that_is_gone_is_missed_but_for_looking_back(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_unless_it_is_only_look_back(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 5)
     source = reader(tmp_path)
     start = source.initialOffset()
@@ -99,7 +99,7 @@ def test_a_file_that_is_gone_is_missed_but_for_looking_back(tmp_path: Path) -> N
         assert paths(reader(tmp_path, failOnDataLoss="false"), start, middle) == [[["0"], ["0"]]]
 
 
-def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> None:
+def test_a_file_removed_before_it_was_read_is_reported(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 5)
     source, lenient = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
     offsets = [each.latestOffset(each.initialOffset(), ReadMaxFiles(1)) for each in (source, lenient)]
@@ -114,7 +114,7 @@ def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> No
         assert names(lenient.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
 
 
-def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) -> None:
+def test_a_rewritten_file_is_reported_by_its_task(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 3)
     source = reader(tmp_path)
     start = source.initialOffset()
@@ -156,7 +156,7 @@ def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path
 
 
 def kinds(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[str]:
-    """The exchanges of a micro-batch, by api and kind."""
+    """The exchanges of a micro-batch, by API and kind."""
     counted: Counter[str] = Counter()
     for part in source.partitions(start, json.loads(json.dumps(end))):
         for batch in source.read(part):
@@ -169,7 +169,7 @@ def exchanges(folder: Path, **options: str) -> StreamReader:
 
 
 def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
-    """A file of the ring whose packets are of another time."""
+    """A file of the ring whose packets have another time."""
     start = number * 20
     packets = [packet._replace(time_ns=packet.time_ns + by_ns) for packet in PACKETS[start : start + 20]]
     return write(folder / f"{name}-{number:03}.pcapng", packets)
@@ -193,7 +193,7 @@ def test_a_file_that_comes_late_is_read(tmp_path: Path) -> None:
     actual = kinds(source, start, middle) + kinds(source, middle, end)
     in_time = kinds(source, start, source.latestOffset(start, ALL))
     assert actual.total() >= in_time.total()
-    assert (in_time - actual).total() < 5  # what begins in 3 and ends in 4
+    assert (in_time - actual).total() < 5  # those that start in 3 and end in 4
     assert source.latestOffset(end, ALL) == end
 
 
@@ -203,7 +203,7 @@ def test_a_file_of_an_older_clock_is_read(tmp_path: Path) -> None:
     source = reader(tmp_path)
     middle = source.latestOffset(source.initialOffset(), ALL)
     assert names(middle) == (2, "ring-001.pcapng")
-    later(tmp_path, 3, -3600 * SECOND_NS)  # while it is written, 2 may be the newest or this
+    later(tmp_path, 3, -3600 * SECOND_NS)  # while it is written, either 2 or this may be the newest
     assert source.latestOffset(middle, ALL) == middle
     later(tmp_path, 4, -3500 * SECOND_NS)
     assert names(end := source.latestOffset(middle, ALL)) == (3, "ring-003.pcapng")
@@ -270,7 +270,7 @@ def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
     with pytest.warns(match="1 capture arrived too late"):
         end = lenient.latestOffset(middle, ALL)
     assert (*names(end), end["late"]) == (2, "ring-002.pcapng", 1)
-    assert lenient.latestOffset(end, ALL) == end  # said once
+    assert lenient.latestOffset(end, ALL) == end  # reported once
     tolerant = reader(tmp_path, maxFileAge="9d")
     (tmp_path / "ring-000.pcapng").rename(tmp_path / "out-of-the-way")
     middle = tolerant.latestOffset(tolerant.initialOffset(), ReadMaxFiles(1))
@@ -280,7 +280,7 @@ def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_file_that_waits_is_not_late(tmp_path: Path) -> None:
-    """A quiet interface begins a file once a month."""
+    """An interface with little traffic starts a file once a month."""
     later(tmp_path, 0, 0, "quiet")
     for number in (1, 2, 3):
         later(tmp_path, number, number * 8 * DAY_NS)
@@ -305,7 +305,7 @@ def test_files_that_are_gone_are_forgotten_with_time(tmp_path: Path) -> None:
     assert len(offset["seen"]) == 3  # of 7 days, with a file for 3 days
 
 
-def test_only_so_many_files_are_remembered(tmp_path: Path) -> None:
+def test_the_number_of_remembered_files_is_limited(tmp_path: Path) -> None:
     for number in range(7):
         later(tmp_path, number, 0)
     source = reader(tmp_path, limits="seen_files=3")
@@ -320,7 +320,7 @@ def test_only_so_many_files_are_remembered(tmp_path: Path) -> None:
     assert names(source.latestOffset(offset, ALL)) == (7, "ring-006.pcapng")
 
 
-def test_a_file_that_grows_after_it_was_read_is_missed(tmp_path: Path) -> None:
+def test_a_file_that_grows_after_it_was_read_is_reported(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 3)
     data = files[1].read_bytes()
     files[1].write_bytes(data[: len(data) // 2])
@@ -358,7 +358,7 @@ def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
     assert paths(source, old[1], end) == [[["4"], ["3", "4"]]]
 
 
-def test_what_comes_behind_the_end_is_not_paired_with_what_was_before(tmp_path: Path) -> None:
+def test_files_after_the_end_of_a_ring_are_not_joined_with_those_before(tmp_path: Path) -> None:
     held_back = hold_back(*pieces(PACKETS, tmp_path, 4)[2:])
     source = reader(tmp_path, includeLast="true", lookback="9")
     source.prepareForTriggerAvailableNow()
@@ -378,7 +378,7 @@ def test_what_comes_behind_the_end_is_not_paired_with_what_was_before(tmp_path: 
 
 @pytest.mark.parametrize("most", ["1", "9"])
 def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most: str) -> None:
-    """What is unanswered is reported then."""
+    """Unanswered requests are reported at the end."""
     for host, packets in (
         ("a", PACKETS[:400]),
         ("b", packets_of(ROOT / "samples" / "quickstart.pcap")[:-40]),
@@ -410,7 +410,7 @@ def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path
     assert named["lookback"] < named["ring"] == len(topics)
 
 
-def test_what_cannot_be_a_stream_is_said() -> None:
+def test_invalid_streams_are_rejected() -> None:
     with pytest.raises(UsageError, match="no path given; use"):
         StreamReader(parse({}), ["api"])
     with pytest.raises(UsageError, match="connections covers all files together"):
@@ -421,7 +421,7 @@ def test_what_cannot_be_a_stream_is_said() -> None:
 
 
 def run(spark: SparkSession, form: str, folder: Path, **options: str) -> DataFrame:
-    """Read all files that are there now into ``out``; what that holds then."""
+    """Read all existing files into ``out``, and return its rows."""
     source = spark.readStream.format(form).options(lookback="9", batchRows="10", **options)
     query = (
         source.load(str(folder / "ring"))
@@ -439,7 +439,7 @@ def batch_rows(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def test_in_several_runs_each_exchange_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Look-back reaches the beginning here, so that the rows are the very ones of a batch."""
+    """The look-back reaches the start here, so the rows are exactly those of a batch."""
     pieces(PACKETS, tmp_path / "ring", 3)
     first = run(spark, "kdissect", tmp_path, maxFilesPerTrigger="1").count()
     stream, batch = run(spark, "kdissect", tmp_path, includeLast="true"), batch_rows(spark, tmp_path)
@@ -449,7 +449,7 @@ def test_in_several_runs_each_exchange_is_there_once(spark: SparkSession, tmp_pa
 
 @pytest.fixture
 def deadly(spark: SparkSession, tmp_path: Path) -> Path:
-    """A source ``deadly``, which once ends the process that reads when this file is there."""
+    """A source ``deadly`` that ends the reading process once, if this file exists."""
     from kdissect.spark.datasource import KdissectSource
 
     sign = str(tmp_path / "die")

@@ -64,7 +64,7 @@ def test_views(spark: SparkSession, exported: Path) -> None:
     assert row.n == len(json_rows(exported / "none" / "partitions"))
 
 
-def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> None:
+def test_manifests_say_what_is_complete(spark: SparkSession, exported: Path) -> None:
     result = manifests(spark, f"{exported}/parquet/")
     assert result.keys() == TABLES.keys()
     assert all(each["complete"] for each in result.values())
@@ -75,7 +75,7 @@ def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> No
     ("parquet", ["exchange"], 'unknown table "exchange"; did you mean "exchanges"'),
     ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
 ])  # fmt: skip
-def test_what_is_not_there_is_said(
+def test_missing_tables_are_reported(
     spark: SparkSession, exported: Path, folder: str, names: Any, message: str
 ) -> None:
     one = exported / "one"

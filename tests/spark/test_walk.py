@@ -1,4 +1,4 @@
-"""docs/spark.md says what works: its blocks are run in their order, in a folder with captures."""
+"""The code blocks of docs/spark.md work: they are run in order, in a folder with captures."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def blocks() -> list[Block]:
 
 
 def capture_folder(folder: Path) -> Path:
-    """A folder with captures, named as those of the page."""
+    """A folder with captures named as on the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     captures = folder / "captures"
@@ -88,7 +88,7 @@ def test_the_page_has_blocks_of_all_kinds() -> None:
 
 
 def walk(folder: Path, blocks_to_run: list[tuple[str, str]], place: tuple[object, ...]) -> str:
-    """Run blocks in one session; what they print."""
+    """Run blocks in one session; return their output."""
     done = subprocess.run(
         [sys.executable, "-c", WALK % (place, blocks_to_run)],
         cwd=capture_folder(folder),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_what_workers_are(spark: SparkSession) -> None:
+def test_workers_are_described(spark: SparkSession) -> None:
     first, *workers = probe_workers(SparkTarget("local[2]"))
     assert (first.name, first.found) == ("Spark", spark.version)
     known = sum(request(api.key) is not None for api in all_apis())
@@ -26,7 +26,7 @@ def test_what_workers_are(spark: SparkSession) -> None:
     assert worker.found.endswith(f"kdissect of {Path(kdissect.__path__[0])}, {known} APIs")
 
 
-def test_what_fails_is_a_need_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_a_requirement(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setattr("kdissect.spark.session._running", lambda: None)
     (requirement,) = probe_workers(SparkTarget(remote="sc://127.0.0.1:1"))

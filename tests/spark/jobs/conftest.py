@@ -1,4 +1,4 @@
-"""Exports that the jobs are run over, and what ``kdissect summary`` tells of the same captures."""
+"""Exports as input of the jobs, and the ``kdissect summary`` of the same captures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Exported(NamedTuple):
 
 
 def export_samples(folder: Path, samples: Sequence[str], form: str) -> Exported:
-    """Export some samples, and summarise them."""
+    """Export some samples, and summarize them."""
     paths = [SAMPLES[name] for name in samples]
     with open_capture(*paths) as packets:
         export_packets(packets, folder, [form], packets)
@@ -64,7 +64,7 @@ def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 @pytest.fixture(scope="session")
 def run_job(spark: SparkSession) -> Callable[..., list[Row]]:
-    """Run a job over a folder; what was run is remembered."""
+    """Run a job on a folder; results are cached."""
     known: dict[str, list[Row]] = {}
 
     def run(exported: Exported, job: str, **options: Any) -> list[Row]:

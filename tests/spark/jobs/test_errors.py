@@ -20,7 +20,7 @@ def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[...
         same(rows[key], other, ["count", "first", "last", "example"])
 
 
-def test_the_share_is_of_exchanges_alike(everything: Any, run_job: Callable[..., Any]) -> None:
+def test_shares_are_of_comparable_exchanges(everything: Any, run_job: Callable[..., Any]) -> None:
     rows = by_key(run_job(everything, "errors", by=["api"]), "api")
     others = by_key(everything.summary["apis"], "api")
     assert rows.keys() == {key for key, row in others.items() if row["errors"]}

@@ -46,6 +46,8 @@ def test_a_window_begins_at_a_multiple_of_its_length(spark: SparkSession) -> Non
     ([], "10", 'invalid duration "10"'),
     ([], "10ns", "is too short"),
 ])  # fmt: skip
-def test_what_cannot_be_is_said(spark: SparkSession, by: list[str], window: str | None, message: str) -> None:
+def test_invalid_arguments_are_reported(
+    spark: SparkSession, by: list[str], window: str | None, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         keys.keyed(spark.sql("select now() time"), by, window, keys.OF_EXCHANGE)

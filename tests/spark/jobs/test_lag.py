@@ -53,7 +53,7 @@ def test_the_last_piece_of_time_says_how_it_ended(lagging: Any, run_job: Callabl
     rows = run_job(lagging, "lag", window="1s")
     assert len(rows) > 20
     expected = by_key(lagging.summary["lag"], *KEY)
-    ended = by_key(sorted(rows, key=lambda row: row["start"]), *KEY)  # of equal keys the last stays
+    ended = by_key(sorted(rows, key=lambda row: row["start"]), *KEY)  # the last row of each key remains
     assert {key: row["lag"] for key, row in ended.items()} == {
         key: row["lag"] for key, row in expected.items()
     }

@@ -18,7 +18,7 @@ COUNTS = (
     *("exchanges", "answered", "unanswered", "unacknowledged", "orphans", "request_bytes", "response_bytes"),
     *("long_polls", "errors", "first", "last"),
 )
-RANK_ERROR = 0.0068  # that the summary's sketches allow themselves; the job's is 0.0001
+RANK_ERROR = 0.0068  # of the summary's sketches; that of the job is 0.0001
 TABLES = {
     "api": "apis",
     "client": "clients",
@@ -49,7 +49,7 @@ def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[...
     assert rows.keys() - {(None,)} == others.keys()
     for key, other in others.items():
         same_row(rows[key], other)
-        if other["latency_us"]["count"] <= 256:  # as many as the summary keeps as they are
+        if other["latency_us"]["count"] <= 256:  # up to this many, the summary is exact
             same_quantiles(rows[key], other["latency_us"])
 
 
@@ -73,7 +73,7 @@ def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
 
 
 def rank_error(ordered: Sequence[int], value: int, fraction: float) -> float:
-    """How far a number's place among others is from the one that was asked for."""
+    """The difference between the rank of a number and the requested rank."""
     first, last = bisect_left(ordered, value) / len(ordered), bisect_right(ordered, value) / len(ordered)
     return max(0.0, first - fraction, fraction - last)
 

@@ -1,4 +1,4 @@
-"""Sketches of latencies: those of a summary and those of Spark are merged by either."""
+"""Sketches of latencies: kdissect and Spark can merge their own and each other's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SURE = 3 * RANK_ERROR  # the stated error holds with 99 % of probability
+SURE = 3 * RANK_ERROR  # the stated error holds with a probability of 99 %
 MERGED = """
     with of_both as (
         select key as api, sketch from summary where by = 'api' and quantity = 'latency_us' and start is null
@@ -67,7 +67,7 @@ def test_sketches_merge_both_ways(
 
 
 def assert_ranks(numbers: list[int], quantile_values: dict[float, Any]) -> None:
-    """Twice the same numbers have the quantiles that they have once."""
+    """The quantiles of numbers do not change if each occurs twice."""
     ordered = sorted(numbers)
     for fraction, value in quantile_values.items():
         slack = SURE + 1 / len(ordered)
