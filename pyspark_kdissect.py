@@ -1,4 +1,4 @@
-"""Where Spark finds the data source ``kdissect``: it looks for ``DefaultSource`` in modules whose names begin
+"""Lets Spark find the data source ``kdissect``: it looks for ``DefaultSource`` in modules whose names begin
 with ``pyspark_``.
 """
 

@@ -1,24 +1,23 @@
-"""How fast is kdissect beside tshark, and beside the least that any tool can do, on the same files?
+"""How fast is kdissect compared with tshark, and with the minimum that any tool must do, on the same files?
 
-    python benchmarks/against_tshark.py [WORK ...]            `read`: 60 MB of each, or of those named
+    python benchmarks/against_tshark.py [WORK ...]            `read`: 60 MB of each kind of traffic
     python benchmarks/against_tshark.py --doing records        `records --json`
     python benchmarks/against_tshark.py --doing summary        `summary`, beside `read`
     python benchmarks/against_tshark.py --full                 a gigabyte of each, 400,000 chatty exchanges
-    python benchmarks/against_tshark.py --before DIRECTORY     another checkout of kdissect runs, too
-    python benchmarks/against_tshark.py --jobs 2               kdissect runs with -j 2, too
+    python benchmarks/against_tshark.py --before DIRECTORY     also run another checkout of kdissect
+    python benchmarks/against_tshark.py --jobs 2               also run kdissect with -j 2
 
-Makes each capture (traffic.py says of what), then runs the programs by turns, and prints medians: processor
-time (user + system, of the whole process and of those that it started), time on the clock, megabytes a second
-of processor time, processor time an exchange, peak of resident memory, how many times less processor time
-than the first in the table that is, and how many times more than the floor (floor.py). Every run's output is
-counted: one that does not tell all exchanges, or all records, ends the benchmark. A start of kdissect takes
-about 0.12 s, one of tshark 0.3 s, which small captures show and large ones do not.
+Generates each capture (traffic.py), runs the programs in turn, and prints medians: CPU time (user + system,
+including child processes), wall-clock time, megabytes per second of CPU time, CPU time per exchange, peak
+resident memory, the speedup in CPU time over the first program of the table, and the slowdown relative to
+the floor (floor.py). The output of every run is counted: the benchmark fails if exchanges or records are
+missing. Starting kdissect takes about 0.12 s, tshark 0.3 s, which matters only for small captures.
 
-tshark is told its port (``-d``) and resolves no names (``-n``). For ``read`` it writes the time and header
-fields of Kafka messages (``-T fields``); kdissect decodes the bodies as well, and writes a line for each
-exchange. For ``records`` it writes every field that it knows of them (``-T ek -J kafka``; it neither shows
-values nor checks checksums), and the versions in these captures are the latest whose records tshark 4.0
-reads: Produce 8, Fetch 11.
+tshark gets the port (``-d``) and resolves no names (``-n``). For ``read`` it writes the time and header
+fields of Kafka messages (``-T fields``); kdissect also decodes the bodies, and writes a line per exchange.
+For ``records`` tshark writes all fields of records that it knows (``-T ek -J kafka``; it neither shows values
+nor verifies checksums). These captures have the latest versions whose records tshark 4.0 can read: Produce 8,
+Fetch 11.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from traffic import WORKS, make_apart
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from traffic import Made
+    from traffic import Contents
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 FULL_MEGABYTES = {"chatty": 233}  # 400,000 exchanges; of the others a gigabyte
@@ -54,16 +53,16 @@ _CORRELATION_ID = FIELDS.index("kafka.correlation_id")
 
 
 class Program(NamedTuple):
-    """What is run on a capture, and how its output is counted."""
+    """A command to run on a capture, and a function that counts its output."""
 
     name: str
     command: list[str]
     directory: Path
-    told: Callable[[Path], int]
+    count_rows: Callable[[Path], int]
 
 
 class Cost(NamedTuple):
-    """What a run took."""
+    """The cost of a run."""
 
     cpu_s: float
     wall_s: float
@@ -71,20 +70,20 @@ class Cost(NamedTuple):
 
 
 def lines(output: Path) -> int:
-    """Exchanges or records in what kdissect wrote: a line each."""
+    """Exchanges or records in kdissect's output: one per line."""
     with output.open("rb") as file:
         return sum(1 for _ in file)
 
 
-def summed_up(output: Path) -> int:
+def exchanges_in_summary(output: Path) -> int:
     """Exchanges in a summary."""
-    found: int = json.loads(output.read_bytes())["capture"]["exchanges"]
-    return found
+    count: int = json.loads(output.read_bytes())["capture"]["exchanges"]
+    return count
 
 
 def requests(output: Path) -> int:
-    """Exchanges in what tshark wrote: a line for each packet, in which the correlation ids of its messages
-    stand with commas between them.
+    """Exchanges in tshark's output: it has a line per packet, with the correlation IDs of its messages
+    separated by commas.
     """
     with output.open("rb") as file:
         ids = (line.split(b"\t")[_CORRELATION_ID] for line in file)
@@ -92,54 +91,57 @@ def requests(output: Path) -> int:
 
 
 def named_records(output: Path) -> int:
-    """Records in what tshark wrote: each has this for a title."""
+    """Records in tshark's output: each has this title."""
     with output.open("rb") as file:
         return sum(line.count(b'"Record"') for line in file)
 
 
 def first_of(place: int) -> Callable[[Path], int]:
-    """What floor.py prints at a place."""
+    """A function that returns one of the numbers that floor.py prints."""
     return lambda output: int(output.read_text().split()[place])
 
 
 def programs(doing: str, before: Path | None, jobs: int | None) -> list[Program]:
-    """What runs; the yardstick first."""
+    """The programs to compare; the first is the baseline."""
     floor = [sys.executable, str(REPOSITORY / "benchmarks/floor.py")]
 
-    def ours(*words: str, told: Callable[[Path], int], name: str = "kdissect") -> Iterable[Program]:
+    def ours(*words: str, count_rows: Callable[[Path], int], name: str = "kdissect") -> Iterable[Program]:
         command = [sys.executable, "-m", "kdissect", *words]
         if before is not None:
-            yield Program(f"{name} before", command, before.resolve(), told)
+            yield Program(f"{name} before", command, before.resolve(), count_rows)
         if jobs is None:
-            yield Program(name, command, REPOSITORY, told)
+            yield Program(name, command, REPOSITORY, count_rows)
         else:
-            yield Program(f"{name} -j 1", [*command, "-j", "1"], REPOSITORY, told)
-            yield Program(f"{name} -j {jobs}", [*command, "-j", str(jobs)], REPOSITORY, told)
+            yield Program(f"{name} -j 1", [*command, "-j", "1"], REPOSITORY, count_rows)
+            yield Program(f"{name} -j {jobs}", [*command, "-j", str(jobs)], REPOSITORY, count_rows)
 
     if doing == "summary":
         return [
-            *ours("read", told=lines, name="read"),
-            *ours("summary", "--json", told=summed_up, name="summary"),
+            *ours("read", count_rows=lines, name="read"),
+            *ours("summary", "--json", count_rows=exchanges_in_summary, name="summary"),
             Program("floor", floor, REPOSITORY, first_of(0)),
         ]
     if doing == "records":
         tshark = Program("tshark", [*TSHARK, "-T", "ek", "-J", "kafka", "-r"], REPOSITORY, named_records)
-        found = [*ours("records", "--json", told=lines), Program("floor", floor, REPOSITORY, first_of(1))]
+        contenders = [
+            *ours("records", "--json", count_rows=lines),
+            Program("floor", floor, REPOSITORY, first_of(1)),
+        ]
     else:
         fields = [word for field in FIELDS for word in ("-e", field)]
         tshark = Program("tshark", [*TSHARK, "-T", "fields", *fields, "-r"], REPOSITORY, requests)
-        found = [*ours("read", told=lines)]
-    return [tshark, *found] if shutil.which("tshark") else found
+        contenders = [*ours("read", count_rows=lines)]
+    return [tshark, *contenders] if shutil.which("tshark") else contenders
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """As a user has it: output is buffered, and compiled modules are kept."""
-    found = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**found, "PYTHONPYCACHEPREFIX": str(directory / "modules")}
+    """A user's environment: output is buffered, and compiled modules are cached."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**variables, "PYTHONPYCACHEPREFIX": str(directory / "modules")}
 
 
 def run(program: Program, capture: Path, output: Path) -> Cost:
-    """One run; its output goes to a file, so that it can be counted."""
+    """Run a program once, with its output in a file so that it can be counted."""
     with output.open("wb") as file:
         began = time.perf_counter()
         process = subprocess.Popen(
@@ -158,7 +160,7 @@ def run(program: Program, capture: Path, output: Path) -> Cost:
 
 
 def compare(racing: list[Program], capture: Path, expected: int, rounds: int) -> dict[str, Cost]:
-    """Medians of each program; they take turns, so that whatever else the machine does falls on all alike."""
+    """Median costs. The programs take turns, so that other load on the machine affects all of them alike."""
     costs: dict[str, list[Cost]] = {program.name: [] for program in racing}
     output = capture.with_suffix(".out")
     for number in range(rounds + 1):  # the first round fills the caches
@@ -166,19 +168,19 @@ def compare(racing: list[Program], capture: Path, expected: int, rounds: int) ->
             cost = run(program, capture, output)
             if number:
                 costs[program.name].append(cost)
-            told = program.told(output)
-            if told != expected:
-                raise SystemExit(f"{program.name} told {told} of {expected} in {capture.name}")
+            actual = program.count_rows(output)
+            if actual != expected:
+                raise SystemExit(f"{program.name} reported {actual} of {expected} in {capture.name}")
     output.unlink()
     return {name: Cost(*map(median, zip(*each, strict=True))) for name, each in costs.items()}
 
 
-def report(label: str, size: int, made: Made, medians: dict[str, Cost]) -> None:
-    """A line for each program."""
+def report(label: str, size: int, contents: Contents, medians: dict[str, Cost]) -> None:
+    """Print a line per program."""
     yardstick = next(iter(medians.values()))
     floor = medians.get("floor")
     for name, cost in medians.items():
-        each_us = cost.cpu_s / made.exchanges * 1e6
+        each_us = cost.cpu_s / contents.exchanges * 1e6
         ratios = f"{yardstick.cpu_s / cost.cpu_s:6.2f}x"
         if floor is not None:
             ratios += f" {cost.cpu_s / floor.cpu_s:6.2f}x"
@@ -190,12 +192,12 @@ def report(label: str, size: int, made: Made, medians: dict[str, Cost]) -> None:
 
 
 def machine() -> str:
-    """What ran where."""
-    found = [platform.platform(), f"{os.cpu_count()} processors", f"Python {platform.python_version()}"]
+    """Platform and versions."""
+    parts = [platform.platform(), f"{os.cpu_count()} processors", f"Python {platform.python_version()}"]
     if shutil.which("tshark"):
-        told = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True)
-        found.append(told.stdout.partition(" (Git")[0])
-    return ", ".join(found)
+        version = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True)
+        parts.append(version.stdout.partition(" (Git")[0])
+    return ", ".join(parts)
 
 
 def main(arguments: list[str]) -> int:
@@ -209,23 +211,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--jobs", type=int)
-    asked = parser.parse_args(arguments)
-    racing = programs(asked.doing, asked.before, asked.jobs)
+    options = parser.parse_args(arguments)
+    racing = programs(options.doing, options.before, options.jobs)
     print(machine())
     print(
-        f"{asked.doing:34} {'':15} {'cpu s':>7} {'wall s':>7} {'MB/s':>7} {'us/exchange':>11} {'MiB':>5}"
+        f"{options.doing:34} {'':15} {'cpu s':>7} {'wall s':>7} {'MB/s':>7} {'us/exchange':>11} {'MiB':>5}"
         f"  faster{'  of floor' if racing[-1].name == 'floor' else ''}"
     )
     with tempfile.TemporaryDirectory() as directory:
-        for work in asked.works or WORKS:
+        for work in options.works or WORKS:
             capture = Path(directory) / f"{work}.pcap"
-            megabytes = FULL_MEGABYTES.get(work, 1000) if asked.full else asked.megabytes
+            megabytes = FULL_MEGABYTES.get(work, 1000) if options.full else options.megabytes
             size = int(megabytes * 1e6)
-            made = make_apart(work, capture, size, codec=asked.codec, connections=asked.connections)
+            contents = make_apart(work, capture, size, codec=options.codec, connections=options.connections)
             size = capture.stat().st_size
-            label = f"{work} {asked.codec} {size / 1e6:.0f} MB, {made.packets:,} packets"
-            expected = made.records if asked.doing == "records" else made.exchanges
-            report(label, size, made, compare(racing, capture, expected, asked.rounds))
+            label = f"{work} {options.codec} {size / 1e6:.0f} MB, {contents.packets:,} packets"
+            expected = contents.records if options.doing == "records" else contents.exchanges
+            report(label, size, contents, compare(racing, capture, expected, options.rounds))
             capture.unlink()
     return 0
 

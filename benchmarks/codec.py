@@ -1,4 +1,5 @@
-"""How long does one message take: compiled code, walker, kio? Microseconds, the best of several rounds.
+"""How long does it take to decode a message: compiled code, walker, kio? Microseconds, best of several
+rounds.
 
 python benchmarks/codec.py
 """

@@ -1,12 +1,11 @@
-"""The least that any tool must do with a capture of traffic.py; what kdissect takes more, it takes for its
-work.
+"""The minimum that any tool must do with a capture of traffic.py, as a lower bound for kdissect.
 
     python benchmarks/floor.py FILE
 
-Maps the file, steps over its packets, joins the payloads of each direction into frames, and checksums and
-decompresses every record batch with the libraries that kdissect uses. It prints two numbers, exchanges and
-records as the batches count them, and knows nothing of links, lost packets, order, versions, or fields. It
-reads what traffic.py writes and nothing else: Ethernet, IPv4, TCP with 20 bytes of options, in order.
+Maps the file into memory, walks its packets, joins the payloads of each direction into frames, and verifies
+and decompresses every record batch with the libraries that kdissect uses. Prints two numbers: exchanges, and
+records according to the batches. It ignores link types, lost packets, order, versions and fields, and reads
+only what traffic.py writes: Ethernet, IPv4, TCP with 20 bytes of options, in order.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _LZ4, _ZSTD = 3, 4
 
 
 def text_end(data: bytes, at: int) -> int:
-    """Behind an int16 and as many bytes; -1: none."""
+    """The position after a string: an int16 length (-1: null) and its bytes."""
     return at + 2 + max(0, int.from_bytes(data[at : at + 2], "big", signed=True))
 
 
 def batches_of(request: tuple[int, int] | None, data: bytes) -> Iterator[bytes]:
-    """The one batch of a Produce request, or that of each partition of a Fetch response."""
+    """The batch of a Produce request, or the batch of each partition of a Fetch response."""
     if request == _PRODUCE_8:
         at = text_end(data, text_end(data, 8)) + 6 + 4  # client id, transactional id, acks, timeout; topics
         at = text_end(data, at) + 4 + 4  # partitions, index
@@ -55,7 +54,7 @@ def batches_of(request: tuple[int, int] | None, data: bytes) -> Iterator[bytes]:
 
 
 def open_batch(batch: bytes) -> int:
-    """Checksum and decompress; how many records there are."""
+    """Verify the checksum and decompress; return the number of records."""
     view = memoryview(batch)
     if crc32c(view[21:]) != int.from_bytes(view[17:21], "big"):
         raise SystemExit("a batch has another checksum")
@@ -70,10 +69,10 @@ def open_batch(batch: bytes) -> int:
 
 
 def walk(data: mmap.mmap) -> tuple[int, int]:
-    """Exchanges and records."""
+    """The numbers of exchanges and records."""
     waiting: dict[bytes, list[bytes]] = {}
     sizes: dict[bytes, list[int]] = {}
-    asked: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+    requests: dict[tuple[bytes, bytes], tuple[int, int]] = {}
     exchanges = records = 0
     at, end = _FIRST_PACKET, len(data)
     unpack = _PACKET.unpack_from
@@ -100,11 +99,11 @@ def walk(data: mmap.mmap) -> tuple[int, int]:
         of_frame[0] = of_frame[1] = 0
         if ends[10:12] == b"\x23\x84":  # to port 9092: a request
             key, version = struct.unpack_from(">hh", frame)
-            asked[ends, frame[4:8]] = (key, version)
+            requests[ends, frame[4:8]] = (key, version)
             batches = batches_of((key, version), frame) if key == _PRODUCE_8[0] else ()
         else:
             back = ends[4:8] + ends[:4] + ends[10:12] + ends[8:10]
-            request = asked.pop((back, frame[:4]))
+            request = requests.pop((back, frame[:4]))
             exchanges += 1
             batches = batches_of(request, frame) if request == _FETCH_11 else ()
         for batch in batches:

@@ -1,11 +1,11 @@
-"""Does a megabyte, or a connection, cost more when there are more of them?
+"""Does the cost per megabyte, or per connection, grow with their number?
 
     python benchmarks/growth.py [WORK ...] [--megabytes 100] [--times 10] [--rounds 3]
 
 Writes each kind of traffic (traffic.py) in two sizes, the larger ten times the smaller, runs `kdissect read`
-on both by turns, and prints medians: processor time for each megabyte, a start of the program (on a capture
-of one exchange) subtracted, the ratio of the two, and the peak of resident memory. Of `short`, connections
-with one exchange each, 1300 megabytes are a million.
+on both in turn, and prints medians: CPU time per megabyte, without the start of the program (measured on a
+capture of one exchange), the ratio of the two, and peak resident memory. 1300 megabytes of `short` are a
+million connections, with one exchange each.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     program = programs("read", None, None)[-1]
     print(machine())
     print(f"{'':24} {'cpu s':>7} {'ms/MB':>7} {'MiB':>5}  ratio")
-    for work in asked.works or WORKS:
+    for work in options.works or WORKS:
         with tempfile.TemporaryDirectory() as directory:
-            sizes = (0, asked.megabytes, asked.megabytes * asked.times)
+            sizes = (0, options.megabytes, options.megabytes * options.times)
             captures = [Path(directory) / f"{place}.pcap" for place in range(len(sizes))]
-            made = [
+            contents = [
                 make_apart(work, path, max(1, int(size * 1e6)))
                 for path, size in zip(captures, sizes, strict=True)
             ]
             costs: list[list[Cost]] = [[] for _ in captures]
-            for number in range(asked.rounds + 1):  # the first round fills the caches
+            for number in range(options.rounds + 1):  # the first round fills the caches
                 for place, path in enumerate(captures):
                     output = path.with_suffix(".out")
                     cost = run(program, path, output)
                     if number:
                         costs[place].append(cost)
-                    if program.told(output) != made[place].exchanges:
-                        raise SystemExit(f"not all of {made[place].exchanges} exchanges of {work} were told")
+                    if program.count_rows(output) != contents[place].exchanges:
+                        raise SystemExit(
+                            f"not all of {contents[place].exchanges} exchanges of {work} were reported"
+                        )
             start, *both = (Cost(*map(median, zip(*each, strict=True))) for each in costs)
             each_ms = [
                 (cost.cpu_s - start.cpu_s) / path.stat().st_size * 1e9

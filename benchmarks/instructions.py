@@ -1,11 +1,11 @@
-"""Where does the work go? Bytecode instructions for each packet, exchange or record, by function.
+"""Where is the work done? Bytecode instructions per packet, exchange or record, by function.
 
     python benchmarks/instructions.py "read" chatty exchanges [--rows 20]
     python benchmarks/instructions.py "records --json" loopback records
 
-Runs a command on two captures of made-up traffic (traffic.py) and divides the difference by what the longer
-one has more: so what a start takes is left out, and what else the machine does changes nothing. Instructions
-are not time: one that copies a megabyte counts as one that adds two numbers. For that there is py-spy.
+Runs a command on two captures of generated traffic (traffic.py), and divides the difference in instructions
+by the difference in size. So neither startup nor other load on the machine changes the result. Instructions
+are not time: one that copies a megabyte counts as much as one that adds two numbers. For time use py-spy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from click.testing import CliRunner
 
-from benchmarks.traffic import WORKS, Made, make
+from benchmarks.traffic import WORKS, Contents, make
 from kdissect.cli.main import kdissect
 
 SIZES = {"chatty": (60_000, 160_000), "short": (100_000, 300_000)}  # bytes; of small packets few will do
@@ -32,7 +32,7 @@ Function = tuple[str, str]
 
 
 def counted(command: list[str]) -> tuple[Counter[Function], Counter[Function]]:
-    """Instructions and calls of each function in a run of kdissect."""
+    """Instructions and calls of each function in one run of kdissect."""
     instructions: Counter[Function] = Counter()
     calls: Counter[Function] = Counter()
 
@@ -56,8 +56,8 @@ def counted(command: list[str]) -> tuple[Counter[Function], Counter[Function]]:
     return instructions, calls
 
 
-def room(function: Function) -> str:
-    """The folder that a function stands in."""
+def package_of(function: Function) -> str:
+    """The package of a function."""
     _, file = function
     if file.startswith("<"):
         return "generated"  # decoders and collectors, from the schema; constructors
@@ -68,26 +68,28 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("command")
     parser.add_argument("work", choices=WORKS)
-    parser.add_argument("each", choices=Made._fields)
+    parser.add_argument("each", choices=Contents._fields)
     parser.add_argument("--rows", type=int, default=20)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
         captures = [Path(directory) / name for name in ("short.pcap", "long.pcap")]
-        sizes = SIZES.get(asked.work, OTHER_SIZES)
-        made = [make(asked.work, *pair, connections=2) for pair in zip(captures, sizes, strict=True)]
-        commands = [[*asked.command.split(), "-j", "1", str(capture)] for capture in captures]
+        sizes = SIZES.get(options.work, OTHER_SIZES)
+        contents = [make(options.work, *pair, connections=2) for pair in zip(captures, sizes, strict=True)]
+        commands = [[*options.command.split(), "-j", "1", str(capture)] for capture in captures]
         for command in commands:  # compiles decoders, fills caches
             CliRunner().invoke(kdissect, command)
         (less, _), (more, calls) = (counted(command) for command in commands)
-    one, other = (getattr(each, asked.each) for each in made)
-    shares = {function: (more[function] - less[function]) / (other - one) for function in more}
-    rooms: Counter[str] = Counter()
-    for function, shard in shares.items():
-        rooms[room(function)] += shard  # type: ignore[assignment]
-    print(f"{asked.command} of {asked.work}: {sum(shares.values()):.0f} instructions per {asked.each[:-1]}")
-    print(", ".join(f"{name} {shard:.0f}" for name, shard in rooms.most_common() if shard >= 1))
-    for function in sorted(shares, key=shares.__getitem__, reverse=True)[: asked.rows]:
-        print(f"{shares[function]:8.1f} {calls[function] / other:6.2f} calls  {function[0]}  {function[1]}")
+    one, other = (getattr(each, options.each) for each in contents)
+    per_function = {function: (more[function] - less[function]) / (other - one) for function in more}
+    per_package: Counter[str] = Counter()
+    for function, number in per_function.items():
+        per_package[package_of(function)] += number  # type: ignore[assignment]
+    total = sum(per_function.values())
+    print(f"{options.command} of {options.work}: {total:.0f} instructions per {options.each[:-1]}")
+    print(", ".join(f"{name} {number:.0f}" for name, number in per_package.most_common() if number >= 1))
+    for function in sorted(per_function, key=per_function.__getitem__, reverse=True)[: options.rows]:
+        number = per_function[function]
+        print(f"{number:8.1f} {calls[function] / other:6.2f} calls  {function[0]}  {function[1]}")
     return 0
 
 

@@ -1,16 +1,16 @@
-"""How long does it take from a packet to its line, and up to which rate is nothing dropped?
+"""How long does it take from a packet to its output line, and up to which rate is nothing dropped?
 
-python benchmarks/live.py [--seconds 3]      as root: makes a pair of virtual interfaces, and removes it again
+python benchmarks/live.py [--seconds 3]      as root: creates a pair of virtual interfaces, and removes it
 
-Lag: a client and a broker on loopback, a line of JSON for each exchange; from when the client has its answer
-to when the line was read.
+Delay: a client and a broker on loopback, a line of JSON per exchange; from the time at which the client has
+the response to the time at which the line is read.
 
-Rate: made-up traffic (traffic.py), sent packet by packet as fast as is asked for, or as the sender can; into
-one end of a veth pair while the other is listened to, or into the loopback interface. Every program gets the
-same packets, a kernel buffer of 16 MiB and the filter ``tcp``, one after the other, and writes to nowhere.
-Each round of them comes from other client ports. For each program it is told how many packets were dropped
-by whoever counts them, how many of the exchanges it told (of tshark: half of the messages), and how long
-after the last packet it was done: a program that is too slow for a rate first falls behind, then drops.
+Rate: generated traffic (traffic.py), sent packet by packet at a given rate or as fast as possible, into one
+end of a veth pair whose other end is captured, or into the loopback interface. One program after the other
+gets the same packets, a kernel buffer of 16 MiB and the filter ``tcp``; its output is counted. Each round of
+packets uses other client ports. Prints for each program how many packets were dropped, according to the
+program that counts them, the fraction of exchanges reported (for tshark: half of the messages), and the time
+from the last packet to the last output: a program that is too slow for a rate first falls behind, then drops.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LIVE = [sys.executable, "-m", "kdissect", "live", "-f", "tcp"]
 PAIR = ("kdbench0", "kdbench1")
 LAGS = ((2000, 0.0), (500, 0.01), (50, 0.1))  # exchanges, pause after each in seconds
 FASTEST = 1 << 40
-# What, where, megabytes that are made of it and sent again and again, packets a second.
+# Kind of traffic, interface, title, packets per second.
 SCENES = (
     ("bulk", "veth", "packets of 1,500 bytes, veth", (5_000, 20_000, FASTEST)),
     ("chatty", "veth", "small exchanges, veth", (5_000, 20_000, FASTEST)),
     ("loopback", "lo", "packets of 65,535 bytes, loopback", (500, 2_000, FASTEST)),
 )
-MADE_BYTES = 20_000_000
+TRAFFIC_BYTES = 20_000_000
 CONNECTIONS = 20
 BROKER_PORT = (9092).to_bytes(2, "big")
 EXCHANGES = re.compile(r"by kdissect; ([\d,]+) exchange")
@@ -69,8 +69,8 @@ DROPPED = re.compile(
     r"([\d,]+) dropped by the kernel, ([\d,]+) by kdissect|(\d+) packets? dropped (?:by kernel|from)"
 )
 LISTENS = re.compile(r"listening on|Capturing on", re.IGNORECASE)
-SETTLE_S = 3  # tshark says that it listens before it does, and who reads a pipe says nothing
-QUIET_S = 1.5  # without a line more: it is done
+SETTLE_S = 3  # tshark starts later than it announces; a program that reads a pipe announces nothing
+QUIET_S = 1.5  # without further output the program is done
 MOST_S = 60
 
 
@@ -79,7 +79,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stderr is not None
-        process.stderr.readline()  # that it listens
+        process.stderr.readline()  # announces that it captures
         yield process
     finally:
         process.kill()
@@ -87,7 +87,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lags_ms(count: int, pause: float) -> tuple[float, list[float]]:
-    """Exchanges a second, and how late each line was."""
+    """Exchanges per second, and the delay of each line."""
     read: dict[int, float] = {}
     sent: dict[int, float] = {}
     with broker() as port, started(*LIVE[:-1], f"tcp port {port}", "-i", "lo", "--json") as live:
@@ -125,7 +125,7 @@ def pair() -> Iterator[None]:
 
 
 class Traffic:
-    """Packets that are sent round and round, each round from other client ports."""
+    """Packets that are sent in rounds, each from other client ports."""
 
     def __init__(self, path: Path) -> None:
         with open_capture(path) as capture:
@@ -166,16 +166,16 @@ class Traffic:
 
 
 class Measured(NamedTuple):
-    """What became of what was sent."""
+    """The result of a run."""
 
     rate: float  # packets a second
     dropped: int
-    told: float  # part of the exchanges
-    behind_s: float  # until all was told
+    reported: float  # fraction of the exchanges
+    behind_s: float  # from the last packet to the last output
 
 
-def dropped(said: str) -> int:
-    return sum(int(count.replace(",", "")) for found in DROPPED.findall(said) for count in found if count)
+def dropped(text: str) -> int:
+    return sum(int(count.replace(",", "")) for match in DROPPED.findall(text) for count in match if count)
 
 
 def measure(
@@ -183,17 +183,17 @@ def measure(
 ) -> Measured:
     to = where if where == "lo" else PAIR[1]
     with tempfile.TemporaryDirectory() as folder:
-        said, shown = Path(folder) / "said", Path(folder) / "shown"
+        log, shown = Path(folder) / "said", Path(folder) / "shown"
         processes: list[subprocess.Popen[bytes]] = []
-        with said.open("wb") as error, shown.open("wb") as out:
+        with log.open("wb") as error_file, shown.open("wb") as out:
             for place, command in enumerate(commands):
                 is_last = place == len(commands) - 1
                 filled = [word.replace("{where}", where) for word in command]
                 before = processes[-1].stdout if processes else None
                 target = out if is_last else subprocess.PIPE
-                processes.append(subprocess.Popen(filled, stdin=before, stdout=target, stderr=error))
+                processes.append(subprocess.Popen(filled, stdin=before, stdout=target, stderr=error_file))
             until = time.monotonic() + MOST_S
-            while not LISTENS.search(said.read_text(errors="replace")) and time.monotonic() < until:
+            while not LISTENS.search(log.read_text(errors="replace")) and time.monotonic() < until:
                 time.sleep(0.05)
             time.sleep(SETTLE_S * len(commands))
             sent, reached = traffic.send(to, rate, seconds)
@@ -211,30 +211,33 @@ def measure(
                 process.wait()
             if commands[0][0] == sys.executable:
                 grown = time.monotonic()
-        text = said.read_text(errors="replace")
-        if found := EXCHANGES.search(text):
-            told = float(found[1].replace(",", ""))
+        text = log.read_text(errors="replace")
+        if match := EXCHANGES.search(text):
+            exchanges_seen = float(match[1].replace(",", ""))
         else:
-            told = shown.read_bytes().count(b"\n") / 2
-        return Measured(reached, dropped(text), told / traffic.exchanges(sent), grown - ended)
+            exchanges_seen = shown.read_bytes().count(b"\n") / 2
+        return Measured(reached, dropped(text), exchanges_seen / traffic.exchanges(sent), grown - ended)
 
 
 def rates(seconds: float) -> None:
     with pair(), tempfile.TemporaryDirectory() as folder:
-        for work, where, about, asked in SCENES:
+        for work, where, about, rates_per_second in SCENES:
             path = Path(folder) / f"{work}.pcap"
-            make(work, path, MADE_BYTES, connections=CONNECTIONS)
+            make(work, path, TRAFFIC_BYTES, connections=CONNECTIONS)
             traffic = Traffic(path)
             print(f"\n{about}: {traffic.mean:,.0f} bytes/packet; dropped, exchanges reported, seconds behind")
-            print(f"{'':26}", *(f"{'fastest' if rate == FASTEST else f'{rate:,}/s':>26}" for rate in asked))
+            print(
+                f"{'':26}",
+                *(f"{'fastest' if rate == FASTEST else f'{rate:,}/s':>26}" for rate in rates_per_second),
+            )
             for name, commands in PROGRAMS.items():
                 if any(shutil.which(command[0]) is None for command in commands):
                     continue
                 cells = []
-                for rate in asked:
-                    made = measure(commands, traffic, where if where == "lo" else PAIR[0], rate, seconds)
-                    said = f"{made.dropped:,}  {made.told:.0%}  {made.behind_s:.1f} s"
-                    cells.append(f"{made.rate:,.0f}: {said}" if made.rate < 0.95 * rate else said)
+                for rate in rates_per_second:
+                    measured = measure(commands, traffic, where if where == "lo" else PAIR[0], rate, seconds)
+                    entry = f"{measured.dropped:,}  {measured.reported:.0%}  {measured.behind_s:.1f} s"
+                    cells.append(f"{measured.rate:,.0f}: {entry}" if measured.rate < 0.95 * rate else entry)
                 print(f"{name:26}", *(f"{cell:>26}" for cell in cells), flush=True)
 
 

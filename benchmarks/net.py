@@ -1,8 +1,8 @@
-"""How long does a packet take from captured bytes to bytes in order?
+"""How long does a packet take, from captured bytes to bytes of a stream?
 
     python benchmarks/net.py
 
-Prints microseconds a packet, the best of five runs, for the usual case and for those off the fast path.
+Prints microseconds per packet, the best of five runs, for the usual case and for cases off the fast path.
 """
 
 from __future__ import annotations
@@ -56,29 +56,29 @@ def reordered(packets: list[Packet]) -> list[Packet]:
 
 
 def tunnelled(packets: list[Packet], protocol: int, header: bytes, *, ethernet: bool) -> list[Packet]:
-    """Each packet behind the header of a tunnel."""
-    found = []
+    """The packets, encapsulated in a tunnel."""
+    result = []
     for packet in packets:
         inside = header + (packet.data if ethernet else packet.data[14:])
         data = link(ipv4("192.0.2.1", "192.0.2.2", inside, protocol=protocol))
-        found.append(packet._replace(data=data, length=len(data)))
-    return found
+        result.append(packet._replace(data=data, length=len(data)))
+    return result
 
 
 def measure(packets: list[Packet]) -> tuple[float, float]:
-    """Seconds to find the segments, and to put them in order."""
-    finding = ordering = float("inf")
+    """Seconds to extract the segments, and to put their bytes in order."""
+    extracting = ordering = float("inf")
     for _ in range(5):
         segments, connections = Segments(), Connections()
         begin = time.perf_counter()
-        found = [segment for packet in packets if (segment := segments.feed(packet))]
+        found_segments = [segment for packet in packets if (segment := segments.feed(packet))]
         middle = time.perf_counter()
-        for segment in found:
+        for segment in found_segments:
             connections.feed(segment)
         connections.close()
         end = time.perf_counter()
-        finding, ordering = min(finding, middle - begin), min(ordering, end - middle)
-    return finding, ordering
+        extracting, ordering = min(extracting, middle - begin), min(ordering, end - middle)
+    return extracting, ordering
 
 
 def main() -> None:

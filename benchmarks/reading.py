@@ -1,10 +1,11 @@
-"""What does it cost to read a packet, and how much memory does it take?
+"""How long does it take to read a packet, and how much memory does it need?
 
     python benchmarks/reading.py [PACKETS [BYTES]]
 
-Writes a capture of that many packets (840,000 of 259 bytes by default: what 420,000 small exchanges take) in
-every form to a temporary directory and reads each in a process of its own, best of three. Beside it, on the
-same pcap: the loops that reader was chosen from, and tcpdump copying the file, where it is installed.
+Writes a capture of that many packets (840,000 of 259 bytes by default, as for 420,000 small exchanges) in
+every format to a temporary directory, and reads each in a separate process, best of three. For comparison, on
+the same pcap: the alternative loops that were considered for the reader, and tcpdump copying the file, if it
+is installed.
 """
 
 from __future__ import annotations
@@ -50,25 +51,25 @@ def piped(path: str) -> Iterable[Packet]:
     return open_capture(sender.stdout)
 
 
-def mapped(path: str, *, give_back: bool = False) -> Iterator[Packet]:
-    """The file in a memory map; ``give_back`` tells the kernel every 4 MiB that pages are done with."""
+def mapped(path: str, *, release_pages: bool = False) -> Iterator[Packet]:
+    """Read a memory map of the file; ``release_pages``: return the pages to the kernel every 4 MiB."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         unpack, new, size = HEADER.unpack_from, tuple.__new__, len(data)
-        number, pos, given = 0, 24, 0
+        number, pos, released = 0, 24, 0
         while pos + 16 <= size:
             seconds, ticks, captured, length = unpack(data, pos)
             start = pos + 16
             pos = start + captured
             number += 1
             yield new(Packet, (number, seconds * 10**9 + ticks, LOOPBACK, data[start:pos], length))
-            if give_back and pos - given > 4 << 20:
+            if release_pages and pos - released > 4 << 20:
                 end = pos & ~(mmap.PAGESIZE - 1)
-                data.madvise(mmap.MADV_DONTNEED, given, end - given)
-                given = end
+                data.madvise(mmap.MADV_DONTNEED, released, end - released)
+                released = end
 
 
-def mapped_given_back(path: str) -> Iterator[Packet]:
-    return mapped(path, give_back=True)
+def mapped_released(path: str) -> Iterator[Packet]:
+    return mapped(path, release_pages=True)
 
 
 def two_reads_a_packet(path: str) -> Iterator[Packet]:
@@ -86,7 +87,7 @@ READERS: dict[str, Callable[[str], Iterable[Packet]]] = {
     "several": several,
     "piped": piped,
     "mapped": mapped,
-    "mapped_given_back": mapped_given_back,
+    "mapped_released": mapped_released,
     "two_reads_a_packet": two_reads_a_packet,
 }
 
@@ -103,7 +104,9 @@ def measure(reader: str, path: str) -> None:
 
 
 def make(directory: Path, packets: int, size: int) -> dict[str, Path]:
-    """The same packets in every form; half of each is noise, so that it compresses as traffic does."""
+    """Write the same packets in every format. Half of each packet is noise, so that it compresses like
+    traffic.
+    """
     import gzip
 
     import lz4.frame
@@ -150,7 +153,7 @@ def main() -> None:
         run("pcap, through a pipe", "piped", paths["pcap"])
         run("pcap, twice, merged", "several", paths["pcap"])
         run("loop: memory map", "mapped", paths["pcap"])
-        run("loop: memory map, given back", "mapped_given_back", paths["pcap"])
+        run("loop: memory map, given back", "mapped_released", paths["pcap"])
         run("loop: two reads a packet", "two_reads_a_packet", paths["pcap"])
         if tcpdump := shutil.which("tcpdump"):
             began = time.perf_counter()

@@ -1,14 +1,14 @@
-"""How long does one record take to read, beside kafka-python and aiokafka? Microseconds of processor time,
+"""How long does it take to read a record, compared with kafka-python and aiokafka? Microseconds of CPU time,
 the best of several rounds.
 
     python benchmarks/records.py
 
-All three read the same bytes, check the checksum and make an object of every record; aiokafka's reader is
-compiled C. The rounds of the three alternate, so that a busy machine is unfair to nobody.
+All three read the same bytes, verify the checksum, and create an object per record; aiokafka's reader is
+compiled C. Their rounds alternate, so that other load on the machine affects all of them equally.
 
-kdissect also does what the others do not: it checks the messages inside a compressed one, and bounds what is
-decompressed. And it has all records of a batch at once, where the others hand out one after the other, which
-the processor's caches like better when there are 10,000.
+Unlike the others, kdissect checks the messages inside a compressed one, and limits the decompressed size. And
+it returns all records of a batch at once, where the others yield one after the other, which uses the CPU's
+caches better when a batch has 10,000 records.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ WANTED = 2.5
 
 
 def items(count: int, shortest: int, longest: int, headers: int) -> list[Item]:
-    """Keys of some bytes, values of random lengths, times that rise slowly."""
+    """Records with short keys, values of random lengths, and slowly increasing timestamps."""
     random = Random(1)
-    found = []
+    result = []
     for place in range(count):
         trace = (b"traceparent", random.randbytes(55)), (b"source", b"web")
         value = random.randbytes(random.randint(shortest, longest))
-        found.append(
+        result.append(
             Item(random.randbytes(random.randint(4, 12)), value, trace[:headers], BASE_MS + place // 50)
         )
-    return found
+    return result
 
 
-def ours(data: bytes) -> Callable[[], None]:
-    """As the decoder of the message around it leaves it, record data is there before anybody reads it."""
+def kdissect_reader(data: bytes) -> Callable[[], None]:
+    """A reader of record data, which starts from what the decoder of the message returns."""
     record_data = RecordData(data, 0, len(data))
 
     def read() -> None:
@@ -60,7 +60,7 @@ def ours(data: bytes) -> Callable[[], None]:
     return read
 
 
-def theirs(data: bytes, memory_records: Callable[[bytes], object]) -> Callable[[], None]:
+def kafka_python_like(data: bytes, memory_records: Callable[[bytes], object]) -> Callable[[], None]:
     def read() -> None:
         batches = memory_records(data)
         while batches.has_next():
@@ -73,7 +73,7 @@ def theirs(data: bytes, memory_records: Callable[[bytes], object]) -> Callable[[
 
 
 def race(readers: list[Callable[[], None]], count: int) -> list[float]:
-    """Microseconds a record of each."""
+    """Microseconds per record of each reader."""
     times = max(1, RECORDS_A_ROUND // count)
     best = [float("inf")] * len(readers)
     for _ in range(ROUNDS):
@@ -86,7 +86,10 @@ def race(readers: list[Callable[[], None]], count: int) -> list[float]:
 
 
 def row(name: str, data: bytes, count: int) -> None:
-    readers = [ours(data), *(theirs(data, each.memory.MemoryRecords) for each in IMPLEMENTATIONS)]
+    readers = [
+        kdissect_reader(data),
+        *(kafka_python_like(data, each.memory.MemoryRecords) for each in IMPLEMENTATIONS),
+    ]
     mine, kafka_python, aiokafka = race(readers, count)
     factor = kafka_python / mine
     note = "" if factor >= WANTED else f"  less than {WANTED}"

@@ -1,19 +1,18 @@
-"""How fast do captures become tables, in one process and by Spark, and what do the tables cost?
+"""How fast are captures exported, in one process and with Spark, and how large and fast are the tables?
 
     python benchmarks/spark.py [--work bulk|chatty|...] [--megabytes 500] [--files 20] [--runs 3]
 
-Makes a capture (traffic.py says of what), cuts it into files as tcpdump's ring does, and runs:
+Generates a capture (traffic.py), divides it into files as tcpdump's ring does, and runs:
 
-    read --json, export          on one core; export to Parquet also on all
-    spark decode                 an embedded Spark on one core and on all, in a session that has run before:
-                                 in shards, and in a shuffle
+    read --json, export          on one core; export to Parquet also on all cores
+    spark decode                 embedded Spark on one core and on all, in a warm session: in shards, and as a
+                                 shuffle
 
-Prints medians of the time on the clock and of processor time, and rates of the latter. Of Spark that is the
-time on the clock of all cores that it has: workers that have ended take what they used out of sight, and a
-cluster is paid for by the hour. What the start of Spark takes, the first decoding included, stands below.
-Then the tables: their size, and how long Spark takes for latencies by api; and what the rate of Spark on all
-cores means for captures that do not fit here. Every run's exchanges are counted: one that does not tell all
-of them ends the benchmark.
+Prints medians of wall-clock time and CPU time, and rates per CPU time. For Spark, CPU time is wall-clock time
+multiplied by the number of cores: the CPU time of workers that have exited is unknown, and a cluster is paid
+for by the hour. The first run, including Spark's start, is on a line of its own. Then the tables: their size,
+and the time that Spark takes for latencies by API; and an extrapolation of the rate on all cores to larger
+captures. The exchanges of every run are counted: the benchmark fails if some are missing.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ ALL_CORES = len(os.sched_getaffinity(0))
 
 
 class Way(NamedTuple):
-    """A way from captures to rows, in a process of its own.
+    """A command that turns captures into rows.
 
     Attributes:
-        command: behind ``kdissect``; the captures come last.
-        cores: that it may run on, a process each.
-        tables: the folder that it writes; None: lines on stdout.
+        command: arguments of ``kdissect``, before the captures.
+        cores: number of cores and processes.
+        tables: the folder that it writes; None: it writes lines to stdout.
     """
 
     name: str
@@ -68,7 +67,7 @@ class Way(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a run took, on the clock and of processors, and how many rows it made."""
+    """Wall-clock time and CPU time of a run, and the number of rows."""
 
     seconds: float
     cpu_s: float
@@ -76,22 +75,22 @@ class Cost(NamedTuple):
 
 
 def cut(capture: Path, folder: Path, files: int) -> list[Path]:
-    """A capture in files of about equal size, packets whole."""
+    """Divide a capture into files of about equal size, at packet boundaries."""
     data = capture.read_bytes()
-    made: list[Path] = []
+    files_written: list[Path] = []
     first = pos = _FILE_HEADER_BYTES
     for number in range(1, files + 1):
         until = len(data) * number // files
         while pos < until:
             pos += _PACKET_HEADER.size + _PACKET_HEADER.unpack_from(data, pos)[2]
-        made.append(folder / f"ring-{number:03}.pcap")
-        made[-1].write_bytes(data[:_FILE_HEADER_BYTES] + data[first:pos])
+        files_written.append(folder / f"ring-{number:03}.pcap")
+        files_written[-1].write_bytes(data[:_FILE_HEADER_BYTES] + data[first:pos])
         first = pos
-    return made
+    return files_written
 
 
 def run(way: Way, captures: Sequence[Path]) -> tuple[Cost, int]:
-    """Run it; what it took, and its exchanges."""
+    """Run a command; return its cost and the number of exchanges."""
     if way.tables is not None:
         shutil.rmtree(way.tables, ignore_errors=True)
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -108,17 +107,17 @@ def run(way: Way, captures: Sequence[Path]) -> tuple[Cost, int]:
     if process.returncode:
         raise SystemExit(f"{way.name}: status {process.returncode}")
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    rows = {"exchanges": lines} if way.tables is None else told(way.tables, "rows")
+    rows = {"exchanges": lines} if way.tables is None else from_manifests(way.tables, "rows")
     return Cost(seconds, cpu_s, sum(rows.values())), rows["exchanges"]
 
 
 def cores(count: int) -> set[int]:
-    """So many of those that this process may run on."""
+    """The first ``count`` cores that this process may use."""
     return set(sorted(os.sched_getaffinity(0))[:count])
 
 
 def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]) -> None:
-    """Decode in one session, once to warm up and then again and again; print what each took, as JSON."""
+    """Decode in one session, once to warm up and then ``runs`` times; print the cost of each run as JSON."""
     from kdissect.options import PARQUET, ExportOptions
     from kdissect.spark.decode import decode
     from kdissect.spark.session import SparkTarget, session
@@ -130,23 +129,23 @@ def decoding(split: str, count: int, tables: Path, runs: int, captures: Sequence
             export = ExportOptions(tables, PARQUET)
             done = decode(spark, list(map(str, captures)), export, split=split, overwrite=True)
             seconds = time.perf_counter() - began
-            told = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
-            print(json.dumps(told), flush=True)
+            result = [seconds, seconds * count, sum(done.rows.values()), done.rows["exchanges"]]
+            print(json.dumps(result), flush=True)
             began = time.perf_counter()
 
 
 def decoded(
     split: str, count: int, tables: Path, runs: int, captures: Sequence[Path]
 ) -> list[tuple[Cost, int]]:
-    """The same in a process of its own: the first cost is that of the start too."""
+    """Run ``decoding`` in a separate process; the first cost includes the start of Spark."""
     command = [sys.executable, __file__, "--decoding", split, str(count), str(tables), str(runs)]
     done = subprocess.run([*command, *map(str, captures)], stdout=subprocess.PIPE, check=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return [(Cost(seconds, cpu_s, rows), exchanges) for seconds, cpu_s, rows, exchanges in lines]
 
 
-def told(tables: Path, what: str) -> dict[str, int]:
-    """What the manifests of tables say."""
+def from_manifests(tables: Path, what: str) -> dict[str, int]:
+    """A value from the manifest of each table."""
     manifests = sorted(tables.glob("*/_kdissect/manifest.json"))
     return {path.parent.parent.name: json.loads(path.read_text())[what] for path in manifests}
 
@@ -157,35 +156,35 @@ def size(tables: Path) -> int:
 
 
 def queries(folders: Sequence[Path]) -> dict[Path, list[float]]:
-    """Seconds that Spark takes for latencies by api, in each folder, by turns in a warm session."""
+    """Seconds that Spark takes for latencies by API, for each folder in turn, in a warm session."""
     from kdissect.spark.jobs.latency import latency
     from kdissect.spark.session import SparkTarget, session
     from kdissect.spark.tables import tables
 
-    found: dict[Path, list[float]] = {folder: [] for folder in folders}
+    times_by_folder: dict[Path, list[float]] = {folder: [] for folder in folders}
     with session(SparkTarget()) as spark:
 
-        def asked(folder: Path) -> DataFrame:
+        def latencies(folder: Path) -> DataFrame:
             return latency(tables(spark, str(folder), ["exchanges"])["exchanges"])
 
-        answers = [sorted(map(tuple, asked(folder).collect()), key=str) for folder in folders]
-        assert all(answer == answers[0] for answer in answers), "two formats answer differently"
+        results = [sorted(map(tuple, latencies(folder).collect()), key=str) for folder in folders]
+        assert all(result == results[0] for result in results), "two formats answer differently"
         for _ in range(QUERIES):
-            for folder, times in found.items():
-                frame = asked(folder)
+            for folder, times in times_by_folder.items():
+                frame = latencies(folder)
                 began = time.perf_counter()
                 frame.collect()
                 times.append(time.perf_counter() - began)
-    return found
+    return times_by_folder
 
 
 def ways(work: Path) -> list[Way]:
     exports = {"jsonl": [], "jsonl.zst": ["--compress", "zst"], "parquet": ["--format", "parquet"]}
-    found = [Way("read --json", ["read", "--json"], 1, None)]
+    result = [Way("read --json", ["read", "--json"], 1, None)]
     for name, options in exports.items():
         command = ["export", *options, "-o", str(work / name)]
-        found.append(Way(f"export, {name}", command, 1, work / name))
-    return [*found, found[-1]._replace(cores=ALL_CORES)]
+        result.append(Way(f"export, {name}", command, 1, work / name))
+    return [*result, result[-1]._replace(cores=ALL_CORES)]
 
 
 def main() -> None:
@@ -194,35 +193,37 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=500)
     parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kdissect-benchmark-") as name:
         work = Path(name)
-        whole = work / "whole.pcap"
-        made = make(asked.work, whole, int(asked.megabytes * 1e6), connections=CONNECTIONS)
-        captures = cut(whole, work, asked.files)
-        megabytes = whole.stat().st_size / 1e6
-        whole.unlink()
-        what = f"{megabytes:,.0f} MB of {asked.work} traffic in {len(captures)} files"
-        whose = f"{made.exchanges:,} exchanges of {CONNECTIONS} connections"
-        print(f"{what}: {whose}; Python {platform.python_version()}, median of {asked.runs}")
+        source = work / "whole.pcap"
+        contents = make(arguments.work, source, int(arguments.megabytes * 1e6), connections=CONNECTIONS)
+        captures = cut(source, work, arguments.files)
+        megabytes = source.stat().st_size / 1e6
+        source.unlink()
+        what = f"{megabytes:,.0f} MB of {arguments.work} traffic in {len(captures)} files"
+        whose = f"{contents.exchanges:,} exchanges of {CONNECTIONS} connections"
+        print(f"{what}: {whose}; Python {platform.python_version()}, median of {arguments.runs}")
         head = f"{'cores':>5} {'seconds':>8} {'cpu s':>8} {'MB/s':>7} {'exchanges/s':>12} {'rows/s':>10}"
         print(f"\n{'':24} {head}")
 
-        def show(name: str, count: int, found: Sequence[tuple[Cost, int]]) -> float:
-            """Write a line; get megabytes a second of processor time."""
-            for _, exchanges in found:
-                if exchanges != made.exchanges:
-                    raise SystemExit(f"{name} tells {exchanges:,} of {made.exchanges:,} exchanges")
-            seconds, cpu_s, rows = (median(each) for each in zip(*(cost for cost, _ in found), strict=True))
-            rates = f"{megabytes / cpu_s:7.1f} {made.exchanges / cpu_s:12,.0f} {rows / cpu_s:10,.0f}"
+        def show(name: str, count: int, measured: Sequence[tuple[Cost, int]]) -> float:
+            """Print a line; return megabytes per second of CPU time."""
+            for _, exchanges in measured:
+                if exchanges != contents.exchanges:
+                    raise SystemExit(f"{name} tells {exchanges:,} of {contents.exchanges:,} exchanges")
+            seconds, cpu_s, rows = (
+                median(each) for each in zip(*(cost for cost, _ in measured), strict=True)
+            )
+            rates = f"{megabytes / cpu_s:7.1f} {contents.exchanges / cpu_s:12,.0f} {rows / cpu_s:10,.0f}"
             print(f"{name:24} {count:5} {seconds:8.1f} {cpu_s:8.1f} {rates}", flush=True)
             return megabytes / cpu_s
 
         for way in ways(work):
-            show(way.name, way.cores, [run(way, captures) for _ in range(asked.runs)])
+            show(way.name, way.cores, [run(way, captures) for _ in range(arguments.runs)])
         for count, split in product(dict.fromkeys((1, ALL_CORES)), ("shards", "shuffle")):
-            start, *found = decoded(split, count, work / f"spark-{count}", asked.runs, captures)
-            rate = show(f"spark decode, {split}", count, found)
+            start, *measured = decoded(split, count, work / f"spark-{count}", arguments.runs, captures)
+            rate = show(f"spark decode, {split}", count, measured)
             show("its first run, from start", count, [start])
         folders = [work / name for name in ("jsonl", "jsonl.zst", "parquet")]
         print(f"\n{'tables':24} {'MB':>8} {'of exchanges':>13} {'latencies by api, s':>20}")

@@ -1,9 +1,9 @@
-"""How long does kdissect take to start, beside a Python that does nothing but import click?
+"""How long does kdissect take to start, compared with a Python that only imports click?
 
     python benchmarks/startup.py [ROUNDS]
 
-Whole processes, from fork to exit, one of each kind in every round: whatever else the machine does meanwhile
-falls on all of them alike. The ratio is that of the medians.
+Measures processes from fork to exit, one of each kind per round, so that other load on the machine affects
+all of them equally. The ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import median
 
 YARDSTICK = "import click"
 
-# What the installed command runs, without asking where it was installed.
+# What the installed command runs.
 COMMAND = "import sys; from kdissect.cli.main import main; sys.exit(main([{!r}]))"
 STARTS = {
     "empty program": "",
@@ -28,14 +28,14 @@ ROUNDS = 20
 
 
 def seconds(code: str) -> float:
-    """How long a new interpreter took over ``code``."""
+    """How long a new interpreter takes to run ``code``."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
 def measure(rounds: int) -> dict[str, float]:
-    """Median of each start; a first round, which fills the file cache, is thrown away."""
+    """Median of each start; the first round, which fills the file cache, is discarded."""
     times: dict[str, list[float]] = {name: [] for name in STARTS}
     for number in range(rounds + 1):
         for name, code in STARTS.items():

@@ -1,10 +1,10 @@
-"""What does it cost to know what happens now: the dashboard and the metrics, at 1,000 exchanges a second?
+"""What do the dashboard and the metrics of ``live`` cost, at 1,000 exchanges per second?
 
-python benchmarks/top.py [EXCHANGES A SECOND]
+python benchmarks/top.py [EXCHANGES_PER_SECOND]
 
 Chatty traffic (traffic.py: Produce and Fetch of one record, Heartbeat, OffsetCommit, 20 connections) comes
-through a pipe in real time, a quarter of a minute for each row. The yardstick is the same command with -q,
-which only counts; processor time is that of the whole process, start-up taken off.
+through a pipe in real time, for 15 seconds per row. The baseline is the same command with -q, which only
+counts. CPU time is that of the process, without its start.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _HEADER = struct.pack("<IHHIIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)
 
 
 class Used(NamedTuple):
-    """Of one run."""
+    """Resources that a run used."""
 
-    shard: float
+    cpu_s: float
     drawn_kb: float
     memory_mb: float
 
 
 def traffic(exchanges: int) -> list[bytes]:
-    """Packets of so many exchanges, two each."""
+    """The packets of a number of exchanges, two per exchange."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chatty.pcap"
         script = Path(__file__).with_name("traffic.py")
@@ -55,7 +55,7 @@ def traffic(exchanges: int) -> list[bytes]:
 
 
 def send(pipe: int, packets: list[bytes], rate: int, seconds: float) -> None:
-    """Write so many exchanges a second, with the time that it is."""
+    """Write ``rate`` exchanges per second, with the current time as packet time."""
     os.write(pipe, _HEADER)
     began, place = time.monotonic(), 0
     while (since := time.monotonic() - began) < seconds:
@@ -76,17 +76,17 @@ def run(
     options: list[str], packets: list[bytes], rate: int, size: tuple[int, int], *, seconds: float
 ) -> Used:
     drawn: list[int] = []
-    over = threading.Event()
-    person, terminal = pty.openpty()
+    done = threading.Event()
+    controller, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, size)
     reader, writer = os.pipe()
 
-    def look() -> None:
-        while block := os.read(person, 1 << 16):
+    def drain() -> None:
+        while block := os.read(controller, 1 << 16):
             drawn.append(len(block))
 
     def scrape() -> None:
-        while not over.wait(1):
+        while not done.wait(1):
             with suppress(OSError), urlopen(f"http://{METRICS}/metrics") as page:  # it may not be there yet
                 page.read()
 
@@ -98,12 +98,12 @@ def run(
         env={**os.environ, "TERM": "xterm-256color"},
     )
     os.close(reader)
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=drain, daemon=True).start()
     if "--prometheus" in options:
         threading.Thread(target=scrape, daemon=True).start()
     send(writer, packets, rate, seconds)
     pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1])
-    over.set()
+    done.set()
     process.send_signal(signal.SIGINT)
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = 0
@@ -125,9 +125,9 @@ def main(rate: int = 1000) -> None:
         size = SIZES.get(name.rpartition(" ")[2], SIZES["80x24"])
         idle = run(options, packets, rate, size, seconds=1.0)
         busy = run(options, packets, rate, size, seconds=SECONDS)
-        shard = 100 * (busy.shard - idle.shard) / (SECONDS - 1)
+        cpu_s = 100 * (busy.cpu_s - idle.cpu_s) / (SECONDS - 1)
         per_second = (busy.drawn_kb - idle.drawn_kb) / (SECONDS - 1)
-        print(f"{name:45} {shard:>6.1f} % {per_second:>6.1f} KB/s {busy.memory_mb:>7.0f} MB")
+        print(f"{name:45} {cpu_s:>6.1f} % {per_second:>6.1f} KB/s {busy.memory_mb:>7.0f} MB")
 
 
 if __name__ == "__main__":

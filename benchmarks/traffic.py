@@ -1,17 +1,17 @@
-"""A seed -> captures of made-up Kafka traffic: for benchmarks, not for tests of what is right.
+"""Generates captures of Kafka traffic, for benchmarks, not for tests of correctness.
 
     python benchmarks/traffic.py WORK MEGABYTES FILE [--codec none|lz4|zstd] [--connections N]
 
-    bulk      Produce requests and Fetch responses of about 100 KB by turns, in packets of 1448 bytes
+    bulk      Produce requests and Fetch responses of about 100 KB in turn, in packets of 1448 bytes
     loopback  the same in packets of 65,483 bytes, as the loopback interface carries them
     large     Fetch responses of 1 MB, in packets of 1448 bytes
     huge      Fetch responses of 5 MB, 1 MB of each of five partitions: a consumer that catches up
     chatty    exchanges of two small packets: Produce and Fetch of one record, Heartbeat, OffsetCommit
     short     the same, but each on a connection of its own
 
-Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are written once
-and sent again and again with another correlation id, so a gigabyte is written in seconds; every record batch
-has its right checksum. Connections take turns, an exchange each. Every eighth packet of a large frame is
+Produce is version 8 and Fetch version 11, the latest whose records tshark 4.0 reads. Frames are encoded once
+and reused with other correlation IDs, so a gigabyte is written in seconds; every record batch has a correct
+checksum. Connections take turns, one exchange at a time. Every eighth packet of a large frame is
 acknowledged. The same arguments give the same bytes.
 """
 
@@ -52,15 +52,15 @@ _TIMESTAMPS = bytes.fromhex("0101080a 00010203 00010203")
 
 
 class Template(NamedTuple):
-    """An exchange; the correlation ids in it are yet to be written."""
+    """An encoded exchange, without its correlation ID."""
 
     request: bytes
     response: bytes
     records: int = 0
 
 
-class Made(NamedTuple):
-    """What a capture holds."""
+class Contents(NamedTuple):
+    """What a capture contains."""
 
     packets: int
     exchanges: int
@@ -68,7 +68,7 @@ class Made(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a kind of capture is made of."""
+    """How to generate a kind of traffic."""
 
     mss: int
     templates: Callable[[Random, int], list[Template]]
@@ -76,7 +76,7 @@ class Work(NamedTuple):
 
 
 def records(random: Random, count: int, size: int, codec: int) -> bytes:
-    """A batch whose values are half noise, so that they compress about as well as JSON does."""
+    """A record batch; half of each value is noise, so that it compresses about as well as JSON."""
     values = (random.randbytes(size // 2).hex().encode()[:size] for _ in range(count))
     items = [Item(b"key-%d" % place, value, (), BASE_MS + place) for place, value in enumerate(values)]
     return batch(items, codec=codec)
@@ -84,39 +84,41 @@ def records(random: Random, count: int, size: int, codec: int) -> bytes:
 
 def produce(topic: str, data: bytes, count: int) -> Template:
     partitions = [{"index": 3, "records": data}]
-    answers = [{"index": 3, "base_offset": 123_456, "log_append_time_ms": -1}]
+    response_partitions = [{"index": 3, "base_offset": 123_456, "log_append_time_ms": -1}]
     body = {"acks": -1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": partitions}]}
-    answer = {"responses": [{"name": topic, "partition_responses": answers}]}
-    return Template(request(PRODUCE, 8, body, client_id="producer-1"), response(PRODUCE, 8, answer), count)
+    response_body = {"responses": [{"name": topic, "partition_responses": response_partitions}]}
+    return Template(
+        request(PRODUCE, 8, body, client_id="producer-1"), response(PRODUCE, 8, response_body), count
+    )
 
 
 def fetch(topic: str, partitions: list[bytes], count: int) -> Template:
     """``count`` records in each partition; the first is 1."""
     numbered = list(enumerate(partitions, 1))
-    asked = [
+    requested = [
         {"partition": number, "fetch_offset": 4_711, "partition_max_bytes": 1 << 20} for number, _ in numbered
     ]
-    found = [
+    fetched = [
         {"partition_index": number, "high_watermark": 5_000, "records": data} for number, data in numbered
     ]
     body = {
         "replica_id": -1,
         "max_wait_ms": 500,
         "min_bytes": 1,
-        "topics": [{"topic": topic, "partitions": asked}],
+        "topics": [{"topic": topic, "partitions": requested}],
     }
-    answer = {"session_id": 77, "responses": [{"topic": topic, "partitions": found}]}
+    response_body = {"session_id": 77, "responses": [{"topic": topic, "partitions": fetched}]}
     records_in_all = count * len(partitions)
-    asking = request(FETCH, 11, body, client_id="consumer-1")
-    return Template(asking, response(FETCH, 11, answer), records_in_all)
+    request_bytes = request(FETCH, 11, body, client_id="consumer-1")
+    return Template(request_bytes, response(FETCH, 11, response_body), records_in_all)
 
 
 def bulk(random: Random, codec: int) -> list[Template]:
-    found = []
+    templates = []
     for _ in range(_VARIANTS):
-        found.append(produce("orders", records(random, 100, 1_000, codec), 100))
-        found.append(fetch("payments", [records(random, 100, 1_000, codec)], 100))
-    return found
+        templates.append(produce("orders", records(random, 100, 1_000, codec), 100))
+        templates.append(fetch("payments", [records(random, 100, 1_000, codec)], 100))
+    return templates
 
 
 def large(random: Random, codec: int) -> list[Template]:
@@ -137,9 +139,9 @@ def chatty(random: Random, codec: int) -> list[Template]:
     alive = {**member, "generation_id": 7}
     commit = {**member, "generation_id_or_member_epoch": 7, "topics": topics}
     committed = {"topics": [{"name": "payments", "partitions": [{"partition_index": 1}]}]}
-    found = []
+    templates = []
     for _ in range(_VARIANTS):
-        found += [
+        templates += [
             produce("orders", records(random, 1, 60, codec), 1),
             fetch("payments", [records(random, 1, 60, codec)], 1),
             Template(request(HEARTBEAT, 4, alive, client_id="consumer-1"), response(HEARTBEAT, 4)),
@@ -148,7 +150,7 @@ def chatty(random: Random, codec: int) -> list[Template]:
                 response(OFFSET_COMMIT, 7, committed),
             ),
         ]
-    return found
+    return templates
 
 
 WORKS = {
@@ -169,7 +171,7 @@ class Side(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """A connection: client and broker, and the next sequence numbers of both."""
+    """A connection: client and broker, with their next sequence numbers."""
 
     ends: tuple[Side, Side]
     numbers: list[int]
@@ -179,7 +181,7 @@ _BROKER = Side(b"\x0a\0\0\2", BROKER_PORT)
 
 
 class Wire:
-    """Writes the packets of connections; ten microseconds lie between two packets."""
+    """Writes the packets of connections, one every ten microseconds."""
 
     def __init__(self, file: BinaryIO, mss: int) -> None:
         self._file = file
@@ -218,14 +220,14 @@ class Wire:
         return talk
 
     def exchange(self, talk: Talk, template: Template, correlation_id: bytes) -> None:
-        """A request and its response: behind the size stand api key and version in the one, nothing in the
-        other.
+        """A request and its response. The correlation ID of a request comes after size, API key and version,
+        that of a response after the size.
         """
         self.frame(talk, 0, template.request[:8] + correlation_id + template.request[12:])
         self.frame(talk, 1, template.response[:4] + correlation_id + template.response[8:])
 
     def frame(self, talk: Talk, side: int, data: bytes) -> None:
-        """One frame in as many packets as it takes."""
+        """A frame, in as many packets as needed."""
         mss = self._mss
         for count, start in enumerate(range(0, len(data), mss), 1):
             self.segment(talk, side, _ACK | _PSH, data[start : start + mss])
@@ -233,13 +235,13 @@ class Wire:
                 self.segment(talk, 1 - side, _ACK)
 
     def close(self, talk: Talk) -> None:
-        """Both sides are done."""
+        """Both sides close the connection."""
         for side in (0, 1):
             self.segment(talk, side, _ACK | _FIN)
 
 
-def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Made:
-    """Write at least ``size`` bytes."""
+def make(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Contents:
+    """Write a capture of at least ``size`` bytes."""
     mss, templates_of, alone = WORKS[work]
     templates = templates_of(Random(_SEED), CODECS[codec])
     random = Random(_SEED)
@@ -257,11 +259,13 @@ def make(work: str, path: Path, size: int, *, codec: str = "none", connections: 
             written += template.records
         for talk in talks:
             wire.close(talk)
-    return Made(wire.packets, exchanges, written)
+    return Contents(wire.packets, exchanges, written)
 
 
-def make_apart(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Made:
-    """``make`` in a process of its own: the memory of one that measures counts as that of those it starts."""
+def make_apart(work: str, path: Path, size: int, *, codec: str = "none", connections: int = 1) -> Contents:
+    """``make`` in a separate process, because the peak memory of this process would count for those it
+    starts.
+    """
     with ProcessPoolExecutor(1) as process:
         return process.submit(make, work, path, size, codec=codec, connections=connections).result()
 
@@ -273,10 +277,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--codec", choices=CODECS, default="none")
     parser.add_argument("--connections", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    size = int(asked.megabytes * 1e6)
-    made = make(asked.work, asked.file, size, codec=asked.codec, connections=asked.connections)
-    print(f"{asked.file}: {made.packets} packets, {made.exchanges} exchanges, {made.records} records")
+    options = parser.parse_args(arguments)
+    size = int(options.megabytes * 1e6)
+    packets, exchanges, records_written = make(
+        options.work, options.file, size, codec=options.codec, connections=options.connections
+    )
+    print(f"{options.file}: {packets} packets, {exchanges} exchanges, {records_written} records")
     return 0
 
 

@@ -59,9 +59,9 @@ def decoded(
     **changed: Any,
 ) -> DecodeResult:
     """Write the tables: by ``count`` parts, from ranges of about ``size`` bytes."""
-    found = find_ranges(names, limits, size)
-    job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
-    rows, stats, skipped = shuffled(found.ranges, count, limits)
+    capture_ranges = find_ranges(names, limits, size)
+    job = job_of(capture_ranges.paths, folder, limits, first_ns=capture_ranges.first_ns, **changed)
+    rows, stats, skipped = shuffled(capture_ranges.ranges, count, limits)
     divided = [rows.filter(pc.equal(rows["part"], part)).to_batches() for part in range(count)]
     read = decode._read(job, stats, skipped)
     end_ns = read.census.span_ns[1] if read.census.span_ns else 0
@@ -69,7 +69,7 @@ def decoded(
     write = partial(parts.write_shuffled, job, end_ns, decode._merged(job, learned))
     written = [_only(write(part)) for part in divided if part]
     assert not list(write([]))
-    return finished(job, "shuffle", names, written, read, found)
+    return finished(job, "shuffle", names, written, read, capture_ranges)
 
 
 def shuffled(
@@ -90,22 +90,23 @@ def shuffled(
 
 def alone(names: Sequence[str], folder: Path, limits: Limits = DEFAULT, **changed: Any) -> DecodeResult:
     """Write the tables by one task."""
-    found = find_ranges(names, limits)
-    job = job_of(found.paths, folder, limits, first_ns=found.first_ns, **changed)
-    told = _only(parts.write_shard(job, {}, 1, None, numbers(0)))
-    return finished(job, "single", names, [told], told.read, found)
+    capture_ranges = find_ranges(names, limits)
+    job = job_of(capture_ranges.paths, folder, limits, first_ns=capture_ranges.first_ns, **changed)
+    worker_part = _only(parts.write_shard(job, {}, 1, None, numbers(0)))
+    return finished(job, "single", names, [worker_part], worker_part.read, capture_ranges)
 
 
 def in_shards(names: Sequence[str], folder: Path, count: int, **changed: Any) -> DecodeResult:
     """Write the tables: by so many shards."""
-    found = find_ranges(names)
-    job = job_of(found.paths, folder, first_ns=found.first_ns, **changed)
+    capture_ranges = find_ranges(names)
+    job = job_of(capture_ranges.paths, folder, first_ns=capture_ranges.first_ns, **changed)
     learned = [_only(parts.learn_shard(job, count, numbers(number))) for number in range(count)]
     facts = decode._merged(job, learned)
-    told = [
-        _only(parts.write_shard(job, found.files, count, facts, numbers(number))) for number in range(count)
+    worker_parts = [
+        _only(parts.write_shard(job, capture_ranges.files, count, facts, numbers(number)))
+        for number in range(count)
     ]
-    return finished(job, "shards", names, told, told[0].read, found)
+    return finished(job, "shards", names, worker_parts, worker_parts[0].read, capture_ranges)
 
 
 def numbers(*numbers: int) -> list[Any]:
@@ -117,18 +118,20 @@ def finished(
     job: ExportJob,
     split: str,
     names: Sequence[str],
-    told: Sequence[WorkerPart],
+    worker_parts: Sequence[WorkerPart],
     read: ReadResult,
-    found: CaptureRanges,
+    capture_ranges: CaptureRanges,
 ) -> DecodeResult:
     """What the driver does in the end."""
-    made = decode._begun(job, manifest.job_of(names, job.options, job.export))
-    return decode._finished(job, made, split, told, decode._with_unread(read, found), datetime.now(UTC))
+    output = decode._new_export(job, manifest.job_of(names, job.options, job.export))
+    return decode._finished(
+        job, output, split, worker_parts, decode._with_unread(read, capture_ranges), datetime.now(UTC)
+    )
 
 
 def _only(batches: Any) -> Any:
     (batch,) = batches
-    return pickle.loads(batch.column("told")[0].as_py())
+    return pickle.loads(batch.column("result")[0].as_py())
 
 
 def counted(folder: Path) -> dict[str, Counter[bytes]]:

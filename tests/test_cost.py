@@ -20,7 +20,7 @@ from kdissect.cli.main import kdissect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.traffic import Made
+    from benchmarks.traffic import Contents
 
 MOST = {
     # command, traffic, for each: instructions
@@ -56,7 +56,7 @@ def instructions(command: str, capture: Path) -> int:
     return count
 
 
-def made(traffic: str, capture: Path, size: int) -> Made:
+def made(traffic: str, capture: Path, size: int) -> Contents:
     return make(traffic, capture, size, connections=2)
 
 

@@ -264,7 +264,7 @@ class ParallelRun(Run):
             else:
                 self._handle_end(message)
                 continue
-            for worker, reply in assembly.told():
+            for worker, reply in assembly.updates():
                 pool.send(worker, reply)
             if rows:
                 yield rows
@@ -275,7 +275,7 @@ class ParallelRun(Run):
         self.dissection.add(message)
         self.warnings, self.sources = message.warnings, message.sources
         self._fault = message.fault
-        self.results.append(message.made)
+        self.results.append(message.result)
         for seen, more in zip(self._query.filter.unmatched_names, message.passed_over, strict=True):
             seen |= more
 
@@ -297,7 +297,9 @@ def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], 
     """Compute the rows of a shard: the main function of a worker."""
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
-        worker = Worker(task, query.limits, send, inbox.receive, inbox.heard, lambda: capture.bytes_read)
+        worker = Worker(
+            task, query.limits, send, inbox.receive, inbox.has_message, lambda: capture.bytes_read
+        )
         dissection = Dissection(worker.watch(readable), query.options, shard=shard)
         with faults_named(query, readable), suppress(Stopped):
             worker.run(dissection)

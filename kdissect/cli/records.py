@@ -224,7 +224,7 @@ def _run_in_parallel(
             return ((1, record) for record in source.of((exchange,)))
 
         feed = sink.feed_batch if by_batch else sink.feed
-        work = Text(Selection(query), page, feed, rows, cuts=bool(count), end=source.result)
+        work = Text(Selection(query), page, feed, rows, per_row=bool(count), end=source.result)
         run.write(jobs, page, sink, work, count)
     for result in run.results:
         source.add(result)

@@ -1,6 +1,7 @@
-"""Batches of all workers -> their rows in the order of one process. Holds the batches of workers that
-are ahead, the rows held back by Ordering and TopicNameResolver, and the rows behind one that its worker has
-not made yet.
+"""The batches of all workers -> their rows, in the order in which one process would write them.
+
+Holds the batches of workers that are ahead, the rows that Ordering and TopicNameResolver hold back, and the
+rows that wait behind an open one.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 
 class OrderedItem:
-    """A row on its way through order and names: it stands for an exchange of a worker.
+    """A worker's row, as Ordering and TopicNameResolver take it: in place of the exchange.
 
     Attributes:
-        worker: whose it is.
-        number: of an open row; 0: it is made.
-        is_ready: whether it is made.
-        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as exchanges
-            have them.
+        worker: index of the worker that completed it.
+        number: number of an open row; 0 if the row is not open.
+        is_ready: whether ``output`` is there.
+        output: what the worker's sink made of it.
+        connection_id, order, completed_ns, held_bytes, decoded_bytes, anomalies, topic_names: as in
+            ``Exchange``.
     """
 
     __slots__ = (
@@ -42,9 +44,9 @@ class OrderedItem:
         "decoded_bytes",
         "held_bytes",
         "is_ready",
-        "made",
         "number",
         "order",
+        "output",
         "topic_names",
         "topic_refs",
         "worker",
@@ -58,7 +60,7 @@ class OrderedItem:
         self.decoded_bytes = rows.decoded[index]
         self.connection_id = rows.connections[index]
         self.number, self.topic_refs = rows.open.get(index, (0, NONE))
-        self.made = rows.made[index]
+        self.output = rows.outputs[index]
         self.is_ready = not self.number
         self.anomalies: list[Anomaly] = []
         self.topic_names: dict[str, str] = {}
@@ -69,42 +71,42 @@ def _topic_refs(row: OrderedItem) -> TopicRefs:
 
 
 class _WorkerBatches:
-    """The batches of one worker that are not put together yet; the first may be begun."""
+    """The batches of one worker that are not merged yet; the first may be merged in part."""
 
     def __init__(self) -> None:
         self.batches: deque[WorkerBatch] = deque()
-        self.begun = 0  # rows of the first that are
+        self.consumed = 0  # rows of the first batch that are merged
         self.until = 0
-        self.is_over = False
-        self.told = 0  # up to where it knows to be waited for
+        self.is_done = False
+        self.reported_until = 0  # the merged place that the worker knows
         self.waiting_since_ns: int | None = None
         self.open: dict[int, OrderedItem] = {}
-        self.verdicts: list[Verdict] = []
+        self.resolved: list[ResolvedRow] = []
 
-    def cut(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
-        """Its rows up to a place: batches, and from which to which index."""
+    def slices_until(self, until: int) -> list[tuple[WorkerBatch, int, int]]:
+        """Take its rows up to a place: batches, each with the first index and the one past the last."""
         out = []
         while self.batches:
             batch = self.batches[0]
             end = bisect_right(batch.rows.places, until)
-            out.append((batch, self.begun, end))
+            out.append((batch, self.consumed, end))
             if batch.until > until:
-                self.begun = end
+                self.consumed = end
                 break
             self.batches.popleft()
-            self.begun = 0
+            self.consumed = 0
         return out
 
 
 class Assembly:
-    """Puts the rows together.
+    """Merges the rows of all workers.
 
     Args:
-        workers: how many there are.
-        limits: bounds of order and names.
+        workers: number of workers.
+        limits: limits of ordering and name resolution.
 
     Attributes:
-        until: the place up to which all rows are together.
+        until: the place up to which the rows of all workers are merged.
     """
 
     def __init__(self, workers: int, limits: Limits) -> None:
@@ -112,78 +114,78 @@ class Assembly:
         self._parts = [_WorkerBatches() for _ in range(workers)]
         self._ordering: Ordering[OrderedItem] = Ordering(limits)
         self._resolver: TopicNameResolver[OrderedItem] = TopicNameResolver(limits, _topic_refs)
-        self._names: dict[str, str] = {}  # learnt since the workers were told last
-        self._out: deque[OrderedItem] = deque()  # those behind one that is not made yet
+        self._names: dict[str, str] = {}  # learned since the last update to the workers
+        self._out: deque[OrderedItem] = deque()  # in order; those from the first open one on wait
 
     def batch(self, worker: int, batch: WorkerBatch) -> list[Any]:
-        """Take a batch; get what was made of the rows that come next."""
+        """Take a batch; return the outputs of the rows that come next."""
         part = self._parts[worker]
         part.batches.append(batch)
         part.until = batch.until
-        part.is_over = batch.is_last
+        part.is_done = batch.is_last
         until = min(part.until for part in self._parts)
         if until <= self.until:
             return []
         self.until = until
-        cuts = [part.cut(until) for part in self._parts]
-        if self._is_plain(cuts):
-            made, is_plain = self._sorted(cuts)
-            if is_plain:
-                return made
-        self._one_by_one(cuts, until)
-        if all(part.is_over for part in self._parts):
-            self._settle(self._resolver.close())  # nothing more will be taught
+        slices = [part.slices_until(until) for part in self._parts]
+        if self._is_sortable(slices):
+            outputs, is_sorted = self._sorted(slices)
+            if is_sorted:
+                return outputs
+        self._order_and_resolve(slices, until)
+        if all(part.is_done for part in self._parts):
+            self._release(self._resolver.close())  # no more names will be learned
         return self._ready()
 
     def late(self, worker: int, late: LateRows) -> list[Any]:
-        """Take what was made of open rows; get what was made of the rows that come next."""
+        """Take the outputs of open rows; return the outputs of the rows that come next."""
         part = self._parts[worker]
-        for number, made in late.made:
+        for number, output in late.outputs:
             row = part.open.pop(number)
-            row.made = made
+            row.output = output
             row.is_ready = True
         return self._ready()
 
-    def told(self) -> list[tuple[int, ParentUpdate]]:
-        """What is to be told to which workers."""
+    def updates(self) -> list[tuple[int, ParentUpdate]]:
+        """The updates that are due, each with the index of its worker."""
         out = []
         for worker, part in enumerate(self._parts):
-            if part.told < self.until or part.verdicts or self._names:
-                out.append((worker, ParentUpdate(self.until, self._names, part.verdicts)))
-                part.told = self.until
-                part.verdicts = []
+            if part.reported_until < self.until or part.resolved or self._names:
+                out.append((worker, ParentUpdate(self.until, self._names, part.resolved)))
+                part.reported_until = self.until
+                part.resolved = []
         self._names = {}
         return out
 
-    def _is_plain(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
-        """Whether the places of the rows are all that counts."""
+    def _is_sortable(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> bool:
+        """Whether sorting the rows by place is enough."""
         if self._out or not (self._ordering.is_idle and self._resolver.is_idle):
             return False
         return all(part.waiting_since_ns is None for part in self._parts) and not any(
-            batch.rows.waits or batch.rows.open for cut in cuts for batch, _, _ in cut
+            batch.rows.waits or batch.rows.open for own in slices for batch, _, _ in own
         )
 
-    def _sorted(self, cuts: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
-        """Rows by their places; and whether no two workers have the same place."""
+    def _sorted(self, slices: list[list[tuple[WorkerBatch, int, int]]]) -> tuple[list[Any], bool]:
+        """Outputs sorted by place, and True; nothing and False if two workers have rows at one place."""
         places: list[int] = []
-        made: list[Any] = []
+        outputs: list[Any] = []
         distinct = 0
-        for cut in cuts:
+        for own in slices:
             before = len(places)
-            for batch, begin, end in cut:
+            for batch, begin, end in own:
                 places += batch.rows.places[begin:end]
-                made += batch.rows.made[begin:end]
+                outputs += batch.rows.outputs[begin:end]
             distinct += len(set(places[before:]))
         if len(set(places)) < distinct:
             return [], False
-        return [made[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
+        return [outputs[index] for index in sorted(range(len(places)), key=places.__getitem__)], True
 
-    def _one_by_one(self, cuts: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
-        """The way of one process: what each packet completes goes through order and names."""
+    def _order_and_resolve(self, slices: list[list[tuple[WorkerBatch, int, int]]], until: int) -> None:
+        """As in one process: the rows of each place go through Ordering and TopicNameResolver."""
         rows: dict[int, list[OrderedItem]] = {}
         waits: dict[int, list[tuple[int, int | None]]] = {}
-        for worker, cut in enumerate(cuts):
-            for batch, begin, end in cut:
+        for worker, own in enumerate(slices):
+            for batch, begin, end in own:
                 columns = batch.rows
                 for index in range(begin, end):
                     rows.setdefault(columns.places[index], []).append(OrderedItem(worker, columns, index))
@@ -195,36 +197,36 @@ class Assembly:
                 self._parts[worker].waiting_since_ns = since_ns
             since = [part.waiting_since_ns for part in self._parts if part.waiting_since_ns is not None]
             for row in self._ordering.feed(rows.get(place, []), min(since, default=None)):
-                self._settle(self._resolver.feed(row))
+                self._release(self._resolver.feed(row))
                 for topic_id, _ in row.topic_refs.learned:
                     if (name := self._resolver.name(topic_id)) is not None:
                         self._names[topic_id] = name
 
-    def _settle(self, rows: Sequence[OrderedItem]) -> None:
-        """Rows whose turn it is: their workers may make those that are open."""
+    def _release(self, rows: Sequence[OrderedItem]) -> None:
+        """Queue rows whose turn has come; their workers can now make the output of open ones."""
         for row in rows:
             if row.number:
                 part = self._parts[row.worker]
                 part.open[row.number] = row
-                part.verdicts.append(Verdict(row.number, row.topic_names, row.anomalies))
+                part.resolved.append(ResolvedRow(row.number, row.topic_names, row.anomalies))
             self._out.append(row)
 
     def _ready(self) -> list[Any]:
         out = self._out
-        made = []
+        outputs = []
         while out and out[0].is_ready:
-            made.append(out.popleft().made)
-        return made
+            outputs.append(out.popleft().output)
+        return outputs
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What workers and their parent say to one another. Holds nothing.
+# The messages between workers and their parent.
 # ------------------------------------------------------------------------------------------------------------
 
 
 AHEAD = 24
-"""Batches that a worker may be ahead of what was put together: of 100 KB as a rule, half a megabyte of frames
-at most, while the slowest catches up."""
+"""Batches that a worker may send beyond the merged place, while the slowest worker catches up. A batch
+usually holds 100 KB of frames, and half a megabyte at most."""
 
 
 @dataclass(slots=True)
@@ -232,14 +234,15 @@ class Columns:
     """Rows in the order in which a worker completed them.
 
     Attributes:
-        places: ``Dissection.place`` at which each row was complete; never falls.
-        completed_ns, packets: their ``Exchange.order``.
-        held: bytes of their frames.
-        decoded: what these decode to, see ``Exchange``.
-        connections: ids of their connections.
-        made: what the sink made of each; None: nothing.
-        open: number and mentions of rows that are not made yet, by their index.
-        waits: since when a connection waits, None: none does; and from which place on.
+        places: ``Dissection.place`` at which each row was complete; never decreases.
+        completed_ns, packets: ``Exchange.order`` of each.
+        held: ``Exchange.held_bytes`` of each.
+        decoded: ``Exchange.decoded_bytes`` of each.
+        connections: connection ID of each.
+        outputs: what the sink made of each; None: nothing, or the row is open.
+        open: number and topic references of each open row, by its index.
+        waits: changes of the time since which a connection waits for missing bytes (None: none does), each
+            with the place from which it applies.
     """
 
     places: array[int]
@@ -248,17 +251,18 @@ class Columns:
     held: array[int]
     decoded: array[int]
     connections: list[str] = field(default_factory=list)
-    made: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
     open: dict[int, tuple[int, TopicRefs]] = field(default_factory=dict)
     waits: list[tuple[int, int | None]] = field(default_factory=list)
 
 
 class WorkerBatch(NamedTuple):
-    """Rows up to and at a place, all of them.
+    """All rows of a worker up to and including a place.
 
     Attributes:
-        packets, bytes_read: of the files.
-        is_last: whether none follows.
+        until: the place.
+        packets, bytes_read: how much of the files the worker has read.
+        is_last: whether no batch follows.
     """
 
     until: int
@@ -268,8 +272,8 @@ class WorkerBatch(NamedTuple):
     is_last: bool = False
 
 
-class Verdict(NamedTuple):
-    """The answer to an open row: its number, names of its ids, and the resolver's anomalies."""
+class ResolvedRow(NamedTuple):
+    """An open row whose turn has come: its number, the names of its topic IDs, the resolver's anomalies."""
 
     number: int
     names: dict[str, str]
@@ -277,32 +281,38 @@ class Verdict(NamedTuple):
 
 
 class ParentUpdate(NamedTuple):
-    """The parent's word: ``until`` this place rows of all workers are together; ids with their names."""
+    """What the parent tells a worker.
+
+    Attributes:
+        until: the place up to which the rows of all workers are merged.
+        names: topic IDs with their names, learned since the last update.
+        resolved: open rows of this worker whose turn has come.
+    """
 
     until: int
     names: dict[str, str]
-    verdicts: list[Verdict]
+    resolved: list[ResolvedRow]
 
 
 class LateRows(NamedTuple):
-    """What the sink made of open rows, by their number."""
+    """Outputs of open rows, each with the row's number."""
 
-    made: list[tuple[int, Any]]
+    outputs: list[tuple[int, Any]]
 
 
 class Stop(NamedTuple):
-    """Read no further, and end."""
+    """The worker is to stop reading and end."""
 
 
 class WorkerEnd(NamedTuple):
-    """A worker has come to the end of the capture, or was stopped.
+    """A worker has reached the end of the capture, or was stopped.
 
     Attributes:
         counts, skipped, noticed: of its ``Dissection``.
         warnings, sources: of its capture.
-        fault: what was wrong where it could not be read beyond.
-        passed_over: names in exchanges that were not asked for (``Filter.unmatched_names``).
-        made: what the sink knows.
+        fault: why the capture could not be read to its end; None if it could.
+        passed_over: ``Filter.unmatched_names``: names in exchanges that the filter does not select.
+        result: what ``Work.end`` returned.
     """
 
     counts: Counter[str]
@@ -312,10 +322,10 @@ class WorkerEnd(NamedTuple):
     sources: tuple[Source, ...]
     fault: str | None
     passed_over: Sequence[set[str]]
-    made: Any
+    result: Any
 
 
 class Failed(NamedTuple):
-    """A worker could not go on."""
+    """An error ended a worker."""
 
     error: KdissectError

@@ -1,7 +1,8 @@
-"""A shard of a capture's connections -> files of all tables, and what the parent adds to those of all shards.
+"""A shard of a capture's connections -> table files of an export.
 
-The captures are read twice: each worker gathers what its connections say about others, waits for what all of
-them say, and writes. Holds what dissecting and writing hold (pipeline.py, tables/export.py).
+Each worker reads the captures twice: once for the facts that its connections teach about others
+(``LearnedFacts``), which the parent merges and sends to all workers, and once to write. Holds what
+dissecting and writing hold (pipeline.py, tables/export.py).
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _REPORTED_BYTES = MIB
 
 
 class Progress(NamedTuple):
-    """How far a worker has read the captures; they are read twice."""
+    """Bytes that a worker has read of the captures, in both passes together."""
 
     bytes_read: int
 
 
 class ShardReader:
-    """A worker's: reads the captures until the parent wants no more.
+    """Reports a worker's progress, and stops reading when the parent says so.
 
     Attributes:
-        is_stopped: whether that is so.
+        is_stopped: whether the parent has sent ``Stop``.
     """
 
     def __init__(self, send: Callable[[Any], object], inbox: Inbox) -> None:
@@ -45,32 +46,32 @@ class ShardReader:
         self._before = self._reported = 0
 
     def watch(self, packets: Iterable[Any], capture: Capture) -> Iterator[Any]:
-        """Let packets pass.
+        """Pass packets on.
 
         Raises:
-            Stopped: the parent wants no more.
+            Stopped: the parent has sent ``Stop``.
         """
-        for each in packets:
-            if self.is_stopped or self._inbox.heard():  # while a worker reads, there is nothing else to hear
+        for packet in packets:
+            if self.is_stopped or self._inbox.has_message():  # during a pass only Stop is sent
                 self.is_stopped = True
                 raise Stopped
             bytes_read = self._before + capture.bytes_read
             if bytes_read - self._reported >= _REPORTED_BYTES:
                 self._reported = bytes_read
                 self._send(Progress(bytes_read))
-            yield each
+            yield packet
         self._before += capture.bytes_read
 
     def exchange_facts(self, facts: LearnedFacts) -> LearnedFacts:
-        """Give the parent what this shard says about others, and wait for what all of them say."""
+        """Send the parent this shard's facts; return those of all shards, or these again after ``Stop``."""
         self._send(facts)
-        answer = self._inbox.receive()
-        self.is_stopped = isinstance(answer, Stop)
-        return facts if self.is_stopped else answer
+        reply = self._inbox.receive()
+        self.is_stopped = isinstance(reply, Stop)
+        return facts if self.is_stopped else reply
 
 
 class StoppableDissection(Dissection):
-    """Ends where the parent wants no more."""
+    """A dissection that ends when the parent sends ``Stop``."""
 
     def __iter__(self) -> Iterator[Exchange]:
         """Exchanges in order of completion."""

@@ -1,6 +1,7 @@
-"""A share of a capture's connections -> batches of rows for the parent. Holds one batch, and the exchanges
-that wait for the parent's word: ``limits.naming_rows`` and ``order_rows`` of them at most, and those of the
-batches that are ahead.
+"""A shard of a capture's connections -> batches of rows for the parent.
+
+Holds one batch, and the exchanges of open rows: at most ``limits.naming_rows`` and ``order_rows`` of them,
+and those of the batches sent ahead.
 """
 
 from __future__ import annotations
@@ -23,44 +24,44 @@ if TYPE_CHECKING:
 
     Packets = PacketBlock | Packet | IdleTick
 
-_ROWS = 400  # of a batch; a few milliseconds of work
-_BYTES = 1 << 19  # of their frames
-_DECODED = 1 << 25  # of what they decode to; a batch with more is put together before the next one is made
-_PLACES = 100_000  # without a row: others wait to hear that there is none
+_ROWS = 400  # per batch; a few milliseconds of work
+_BYTES = 1 << 19  # of frames per batch
+_DECODED = 1 << 25  # decoded bytes per batch; one with more is merged before the next one is filled
+_PLACES = 100_000  # per batch: without rows too, or the other workers would wait
 
 
 class Work(Protocol):
-    """What a worker does with exchanges that are in order, each connection for itself, and named."""
+    """What a worker does with exchanges; those of each connection come in order, with topic names."""
 
     def feed(self, exchange: Exchange) -> Any:
-        """What becomes of it in the output, to be sent; None: nothing."""
+        """The exchange's output, to be sent to the parent; None: nothing."""
 
     def end(self) -> Any:
-        """The same at the end of it all."""
+        """The result at the end, to be sent to the parent."""
 
 
 class Stopped(Exception):
-    """The parent wants no more."""
+    """The parent has sent ``Stop``."""
 
 
 def columns() -> Columns:
-    """No rows."""
+    """Empty ``Columns``."""
     return Columns(array("q"), array("q"), array("q"), array("q"), array("q"))
 
 
 class Worker:
-    """Sees to it that the parent gets all rows.
+    """Sends all rows of a shard to the parent.
 
     Args:
-        work: what is made of exchanges.
-        limits: bounds.
-        send: gives the parent a message.
-        receive: waits for one of the parent's.
-        heard: whether one is there.
-        bytes_read: tells how far the files are read.
+        work: makes the output of each exchange.
+        limits: limits of the dissection.
+        send: sends a message to the parent.
+        receive: waits for the parent's next message.
+        has_message: whether one has arrived.
+        bytes_read: returns how many bytes of the files are read.
 
     Attributes:
-        exchanges: how many there were.
+        exchanges: number of exchanges so far.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class Worker:
         limits: Limits,
         send: Callable[[Any], object],
         receive: Callable[[], Any],
-        heard: Callable[[], bool],
+        has_message: Callable[[], bool],
         bytes_read: Callable[[], int],
     ) -> None:
         self._work = work
         self._limits = limits
         self._send = send
         self._receive = receive
-        self._heard = heard
+        self._has_message = has_message
         self._bytes_read = bytes_read
         self._dissection: Dissection
         self._rows = columns()
@@ -90,33 +91,33 @@ class Worker:
         self.exchanges = 0
 
     def run(self, dissection: Dissection) -> None:
-        """Send all rows of a dissection whose packets this one watches.
+        """Send all rows of a dissection whose packets come through ``watch``.
 
         Raises:
-            Stopped: the parent wants no more.
+            Stopped: the parent has sent ``Stop``.
         """
         self._dissection = dissection
-        waiting: int | None = None
+        last_waiting_ns: int | None = None
         for _, items, waiting_since_ns in dissection.steps():
             place = dissection.place
-            if waiting_since_ns != waiting:
-                waiting = waiting_since_ns
-                self._rows.waits.append((place, waiting))
+            if waiting_since_ns != last_waiting_ns:
+                last_waiting_ns = waiting_since_ns
+                self._rows.waits.append((place, last_waiting_ns))
             items.reverse()
-            while items:  # none is kept once its row is made: decoded, each may take most of the memory
+            while items:  # keep none once its row is made: a decoded exchange may take most of the memory
                 self._add(place, items.pop())
             if self._decoded >= _DECODED:
                 self._flush(place)
         self._flush(dissection.place, is_last=True)
         while self._open:
-            self._listen()
+            self._receive_update()
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
-        """Let packets pass to the dissection; between them send the rows that there are."""
+        """Pass packets on to the dissection; between them, send the batch if it is full."""
         for each in packets:
             yield each
-            while self._heard():
-                self._listen()
+            while self._has_message():
+                self._receive_update()
             place, rows = self._dissection.place, len(self._rows.places)
             if place - self._until > _PLACES or rows >= _ROWS or self._bytes >= _BYTES:
                 self._flush(place)
@@ -127,18 +128,18 @@ class Worker:
         self._dissection.decode(item)
         completed_ns, packet = item.order
         held = item.held_bytes
-        told = topic_refs(item)
+        refs = topic_refs(item)
         rows = self._rows
-        if (told.ids and not self._is_known(told)) or (self._open and connection in self._open_on):
+        if (refs.ids and not self._is_known(refs)) or (self._open and connection in self._open_on):
             self._numbers += 1
             self._open[self._numbers] = item
             self._open_on[connection] += 1
-            rows.open[len(rows.made)] = self._numbers, told
-            rows.made.append(None)
+            rows.open[len(rows.outputs)] = self._numbers, refs
+            rows.outputs.append(None)
         else:
-            for topic_id in told.ids:
+            for topic_id in refs.ids:
                 item.topic_names[topic_id] = self._names[topic_id]
-            rows.made.append(self._work.feed(item))
+            rows.outputs.append(self._work.feed(item))
         rows.places.append(place)
         rows.completed_ns.append(completed_ns)
         rows.packets.append(packet)
@@ -148,56 +149,55 @@ class Worker:
         self._bytes += held
         self._decoded += item.decoded_bytes
 
-    def _is_known(self, told: TopicRefs) -> bool:
+    def _is_known(self, refs: TopicRefs) -> bool:
         names = self._names
-        return all(topic_id in names for topic_id in told.ids)
+        return all(topic_id in names for topic_id in refs.ids)
 
     def _flush(self, until: int, *, is_last: bool = False) -> None:
-        """Send what there is up to a place; wait until the others are not too far behind."""
+        """Send the rows up to a place; wait until the other workers are not too far behind."""
         packets = self._dissection.counts["packets"]
         self._send(WorkerBatch(until, self._rows, packets, self._bytes_read(), is_last))
         self._ahead.append((until, self._decoded))
         self._rows, self._bytes, self._decoded, self._until = columns(), 0, 0, until
-        while self._heard() or self._is_far_ahead():
-            self._listen()
+        while self._has_message() or self._is_far_ahead():
+            self._receive_update()
 
     def _is_far_ahead(self) -> bool:
         return len(self._ahead) > AHEAD or sum(decoded for _, decoded in self._ahead) > _DECODED
 
-    def _listen(self) -> None:
-        told = self._receive()
-        if isinstance(told, Stop):
+    def _receive_update(self) -> None:
+        update = self._receive()
+        if isinstance(update, Stop):
             raise Stopped
-        assert isinstance(told, ParentUpdate)
-        while self._ahead and self._ahead[0][0] <= told.until:
+        assert isinstance(update, ParentUpdate)
+        while self._ahead and self._ahead[0][0] <= update.until:
             self._ahead.popleft()
-        self._names |= told.names
+        self._names |= update.names
         while len(self._names) > self._limits.topic_names:
             del self._names[next(iter(self._names))]
-        made = []
-        for number, names, anomalies in told.verdicts:
+        outputs = []
+        for number, names, anomalies in update.resolved:
             item = self._open.pop(number)
             self._open_on[item.connection_id] -= 1
             if not self._open_on[item.connection_id]:
                 del self._open_on[item.connection_id]
             item.topic_names |= names
             item.anomalies += anomalies
-            made.append((number, self._work.feed(item)))
-        if made:
-            self._send(LateRows(made))
+            outputs.append((number, self._work.feed(item)))
+        if outputs:
+            self._send(LateRows(outputs))
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What a worker makes of exchanges, for the sinks of ``read`` and ``records``: texts. Holds what the sink
-# does.
+# Exchanges -> the text of their rows, by the sinks of ``read`` and ``records``. Holds what the sink does.
 # ------------------------------------------------------------------------------------------------------------
 
 
 class Page:
-    """Stands for stdout: takes what a sink writes, and gives it away as bytes.
+    """Stands in for stdout: collects what a sink writes, as bytes.
 
     Attributes:
-        flush: has the sink write what it holds.
+        flush: called to make the sink write what it holds.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -211,7 +211,7 @@ class Page:
         self.isatty = out.isatty
 
     def take(self) -> bytes:
-        """Give away what was written: texts, or bytes; no sink writes both."""
+        """Return and forget what was written. A sink writes strings or bytes, never both."""
         self.flush()
         texts, pieces = self._texts, self._pieces
         if texts:
@@ -228,104 +228,105 @@ class _Buffer:
         self.write = write
 
 
-Made = tuple[int, "bytes | list[bytes]"]
-"""Rows, and their text; where the output may be cut behind any of them, that of each."""
+RowOutput = tuple[int, "bytes | list[bytes]"]
+"""The number of rows, and their text: of all together, or of each if the output may end after any row."""
 
 
 class Texts:
-    """Writes texts of all workers, in the parent.
+    """Writes the text of all workers' rows, in the parent.
 
     Args:
-        write: takes bytes.
-        skip: bytes that all of them have in front, and the first has not.
+        write: writes bytes.
+        skip: number of leading bytes to leave out of the first text: a separator between rows.
     """
 
     def __init__(self, write: Callable[[bytes], object], skip: int = 0) -> None:
         self._write = write
         self._skip = skip
 
-    def take(self, made: Sequence[Made]) -> None:
-        """Write them."""
-        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in made])
+    def take(self, outputs: Sequence[RowOutput]) -> None:
+        """Write rows."""
+        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in outputs])
         if self._skip and text:
             text, self._skip = text[self._skip :], 0
         self._write(text)
 
 
 class Selected:
-    """Work on those exchanges that were asked for.
+    """Work on selected exchanges.
 
     Args:
-        takes: whether an exchange was; told of all.
+        selects: whether an exchange is selected; called for every exchange.
     """
 
-    def __init__(self, takes: Callable[[Exchange], bool]) -> None:
-        self._takes = takes
+    def __init__(self, selects: Callable[[Exchange], bool]) -> None:
+        self._selects = selects
 
     def feed(self, exchange: Exchange) -> Any:
-        """What is made of it; None: nothing."""
-        return self.make(exchange) if self._takes(exchange) else None
+        """The exchange's output; None if it is not selected, or has none."""
+        return self.make(exchange) if self._selects(exchange) else None
 
     def make(self, exchange: Exchange) -> Any:
-        """What is made of one that was asked for."""
+        """The output of a selected exchange."""
         raise NotImplementedError
 
     def end(self) -> Any:
-        """What is left at the end of it all."""
+        """The result at the end."""
 
 
 class Text(Selected):
     """Rows of a sink as text.
 
     Args:
-        takes: whether an exchange was asked for.
+        selects: whether an exchange is selected; called for every exchange.
         page: what the sink writes to.
-        feed: the sink's.
-        rows: makes the rows of an exchange: each with how many it counts for; None: the exchange is one.
-        cuts: whether the output may be cut behind any row.
-        end: tells what else there is to tell at the end.
+        feed: the sink's method.
+        rows: makes the rows of an exchange, each with the number that it counts for; None: the exchange is
+            the one row.
+        per_row: whether to keep the text of each row apart, because the output may end after any row.
+        end: returns the result at the end.
     """
 
     def __init__(
         self,
-        takes: Callable[[Exchange], bool],
+        selects: Callable[[Exchange], bool],
         page: Page,
         feed: Callable[[Any], object],
         rows: Callable[[Exchange], Iterable[tuple[int, Any]]] | None = None,
         *,
-        cuts: bool = False,
+        per_row: bool = False,
         end: Callable[[], Any] | None = None,
     ) -> None:
-        super().__init__(takes)
+        super().__init__(selects)
         self._end = end
         self._page = page
         self._feed = feed
         self._rows = rows
-        self._cuts = cuts
+        self._per_row = per_row
 
-    def make(self, exchange: Exchange) -> Made | None:
-        """The text of its rows; None where it has none."""
+    def make(self, exchange: Exchange) -> RowOutput | None:
+        """The text of the exchange's rows; None if it has none."""
         if self._rows is None:
             self._feed(exchange)
             return 1, self._page.take()
         count = 0
         pieces: list[bytes] = []
-        for stands_for, row in self._rows(exchange):
-            count += stands_for
+        for weight, row in self._rows(exchange):
+            count += weight
             self._feed(row)
-            if self._cuts:
+            if self._per_row:
                 pieces.append(self._page.take())
         if not count:
             return None
-        return count, pieces if self._cuts else self._page.take()
+        return count, pieces if self._per_row else self._page.take()
 
     def end(self) -> Any:
-        """What else there is to tell."""
+        """The result of the sink; None if it has none."""
         return None if self._end is None else self._end()
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Exchanges -> the sums of each worker, which the parent adds up. Holds what a summary does.
+# Exchanges -> one summary per worker; the parent merges them. Holds what a summary does.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -333,17 +334,17 @@ _COUNTED = (1, b"")
 
 
 class Sums(Selected):
-    """A worker's: it sends none of the rows, and all that it knows in the end."""
+    """Counts exchanges in the worker; sends the summary at the end, and no rows."""
 
-    def __init__(self, takes: Callable[[Exchange], bool], summarizer: Summarizer) -> None:
-        super().__init__(takes)
+    def __init__(self, selects: Callable[[Exchange], bool], summarizer: Summarizer) -> None:
+        super().__init__(selects)
         self._summarizer = summarizer
 
     def make(self, exchange: Exchange) -> tuple[int, bytes]:
-        """Count it."""
+        """Count an exchange."""
         self._summarizer.feed(exchange)
         return _COUNTED
 
     def end(self) -> Summarizer:
-        """What was counted."""
+        """The summary."""
         return self._summarizer

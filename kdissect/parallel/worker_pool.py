@@ -1,7 +1,7 @@
-"""A job, so many times -> processes that do it, and what they send. Holds a pipe to each.
+"""A job -> worker processes that do it, and the messages they send. Holds a pipe to each.
 
-Workers are forked: they begin with all that the parent knows, and pickle nothing but what they send. They
-leave Ctrl-C to the parent, end when it is gone, and are ended when it has heard enough.
+Workers are forked: they start with the parent's memory, and pickle only messages. They ignore Ctrl-C, which
+the parent handles; they exit when the parent is gone, and the parent terminates them when it leaves the pool.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-_PATIENCE_S = 0.25  # how long a signal that came between two messages may wait
-_GONE_S = 5.0
+_POLL_S = 0.25  # how long a signal between two messages may go unnoticed
+_EXIT_S = 5.0
 
 
 class Inbox:
-    """The parent's messages, taken from the pipe by a thread of its own, so that the parent never waits."""
+    """The parent's messages, received from the pipe by a thread, so that the parent never blocks on send."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        Thread(target=self._take, daemon=True).start()
+        Thread(target=self._receive_all, daemon=True).start()
 
     def receive(self) -> Any:
-        """The next message, once there is one."""
+        """Wait for the next message."""
         return self._queue.get()
 
-    def heard(self) -> bool:
-        """Whether there is one."""
+    def has_message(self) -> bool:
+        """Whether a message has arrived."""
         return not self._queue.empty()
 
-    def _take(self) -> None:
+    def _receive_all(self) -> None:
         try:
             while True:
                 self._queue.put(self._pipe.recv())
@@ -55,28 +55,28 @@ class WorkerPool:
     """The workers.
 
     Args:
-        count: how many.
-        job: what each does: is given its index, sends messages, gets some.
+        count: number of workers.
+        job: what each does; called with its index, a function that sends a message, and its inbox.
     """
 
     def __init__(self, count: int, job: Callable[[int, Callable[[Any], object], Inbox], None]) -> None:
-        sys.stdout.flush()  # or each worker would write again what is in its buffer
+        sys.stdout.flush()  # or each worker would write what is in its buffer again
         context = get_context("fork")
         self._pipes: list[Connection] = []
         self._processes = []
         for index in range(count):
-            ours, theirs = context.Pipe()
-            self._pipes.append(ours)
+            parent_end, child_end = context.Pipe()
+            self._pipes.append(parent_end)
             process = context.Process(
                 target=_work,
-                args=(index, job, theirs, tuple(self._pipes)),
+                args=(index, job, child_end, tuple(self._pipes)),
                 daemon=True,
                 name=f"worker {index + 1}",
             )
             process.start()
-            theirs.close()
+            child_end.close()
             self._processes.append(process)
-        self._left = {pipe: index for index, pipe in enumerate(self._pipes)}
+        self._unfinished = {pipe: index for index, pipe in enumerate(self._pipes)}
 
     def __enter__(self) -> Self:
         return self
@@ -87,55 +87,57 @@ class WorkerPool:
         for process in self._processes:
             process.terminate()
         for process, pipe in zip(self._processes, self._pipes, strict=True):
-            process.join(_GONE_S)
+            process.join(_EXIT_S)
             if process.is_alive():
                 process.kill()
                 process.join()
             pipe.close()
 
-    def messages(self, over: type, glance: Callable[[], object]) -> Iterator[tuple[int, Any]]:
-        """What the workers send, with the index of who does, until each has sent one of type ``over``. Can be
-        asked for again, for what was not told before.
+    def messages(self, last_type: type, poll: Callable[[], object]) -> Iterator[tuple[int, Any]]:
+        """Yield the messages of all workers, each with the worker's index, until every worker is done. After
+        an exception another call yields the rest.
 
         Args:
-            over: the last that a worker sends.
-            glance: called now and then.
+            last_type: type of a worker's last message.
+            poll: called several times a second.
 
         Raises:
-            KdissectError: a worker's own, or it is gone.
+            KdissectError: an error of a worker, or a worker died.
         """
-        left = self._left
-        while left:
-            glance()
-            for pipe in wait(list(left), _PATIENCE_S):
+        unfinished = self._unfinished
+        while unfinished:
+            poll()
+            for pipe in wait(list(unfinished), _POLL_S):
                 assert isinstance(pipe, Connection)
-                index = left[pipe]
+                index = unfinished[pipe]
                 try:
                     message = pipe.recv()
                 except (EOFError, OSError):
-                    raise WorkerError(self._fate(index)) from None
+                    raise WorkerError(self._exit_message(index)) from None
                 if isinstance(message, Failed):
                     raise message.error
-                if isinstance(message, over):
-                    del left[pipe]
+                if isinstance(message, last_type):
+                    del unfinished[pipe]
                 yield index, message
 
     def send(self, index: int, message: Any) -> None:
-        """Tell a worker; one that is gone will be missed when it is listened to."""
+        """Send to a worker. ``messages`` reports a worker that is gone."""
         with suppress(OSError):
             self._pipes[index].send(message)
 
     def stop(self) -> None:
-        """Tell all to come to an end."""
+        """Tell all workers to stop."""
         for index in range(len(self._pipes)):
             self.send(index, Stop())
 
-    def _fate(self, index: int) -> str:
+    def _exit_message(self, index: int) -> str:
         process = self._processes[index]
-        process.join(_GONE_S)
+        process.join(_EXIT_S)
         code = process.exitcode
-        how = f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
-        return f"worker {index + 1} of {len(self._processes)} was ended {how} before its work was done"
+        cause = (
+            f"with exit status {code}" if code is None or code >= 0 else f"by {signal.Signals(-code).name}"
+        )
+        return f"worker {index + 1} of {len(self._processes)} was ended {cause} before its work was done"
 
 
 def _work(
@@ -146,7 +148,9 @@ def _work(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for other in others:  # the parent's: while one is open here, its worker would not see the parent go
+    for other in (
+        others
+    ):  # the parent's ends: while one is open here, its worker does not notice that the parent is gone
         other.close()
     try:
         job(index, pipe.send, Inbox(pipe))
@@ -154,5 +158,5 @@ def _work(
         pass  # the parent is gone
     except KdissectError as error:
         pipe.send(Failed(error))
-    except Exception as error:  # noqa: BLE001  # the parent tells of it
+    except Exception as error:  # noqa: BLE001  # the parent reports it
         pipe.send(Failed(UnexpectedError.of(error)))

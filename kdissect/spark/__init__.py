@@ -1,3 +1,3 @@
-"""Apache Spark: kdissect as a data source, captures dissected on a cluster, reports as jobs. pyspark is
-imported here and nowhere else.
+"""Apache Spark: kdissect as a data source, captures dissected on a cluster, reports as jobs. No other package
+imports pyspark.
 """

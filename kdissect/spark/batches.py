@@ -1,7 +1,7 @@
-"""Exchanges -> record batches of Arrow, table by table. Holds what the rows' makers do, and of each table the
-rows of its next batch: at most ``rows``, and of ``bytes`` what one more row brings.
+"""Exchanges -> Arrow record batches of each table.
 
-Columns that nobody asked for are not read; that is how a table is made narrow.
+Holds what making rows holds, and for each table the rows of its next batch: at most ``rows`` of them, and
+``bytes`` plus one row. Only requested columns are computed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from kdissect.tables.rows import Row
 
 ROWS = 5000
-"""Of a batch: Spark takes 1,000 to 10,000 fastest."""
+"""Rows per batch: Spark is fastest with 1,000 to 10,000."""
 BYTES = 16 * MIB
-"""Of a batch: what a worker holds twice, as Python's values and as Arrow's."""
+"""Bytes per batch. A worker holds them twice, as Python values and in Arrow."""
 BOTH = "both"
 
 
 def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOTH) -> tuple[Column, ...]:
-    """The columns of a table that are asked for, in the order of their names; all of them without names.
+    """The columns of a table.
 
     Args:
-        table: its name.
-        names: of columns.
-        bodies: ``none``, ``request``, ``response`` or ``both``: which are not left null.
+        table: name of the table.
+        names: names of the columns, in the order of the result; None: all columns.
+        bodies: ``none``, ``request``, ``response`` or ``both``: bodies that are not left null.
 
     Raises:
         UsageError: there is no such table or column.
@@ -48,11 +48,11 @@ def columns_of(table: str, names: Sequence[str] | None = None, bodies: str = BOT
     if table not in TABLES:
         hint = did_you_mean(table, TABLES) or f"; known: {', '.join(TABLES)}"
         raise UsageError(f'unknown table "{table}"{hint}')
-    wanted = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
-    form = exchanges(wanted) if table == "exchanges" else TABLES[table]
+    included_bodies = frozenset(BODIES) if bodies == BOTH else frozenset({bodies})
+    table_columns = exchanges(included_bodies) if table == "exchanges" else TABLES[table]
     if names is None:
-        return form.binary_columns
-    known = {column.name: column for column in form.binary_columns}
+        return table_columns.binary_columns
+    known = {column.name: column for column in table_columns.binary_columns}
     for name in names:
         if name not in known:
             raise UsageError(f'no column "{name}" in {table}{did_you_mean(name, known)}')
@@ -63,20 +63,20 @@ class TableBatches:
     """Makes the batches.
 
     Args:
-        tables: names of those that are wanted.
-        columns: of a table, by its name; of others all.
-        bodies: which exchanges have, see ``columns_of``.
-        limits: bounds.
-        rows: at most in a batch.
-        bytes: after which a batch is full.
-        records: finds the records of an exchange; all of them unless it is given.
-        log: knows the connections; a new one unless it is given.
-        meant: tells of a row whether it is wanted; None: all are.
-        every_connection: those too of which no exchange was asked for.
+        tables: names of the tables.
+        columns: column names by table; tables that are not in it have all columns.
+        bodies: bodies in ``exchanges``, see ``columns_of``.
+        limits: limits of the dissection.
+        rows: maximum rows per batch.
+        bytes: size at which a batch is full.
+        records: selects the records of an exchange; None: all records.
+        log: log of the connections; None: a new one.
+        every_connection: whether ``connections`` includes connections without a selected exchange.
+        row_filter: whether a row is included; None: all rows are.
 
     Attributes:
-        log: knows the connections. Give it to ``dissect`` as survey and let it watch the packets, and
-            ``connections`` and ``captures`` know all there is.
+        log: log of the connections. The tables ``connections`` and ``captures`` are complete if it is the
+            dissection's observer and watches the packets.
 
     Raises:
         UsageError: there is no such table or column.
@@ -90,48 +90,48 @@ class TableBatches:
         limits: Limits = DEFAULT,
         *,
         rows: int = ROWS,
-        bytes: int = BYTES,  # noqa: A002  (what it is)
+        bytes: int = BYTES,  # noqa: A002
         records: Records | None = None,
         log: ConnectionLog | None = None,
         every_connection: bool = True,
-        meant: Callable[[Any], bool] | None = None,
+        row_filter: Callable[[Any], bool] | None = None,
     ) -> None:
-        asked = columns or {}
-        self._batches = {name: RowBatch(columns_of(name, asked.get(name), bodies)) for name in tables}
+        requested = columns or {}
+        self._batches = {name: RowBatch(columns_of(name, requested.get(name), bodies)) for name in tables}
         self._most_rows = rows
         self._most_bytes = bytes
         self.log = log or ConnectionLog(limits)
-        self._meant = meant
-        found = records or Records(RecordFilter(RecordCriteria(), limits), limits)
-        self._rows = TableRows(tables, self.log, found, limits, every_connection=every_connection)
+        self._row_filter = row_filter
+        record_source = records or Records(RecordFilter(RecordCriteria(), limits), limits)
+        self._rows = TableRows(tables, self.log, record_source, limits, every_connection=every_connection)
 
     def feed(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """Take an exchange; get the name of its table and a ``pyarrow.RecordBatch`` for each that is full."""
-        return self._full(self._rows.feed(exchange))
+        """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
+        return self._full_batches(self._rows.feed(exchange))
 
     def pass_over(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
-        """The same for an exchange that was not asked for."""
-        return self._full(self._rows.skip(exchange))
+        """Take an exchange that is not selected; yield as ``feed`` does."""
+        return self._full_batches(self._rows.skip(exchange))
 
     def close(
         self, sources: Sequence[Source] = (), warnings: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
-        """What is left; ``captures`` come from sources and warnings."""
-        yield from self._full(self._rows.close(sources, warnings))
+        """Yield the last batches; rows of ``captures`` are made from sources and warnings."""
+        yield from self._full_batches(self._rows.close(sources, warnings))
         for name, batch in self._batches.items():
             if batch.rows:
                 yield name, batch.take()
 
-    def _full(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
+    def _full_batches(self, rows: Iterable[Row]) -> Iterator[tuple[str, Any]]:
         for name, row in rows:
             batch = self._batches[name]
-            for _ in self._fed(batch, row):
+            for _ in self._feed_rows(batch, row):
                 if batch.rows >= self._most_rows or batch.held >= self._most_bytes:
                     yield name, batch.take()
 
-    def _fed(self, batch: RowBatch, row: Any) -> Iterator[None]:
-        """Feed a row, or of records a whole batch; stop whenever it may be full."""
-        if isinstance(row, DecodedBatch) and self._meant is None:
+    def _feed_rows(self, batch: RowBatch, row: Any) -> Iterator[None]:
+        """Add a row, or all records of a record batch; yield whenever ``batch`` may be full."""
+        if isinstance(row, DecodedBatch) and self._row_filter is None:
             prepared, start = batch.prepare(row), 0
             while start < len(row):
                 room = self._most_bytes - batch.held - 1
@@ -139,6 +139,6 @@ class TableBatches:
                 yield
             return
         for each in row if isinstance(row, DecodedBatch) else (row,):
-            if self._meant is None or self._meant(each):
+            if self._row_filter is None or self._row_filter(each):
                 batch.feed(each)
                 yield

@@ -1,8 +1,8 @@
-"""``spark.read.format("kdissect")``: captures as tables, in a batch or as a stream. See options.py.
+"""``spark.read.format("kdissect")``: captures -> tables, in a batch or as a stream. Options: options.py.
 
-The schema is that of the table, or the columns of it that the user names by ``.schema(...)``: only these are
-read. All work is done in workers of Spark, which get ``Part``s; the driver looks for files, and reads the
-captures once for names of topics where several tasks share them.
+The schema is that of the table, or the columns that the user selects with ``.schema(...)``; only these are
+computed. Spark's Python workers do the work, one ``Part`` per task. The driver lists the files, and if
+several tasks need the names of topic IDs, reads the captures once to learn them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KdissectSource(DataSource):
     """The data source.
 
     Raises:
-        UsageError: an option does not exist, or its value is none.
+        UsageError: unknown option or invalid value.
     """
 
     def __init__(self, options: Any) -> None:
@@ -45,7 +45,7 @@ class KdissectSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name for ``format``."""
         return "kdissect"
 
     def schema(self) -> StructType:
@@ -53,7 +53,7 @@ class KdissectSource(DataSource):
         return StructType.fromJson(spark_schema.struct_type(columns_of(self._options.table)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there now."""
+        """A reader of the captures that exist now."""
         columns = names_in(schema, self._options.table)
         return (
             PushingReader(self._options, columns)
@@ -62,7 +62,7 @@ class KdissectSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Read what is there, and what comes."""
+        """A reader of captures as they are written."""
         from kdissect.spark.stream import StreamReader
 
         return StreamReader(self._options, names_in(schema, self._options.table))
@@ -77,26 +77,27 @@ class Reader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads."""
+        """A partition per task, with the ``Part`` that it reads."""
         return [InputPartition(part) for part in plan(self._options, self._columns)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The record batches of a task."""
-        if partition.value is None:  # Spark's own, when there are no parts
+        if partition.value is None:  # Spark passes None if there are no partitions
             return
         known = {column.name: column for column in columns_of(self._options.table)}
         tests = [test for each in self._filters if (test := test_of(each, known)) is not None]
-        meant = (lambda row: all(test(row) for test in tests)) if tests else None
-        yield from read(partition.value, self._options, self._columns, meant)
+        row_filter = (lambda row: all(test(row) for test in tests)) if tests else None
+        yield from read(partition.value, self._options, self._columns, row_filter)
 
 
 class PushingReader(Reader):
-    """The same, with filters of Spark. A class of its own: Spark fails every query of a reader that has
-    ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is false, as it is by default.
+    """A reader that applies Spark's filters. Not part of ``Reader``: Spark fails every query of a reader that
+    has ``pushFilters`` unless ``spark.sql.python.filterPushdown.enabled`` is true, and it is false by
+    default.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Take filters; give back those that Spark has to look after."""
+        """Keep the filters that this reader can apply; yield the others back to Spark."""
         known = {column.name: column for column in columns_of(self._options.table)}
         for each in filters:
             if test_of(each, known) is None:
@@ -106,27 +107,27 @@ class PushingReader(Reader):
 
 
 def names_in(schema: StructType, table: str) -> tuple[str, ...]:
-    """The columns that the user's schema names.
+    """The column names of the user's schema.
 
     Raises:
-        UsageError: the table has no such column, or it is of another type.
+        UsageError: the table has no such column, or the column has another type.
     """
     columns = columns_of(table, schema.fieldNames())
-    own = StructType.fromJson(spark_schema.struct_type(columns))
-    for wanted, field in zip(schema.fields, own.fields, strict=True):
-        if wanted.dataType.simpleString() != field.dataType.simpleString():
+    known = StructType.fromJson(spark_schema.struct_type(columns))
+    for requested, field in zip(schema.fields, known.fields, strict=True):
+        if requested.dataType.simpleString() != field.dataType.simpleString():
             raise UsageError(
                 f"column {field.name} of {table} is {field.dataType.simpleString()}, "
-                f"not {wanted.dataType.simpleString()}"
+                f"not {requested.dataType.simpleString()}"
             )
     return tuple(schema.fieldNames())
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Filters that Spark hands down -> a test of rows, made before anything else of a row is. Holds the filters.
+# Filters that Spark pushes down -> tests of rows, made before any column of a row is computed.
 #
-# Taken are comparisons of a column with values, as SQL means them: a null is never equal, nor less. Bodies
-# and structs are left to Spark.
+# Supported are comparisons of a column with constants, with the semantics of SQL: a comparison with null is
+# never true. Filters on bodies and structs are left to Spark.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +149,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def test_of(filter_: spark.Filter, columns: Mapping[str, Column]) -> Test | None:
-    """What a filter asks of a row; None where Spark has to ask it itself."""
+    """The test of a row for a filter; None if Spark has to apply the filter."""
     path: tuple[str, ...] = getattr(filter_, "attribute", ())
     column = columns.get(path[0]) if len(path) == 1 else None
     if column is None or not isinstance(column.type, Scalar) or column.type in (OBJECT, BINARY):
@@ -164,14 +165,14 @@ def test_of(filter_: spark.Filter, columns: Mapping[str, Column]) -> Test | None
     compare = _COMPARISONS.get(type(filter_))
     if compare is None:
         return None
-    wanted = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
-    if wanted is None:
+    operand = _comparable(filter_.value)  # type: ignore[attr-defined]  # all of these have one
+    if operand is None:
         return lambda _: False
-    return lambda row: (value := get(row)) is not None and compare(value, wanted)
+    return lambda row: (value := get(row)) is not None and compare(value, operand)
 
 
 def _value_of(column: Column) -> Callable[[Any], Any]:
-    """How to read what the filters compare with: of times microseconds, as Spark has them."""
+    """A function that gets the value to compare; times are in microseconds, Spark's unit."""
     get = column.get
     if column.type != TIMESTAMP:
         return get

@@ -1,17 +1,17 @@
-"""Captures -> the tables of an export, written by the workers of Spark. See ``decode``.
+"""Captures -> the tables of an export, written by Spark's workers: ``decode``.
 
 There are two ways to divide the connections among tasks.
 
-    shards        each task reads all captures, and takes its shard. What is small is one shard.
+    shards        each task reads all captures and dissects its shard; small captures are a single shard
     shuffle       each capture is read once:
                   ranges.py     files     -> ranges that tasks can read
                   shuffle.py    a range   -> bundles of segments, by connection
                     Spark       sorts the rows of each part by connection and time, and keeps them on disk
 
-Then parts.py makes of a part what it says about other connections, and with what all parts say its tables.
-Few tasks are done sooner in shards, which are spared sorting and the disk; of many each would read too much.
+Then parts.py collects the learned facts of each part, and with those of all parts writes its tables. With few
+tasks shards are faster, because nothing is sorted or kept on disk; with many, each task would read too much.
 
-Holds what the tasks report: of each range and part some numbers, the names of topic ids, and of the files.
+Holds what the tasks report: numbers of each range and part, the names of topic IDs, and the files' names.
 """
 
 from __future__ import annotations
@@ -62,29 +62,29 @@ if TYPE_CHECKING:
 AUTO, SINGLE, SHARDS, SHUFFLE = "auto", "single", "shards", "shuffle"
 SPLITS = (AUTO, SINGLE, SHARDS, SHUFFLE)
 SINGLE_BYTES = 256 * MIB
-"""Captures that one task reads sooner than several are started."""
+"""Up to this size one task is done sooner than several are started."""
 SHUFFLE_TASKS = 16
-"""From so many tasks at a time a shuffle is cheaper than that each reads everything
+"""From this many concurrent tasks on, a shuffle is cheaper than reading everything in each task
 (docs/decisions/shards-or-a-shuffle.md)."""
 _DEFAULT = Options()
-_SHARE = "DIR must be on storage shared by the driver and all workers"
+_SHARED_STORAGE = "DIR must be on storage shared by the driver and all workers"
 _BATCH_BYTES = 8 * MIB
-_BATCH_BOUND = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 class DecodeResult(NamedTuple):
     """What was written.
 
     Attributes:
-        split: how it was done: ``single``, ``shards`` or ``shuffle``.
-        tasks: how many wrote files.
-        rows: by table; empty where the folder held all of it already.
-        files, bytes: of all tables.
-        packets: read.
-        warnings: what was odd about the captures.
-        notices: sentences about connections, for a person.
-        counts: what ``Dissection.counts`` counts, of all tasks together, and ``unresolved topic ids``.
-        skipped: packets that were not looked at, by reason.
+        split: ``single``, ``shards`` or ``shuffle``.
+        tasks: number of tasks that wrote files.
+        rows: number of rows by table; empty if the folder already had the complete export.
+        files, bytes: number and size of the files of all tables.
+        packets: number of packets read.
+        warnings: problems of the captures.
+        notices: messages about connections, for people.
+        counts: ``Dissection.counts`` of all tasks, and ``unresolved topic ids``.
+        skipped: number of packets not dissected, by reason.
     """
 
     split: str
@@ -110,46 +110,46 @@ def decode(
     range_bytes: int = RANGE_BYTES,
     tasks: int | None = None,
 ) -> DecodeResult:
-    """Dissect captures on the workers of a session, and write their tables, as ``kdissect export`` does.
+    """Dissect captures on a session's workers, and write their tables, as ``kdissect export`` does.
 
-    Captures and folder have to be where all workers see them, under the same names; that is checked before
-    anything is read, and of each file again when it was written.
+    All workers must see captures and folder under the same names; this is checked before anything is read,
+    and for each file again after it was written.
 
     Args:
-        session: of Spark, classic or Connect.
-        captures: names of files, folders and patterns.
-        export: how tables are written; ``rotate_ns`` is not looked at.
+        session: Spark session, classic or Connect.
+        captures: names of files and folders, and patterns.
+        export: how tables are written; ``rotate_ns`` is ignored.
         options: what to dissect.
-        split: ``single``: one task; ``shards``: each task reads all captures, and takes some of the
-            connections; ``shuffle``: each reads a piece of them, and segments are brought together by
-            connection; ``auto``: one task for small captures, shards where few tasks run at a time.
-        overwrite: remove another export that the folder holds.
-        range_bytes: captures are read by tasks in pieces of about so many bytes.
-        tasks: that write tables; None: by the size of the captures and the cores.
+        split: ``single``: one task; ``shards``: each task reads all captures and dissects some of the
+            connections; ``shuffle``: each task reads a range of them, and Spark sorts the segments by
+            connection; ``auto``: one task for small captures, shards if few tasks run concurrently.
+        overwrite: whether to replace another export in the folder.
+        range_bytes: approximate size of the ranges of a shuffle.
+        tasks: number of tasks that write tables; None: depends on the size of the captures and the cores.
 
     Raises:
-        UsageError: something that was asked for does not exist.
+        UsageError: a table, column, filter value or file name is invalid.
         CaptureError: no capture can be read.
-        OutputError: the tables cannot be written, or workers write them to folders of their own.
+        OutputError: the tables cannot be written, or workers wrote them to their own disks.
         SparkError: a worker does not see the captures that this process sees.
     """
     folder = Path(inputs.local(str(export.folder)))
     names = inputs.captures(captures, exclude=folder)
-    found = find_ranges(names, options.limits, range_bytes)
-    size = sum(Path(name).stat().st_size for name in found.paths)
+    divided = find_ranges(names, options.limits, range_bytes)
+    size = sum(Path(name).stat().st_size for name in divided.paths)
     if split == AUTO and size <= SINGLE_BYTES:
         split = SINGLE
-    folder, wanted = folder.absolute(), tables_of(export)
-    filter_of(options)  # raises here what would be raised by every task
-    described = manifest.job_of(filter(os.path.isfile, names), options, export)
+    folder, tables = folder.absolute(), tables_of(export)
+    filter_of(options)  # fails here rather than in every task
+    manifest_job = manifest.job_of(filter(os.path.isfile, names), options, export)
     with locked(folder, export.mode):
-        left = manifest.missing(folder, wanted, described, overwrite=overwrite)
-        if not left:
-            return DecodeResult(split, 0, {}, 0, 0, 0, found.faults, [], Counter(), Counter())
+        missing = manifest.missing(folder, tables, manifest_job, overwrite=overwrite)
+        if not missing:
+            return DecodeResult(split, 0, {}, 0, 0, 0, divided.faults, [], Counter(), Counter())
         cores = _cores(session, folder)
-        own = replace(export, folder=folder, tables=tuple(left))
-        job = ExportJob(options, own, tuple(found.paths), found.first_ns)
-        made = _begun(job, described)
+        own = replace(export, folder=folder, tables=tuple(missing))
+        job = ExportJob(options, own, tuple(divided.paths), divided.first_ns)
+        output = _new_export(job, manifest_job)
         started = datetime.now(UTC)
         with _settings(session):
             at_a_time = 1 if split == SINGLE else tasks or cores
@@ -157,55 +157,57 @@ def decode(
                 split = SHARDS if at_a_time < SHUFFLE_TASKS else SHUFFLE
             if split == SHUFFLE:
                 count = tasks or max(2 * cores, -(-size // PART_BYTES))
-                told, read = _shuffled(session, job, found, count)
+                written, read = _shuffled(session, job, divided, count)
             else:
-                told, read = _in_shards(session, job, found, at_a_time)
-        return _finished(job, made, split, told, _with_unread(read, found), started)
+                written, read = _in_shards(session, job, divided, at_a_time)
+        return _finished(job, output, split, written, _with_unread(read, divided), started)
 
 
 def _in_shards(
-    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
 ) -> tuple[list[WorkerPart], ReadResult]:
     numbers = session.range(0, count, 1, count)
     learned = None
     if count > 1:
-        learned = _merged(job, _told(numbers, partial(parts.learn_shard, job, count)))
-    told: list[WorkerPart] = _told(numbers, partial(parts.write_shard, job, found.files, count, learned))
-    (read,) = (each.read for each in told if each.read is not None)
-    return told, read
+        learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
+    written: list[WorkerPart] = _run_tasks(
+        numbers, partial(parts.write_shard, job, divided.files, count, learned)
+    )
+    (read,) = (each.read for each in written if each.read is not None)
+    return written, read
 
 
 def _shuffled(
-    session: SparkSession, job: ExportJob, found: CaptureRanges, count: int
+    session: SparkSession, job: ExportJob, divided: CaptureRanges, count: int
 ) -> tuple[list[WorkerPart], ReadResult]:
-    ranges = found.ranges
-    read_ranges = partial(shuffle.read_ranges, ranges, found.files, count, job.options.limits)
+    ranges = divided.ranges
+    read_ranges = partial(shuffle.read_ranges, ranges, divided.files, count, job.options.limits)
     rows = session.range(0, len(ranges), 1, len(ranges)).mapInArrow(read_ranges, shuffle.COLUMNS)
     with ExitStack() as stack:
         rows = _sorted(rows, count, stack)
         stats = [pickle.loads(row.data) for row in rows.where(rows.part == count).select("data").collect()]
         rows = rows.where(rows.part < count)
         completed, skipped = shuffle.completed(stats, count, job.options.limits)
-        if completed:  # few captures have fragments: only these are sorted again
+        if completed:  # rare: only captures with fragments are sorted again
             rows = _sorted(
                 rows.union(session.createDataFrame(pa.Table.from_batches(completed))), count, stack
             )
         read = _read(job, stats, skipped)
         span_ns = read.census.span_ns
         end_ns = 0 if span_ns is None else span_ns[1]
-        learned = _merged(job, _told(rows, partial(parts.learn_shuffled, job, end_ns)))
-        return _told(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
+        learned = _merged(job, _run_tasks(rows, partial(parts.learn_shuffled, job, end_ns)))
+        return _run_tasks(rows, partial(parts.write_shuffled, job, end_ns, learned)), read
 
 
 def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
-    """The rows by part, those of each in their order, on disk until ``stack`` is closed."""
+    """Rows partitioned by part and sorted in each, on disk until ``stack`` is closed."""
     rows = rows.repartitionById(count + 1, "part").sortWithinPartitions(*shuffle.ORDER).persist(_disk())
     stack.callback(rows.unpersist)
     return rows
 
 
 def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
-    """What all parts say."""
+    """The learned facts of all parts."""
     facts = LearnedFacts(job.options.limits)
     for each in learned:
         facts.merge(each)
@@ -213,8 +215,8 @@ def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
 
 
 def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) -> ReadResult:
-    """What was counted in the ranges of each file, as one that reads all of it would count; ``skipped`` is
-    what came of fragments that waited for other ranges.
+    """The counts of all ranges, as if one task had read the files; ``skipped`` has the counts of fragments
+    that waited for other ranges.
     """
     sources: dict[str, Source] = {}
     census = Census(job.options.limits)
@@ -235,30 +237,35 @@ def _read(job: ExportJob, stats: Sequence[RangeStats], skipped: Counter[str]) ->
     return ReadResult(list(sources.values()), census, list(dict.fromkeys(warnings)), skipped)
 
 
-def _with_unread(read: ReadResult, found: CaptureRanges) -> ReadResult:
-    """The files too that no task was given."""
-    sources, warnings = [*read.sources, *found.unread], [*found.faults, *read.warnings]
+def _with_unread(read: ReadResult, divided: CaptureRanges) -> ReadResult:
+    """Add the files that could not be read, and thus went to no task."""
+    sources, warnings = [*read.sources, *divided.unread], [*divided.faults, *read.warnings]
     return read._replace(sources=sources, warnings=warnings)
 
 
-def _begun(job: ExportJob, described: manifest.Job) -> Export:
-    """An export before anything is written."""
+def _new_export(job: ExportJob, manifest_job: manifest.Job) -> Export:
+    """An export without any files."""
     log, records = ConnectionLog(job.options.limits), records_of(job.options)
-    return Export(job, job.files(in_parts=True), described, log, records)
+    return Export(job, job.files(in_parts=True), manifest_job, log, records)
 
 
 def _finished(
-    job: ExportJob, made: Export, split: str, told: Sequence[WorkerPart], read: ReadResult, started: datetime
+    job: ExportJob,
+    output: Export,
+    split: str,
+    written: Sequence[WorkerPart],
+    read: ReadResult,
+    started: datetime,
 ) -> DecodeResult:
-    """Write the tables that no part can write, and what stands beside all of them."""
-    told = sorted(told, key=lambda each: each.result.part)
-    results = [each.result for each in told]
-    _check_written(job, told)
+    """Write the tables that no part can write, and the manifests of all tables."""
+    written = sorted(written, key=lambda each: each.result.part)
+    results = [each.result for each in written]
+    _check_written(job, written)
     for name in job.export.tables:
         known = {file.path for each in results for file in each.files.get(name, ())}
         _keep(job.export.folder / name, known)
-    made.adopt(results)
-    made.tables.log.census = read.census
+    output.adopt(results)
+    output.tables.log.census = read.census
     span = read.census.span_ns
     packets = sum(file.packets for file in read.census.files.values())
     clock = {
@@ -267,7 +274,7 @@ def _finished(
         "last_packet": None if span is None else timestamp(span[1]),
     }
     end = {"clock": clock, "packets": packets, "warnings": read.warnings}
-    made.close(read.sources, read.warnings, complete=True, end=end)
+    output.close(read.sources, read.warnings, complete=True, end=end)
     counts = sum((each.counts for each in results), Counter[str]())
     counts["packets"] = packets
     ids, named = (set().union(*(each.ids[place] for each in results)) for place in (0, 1))
@@ -276,9 +283,9 @@ def _finished(
     return DecodeResult(
         split,
         len(results),
-        made.rows,
-        made.files,
-        made.bytes,
+        output.rows,
+        output.files,
+        output.bytes,
         packets,
         read.warnings,
         notices[: job.options.limits.notices],
@@ -287,70 +294,72 @@ def _finished(
     )
 
 
-def _check_written(job: ExportJob, told: Sequence[WorkerPart]) -> None:
-    """See whether the files that workers have written are in the folder.
+def _check_written(job: ExportJob, written: Sequence[WorkerPart]) -> None:
+    """Check that the files that workers wrote are in the folder.
 
     Raises:
-        OutputError: one is not, or has another size.
+        OutputError: a file is missing or has a different size.
     """
-    for part in told:
+    for part in written:
         for name, files in part.result.files.items():
             for file in files:
                 path = job.export.folder / name / file.path
                 if not path.is_file() or path.stat().st_size != file.bytes:
                     raise OutputError(
-                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARE}"
+                        f"worker {part.host} wrote {path}, which the driver does not see; {_SHARED_STORAGE}"
                     )
 
 
 def _keep(folder: Path, known: Collection[str]) -> None:
-    """Remove files that tasks have left which failed, and were run again."""
+    """Remove files that failed attempts of tasks left behind."""
     for path in list(row_files(folder)):
         if path.relative_to(folder).as_posix() not in known:
             path.unlink()
 
 
-def _told(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
-    """Do something with each partition; get what tasks tell of it."""
+def _run_tasks(frame: DataFrame, work: Callable[[Iterator[Any]], Iterator[Any]]) -> list[Any]:
+    """Run ``work`` on each partition; return the values that it yields."""
     rows = frame.mapInArrow(work, parts.COLUMNS).collect()
-    return [pickle.loads(row[0]) for row in rows]  # which a task of ours made
+    return [pickle.loads(row[0]) for row in rows]  # written by our own tasks
 
 
 @contextmanager
 def _settings(session: SparkSession) -> Iterator[None]:
-    """Let no worker get more at once than it should hold: a row can have 64 KiB."""
-    before = session.conf.get(_BATCH_BOUND, None)
-    session.conf.set(_BATCH_BOUND, str(_BATCH_BYTES))
+    """Limit the batches that workers get: a row can have 64 KiB."""
+    before = session.conf.get(_BATCH_LIMIT, None)
+    session.conf.set(_BATCH_LIMIT, str(_BATCH_BYTES))
     try:
         yield
     finally:
         if before is None:
-            session.conf.unset(_BATCH_BOUND)
+            session.conf.unset(_BATCH_LIMIT)
         else:
-            session.conf.set(_BATCH_BOUND, before)
+            session.conf.set(_BATCH_LIMIT, before)
 
 
 def _cores(session: SparkSession, folder: Path) -> int:
-    """How many tasks run at a time: as many as Spark makes of what it can divide as it likes. Each sees
-    whether it can find what this process writes to a folder.
+    """How many tasks run concurrently: as many partitions as Spark makes by default. Each task checks that it
+    sees a file that this process creates in the folder.
 
     Raises:
-        OutputError: one does not.
+        OutputError: a task does not see it.
     """
-    token = folder / f".kdissect-{uuid4().hex}"  # a new name: no network file system has it cached as missing
+    token = (
+        folder / f".kdissect-{uuid4().hex}"
+    )  # a new name, which no network file system has cached as missing
     try:
         token.touch()
     except OSError as error:
         raise cannot_write(folder, error) from None
     try:
-        seen = _told(session.range(10_000), partial(parts.see, token))
+        probes = _run_tasks(session.range(10_000), partial(parts.probe_token, token))
     finally:
         token.unlink(missing_ok=True)
-    blind = sorted({host for host, sees in seen if not sees})
-    if blind:
-        more = f" and {len(blind) - 3:,} more" if len(blind) > 3 else ""
-        raise OutputError(f"{folder}: not shared with {', '.join(blind[:3])}{more}; {_SHARE}")
-    return len(seen)
+    unshared = sorted({host for host, is_shared in probes if not is_shared})
+    if unshared:
+        more = f" and {len(unshared) - 3:,} more" if len(unshared) > 3 else ""
+        raise OutputError(f"{folder}: not shared with {', '.join(unshared[:3])}{more}; {_SHARED_STORAGE}")
+    return len(probes)
 
 
 def _disk() -> Any:

@@ -1,7 +1,7 @@
-"""The options of the data source, texts by name -> what is asked for. Holds nothing.
+"""The data source's options as strings -> ``SourceOptions``.
 
-Spark does not tell upper from lower case in names of options, and we tell neither ``-`` nor ``_``. Where
-several values make sense they stand between commas, or as a list of JSON where one has a comma in it.
+Names are case-insensitive, as in Spark; ``-`` and ``_`` are ignored. Several values are separated by commas,
+or given as a JSON list if a value contains a comma.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CRITERIA = {
     "until": "until",
     "connection": "connection",
 }
-"""Options that filter -> what ``filters.build`` calls them."""
+"""Filter options -> their names in ``filters.build``."""
 
 OPTIONS = {
     "path": "A file, folder or pattern; set by `load(...)`.",
@@ -113,7 +113,7 @@ OPTIONS = {
         "read; otherwise log a warning on the driver. [true]"
     ),
 }
-"""Every option, and what it says."""
+"""Every option and its help text."""
 
 _KNOWN = {name.lower(): name for name in OPTIONS}
 _NAMES_SHOWN_IN = frozenset({"topics", "topic", "topic_id", "assignment", "subscribed"})
@@ -122,11 +122,11 @@ _FILTERS_BY_NAME = frozenset({"topic", "partition"})
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions(Options):
-    """What the data source reads, and how tasks share the work.
+    """What the data source reads, and how the work is divided among tasks.
 
     Attributes:
-        paths: absolute names of files, folders, patterns.
-        max_files: of a micro-batch; None: any number.
+        paths: absolute names of files and folders, and patterns.
+        max_files: files per micro-batch; None: any number.
     """
 
     paths: tuple[str, ...] = ()
@@ -147,25 +147,25 @@ class SourceOptions(Options):
     fail_on_data_loss: bool = True
 
     def needs_names(self, shown: Iterable[str]) -> bool:
-        """Whether names of topics make a difference, if these columns are shown."""
+        """Whether rows depend on the names of topic IDs, if these columns are selected."""
         by_name = bool(self.where) or not _FILTERS_BY_NAME.isdisjoint(self.criteria)
         return by_name or not _NAMES_SHOWN_IN.isdisjoint(shown)
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options.
+    """Parse the options.
 
     Raises:
-        UsageError: there is no such option, or its value is none; the text names what there is.
+        UsageError: unknown option or invalid value; the message lists the known ones.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     criteria: dict[str, list[str]] = {}
     paths: list[str] = []
-    for written, text in options.items():
-        name = _KNOWN.get(written.lower().replace("-", "").replace("_", ""))
+    for key, text in options.items():
+        name = _KNOWN.get(key.lower().replace("-", "").replace("_", ""))
         if name is None:
             raise UsageError(
-                f'unknown option "{written}"{did_you_mean(written, _KNOWN.values())}; known: '
+                f'unknown option "{key}"{did_you_mean(key, _KNOWN.values())}; known: '
                 f"{', '.join(sorted(OPTIONS))}"
             )
         try:
@@ -177,13 +177,13 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
                 criteria.setdefault(CRITERIA[name], []).extend(_texts(text))
             else:
                 field, read = _READERS[name]
-                given[field] = read(text)
+                values[field] = read(text)
         except (UsageError, ValueError) as error:
-            # Spark shows the last line: not a caret under the place of a mistake
+            # Spark shows the last line of a message, which can be a caret that marks the position
             raise UsageError(f"option {name}: {str(error).partition(chr(10))[0]}") from None
-    given["criteria"] = {name: tuple(texts) for name, texts in criteria.items()}
-    parsed = SourceOptions(paths=tuple(paths), **given)
-    columns.filter_of(parsed)  # raises here what every task would raise
+    values["criteria"] = {name: tuple(texts) for name, texts in criteria.items()}
+    parsed = SourceOptions(paths=tuple(paths), **values)
+    columns.filter_of(parsed)  # fails here rather than in every task
     return parsed
 
 
@@ -198,8 +198,8 @@ def _texts(text: str) -> list[str]:
 
 
 def _absolute(text: str) -> str:
-    """A path, as all processes understand it."""
-    return os.path.abspath(local(text))  # noqa: PTH100  (a pattern, perhaps)
+    """A path that is valid in every process."""
+    return os.path.abspath(local(text))  # noqa: PTH100  (may be a pattern)
 
 
 def _flag(text: str) -> bool:
@@ -274,4 +274,4 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "includeLast": ("include_last", _flag),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
-"""Options but paths and filters: the attribute of ``SourceOptions``, and what reads the value."""
+"""All options except paths and filters: attribute of ``SourceOptions``, and parser of the value."""

@@ -1,6 +1,7 @@
-"""Files that follow each other -> what belongs to the task that owns some of them, and reads others to know
-what these are about. Holds which of the exchanges on their way are its own, and of which connections it has
-seen any.
+"""Consecutive capture files -> the exchanges that belong to the task that owns some of the files.
+
+The task reads the files before its own only for context. Holds the task's own exchanges until they come out
+of the dissection, and the connections that have had an exchange.
 """
 
 from __future__ import annotations
@@ -25,29 +26,31 @@ if TYPE_CHECKING:
 
 
 class _LateBytes(NamedTuple):
-    """Bytes that came when later ones of their stream, in a file before, were there already.
+    """Bytes that filled a hole in front of later bytes of their stream, which are in an earlier file.
 
     Attributes:
-        capture: the file that has them.
-        later_ns: the times of these later ones.
+        capture: the file of the bytes that filled the hole.
+        later_ns: times of the later bytes.
     """
 
     capture: str
     later_ns: set[int]
 
 
-class Own:
-    """What belongs to a task that reads more than its own files: the exchanges whose answer has its last byte
-    in them, or whose last byte to come is in them. So nothing has to be known of other tasks, and it does not
-    matter how long an exchange was held back because a segment before it is missing: where a file ends that
-    other files follow, it is not waited for any longer.
+class OwnExchanges:
+    """Decides which exchanges belong to a task that reads more than its own files: those whose response has
+    its last byte, or the last of its bytes to arrive, in one of the task's own files. Tasks decide this
+    independently of each other, and of how long an exchange was held back for a missing segment: waiting ends
+    at the end of a file that other files follow.
 
-    What is incomplete, and what nobody answers, is of the file that is read when that is known; and so is
-    everything where all tasks read the captures from their beginning, and thus know the same at each packet.
+    An incomplete or unanswered exchange belongs to the file that is being read when this becomes known. So
+    does every exchange if all tasks read the captures from the beginning, because then all tasks know the
+    same at each packet.
 
     Args:
         part: what the task reads.
-        log: of the connections; it gets anomalies behind the last exchange only where the end is the task's.
+        log: log of the connections. It gets the anomalies after a connection's last exchange only if the
+            connection ends in one of the task's own files.
     """
 
     def __init__(self, part: Part, log: ConnectionLog) -> None:
@@ -55,25 +58,27 @@ class Own:
         self._log = log
         self._capture: str | None = None
         self._exchanges: set[Exchange] = set()
-        self._understood: set[str] = set()  # connections
-        self._closed: list[str] = []  # those that are over since exchanges were noted
+        self._recognized: set[str] = set()  # connections
+        self._closed: list[str] = []  # connections that ended since the last exchange
         self._ranks = {path: rank for rank, path in enumerate(part.paths)}
 
     def packets(self, limits: Limits) -> Iterator[PacketBlock | Packet | IdleTick]:
-        """Read the files one behind another, and know which it is. What is damaged of one costs no other."""
+        """Read the files one after the other, and keep track of the current one. Damage in one file does not
+        affect the others.
+        """
         for path in self._part.paths:
             self._capture, latest_ns = path, 0
             with suppress(CaptureError), open_capture(path, limits=limits) as capture:
                 for block in cast("Iterator[PacketBlock]", capture.packet_blocks()):  # it is one file
                     latest_ns = max(latest_ns, max(block.places)[0])
                     yield block
-            # Deadlines that have passed by then are noticed in this file by each task that reads it.
+            # Every task that reads this file notices the deadlines that have passed by its end here.
             yield IdleTick(latest_ns - limits.patience_ns)
         if not self._part.is_last:
             self._capture = None
 
     def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
-        """Look at what becomes of the packets, while they are read."""
+        """Pass steps on, and note which exchanges are the task's own while their file is being read."""
         for step in steps:
             events, exchanges, _ = step
             if exchanges:
@@ -81,36 +86,38 @@ class Own:
             yield step
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
-        """Take a connection that is over, as a survey does."""
+        """Take a connection that has ended, as an observer."""
         self._log.connection(connection, kafka, end, is_selected=self._capture in self._part.own)
         self._closed.append(connection.id)
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether this is the task's; it is forgotten then."""
+        """Whether an exchange is the task's own; to be called once for each exchange."""
         is_own = exchange in self._exchanges
         self._exchanges.discard(exchange)
         return is_own
 
     def _note(self, events: Sequence[Event], exchanges: Sequence[Exchange]) -> None:
-        """These are made now."""
+        """Take exchanges that were completed at this step."""
         late = self._late(events) if len(events) > 1 else {}
-        for exchange, frame in zip(exchanges, _answers(exchanges), strict=True):
+        for exchange, frame in zip(exchanges, _completing_frames(exchanges), strict=True):
             capture = self._capture
             if frame is not None and self._is_of_its_bytes(exchange, frame):
                 capture = frame.interface.capture
                 info = exchange.connection
                 sender = info.client if frame is exchange.request_frame else info.broker
                 run = late.get((info.id, sender, frame.end_ns))
-                if run is not None and frame.start_ns not in run.later_ns:  # else it is whole there
+                if (
+                    run is not None and frame.start_ns not in run.later_ns
+                ):  # else the frame is complete in the earlier file
                     capture = run.capture
-            if capture in self._part.own or (self._capture is None and self._is_given_up(exchange)):
+            if capture in self._part.own or (self._capture is None and self._is_abandoned(exchange)):
                 self._exchanges.add(exchange)
-        self._understood.update(exchange.connection_id for exchange in exchanges)
-        self._understood.difference_update(self._closed)
+        self._recognized.update(exchange.connection_id for exchange in exchanges)
+        self._recognized.difference_update(self._closed)
         self._closed.clear()
 
     def _late(self, events: Sequence[Event]) -> dict[tuple[str, Endpoint, int], _LateBytes]:
-        """What fills holes of a file before, by connection, sender and times of the later bytes."""
+        """Bytes that filled holes of an earlier file, by connection, sender and time of the later bytes."""
         latest: dict[tuple[str, Endpoint], str] = {}
         runs: dict[tuple[str, Endpoint], _LateBytes] = {}
         late: dict[tuple[str, Endpoint, int], _LateBytes] = {}
@@ -130,17 +137,19 @@ class Own:
         return late
 
     def _is_of_its_bytes(self, exchange: Exchange, frame: Frame) -> bool:
-        """Whether the file counts that has the last byte, whenever this is known."""
+        """Whether the exchange belongs to the file of its last byte, rather than to the one being read."""
         if self._part.all_begin:
             return False
         if frame.complete:
             return True
-        # a task that has read more may have understood the connection sooner
-        is_told_now = self._capture is not None and not self._part.begins
-        return is_told_now and exchange.connection_id not in self._understood
+        # a task that has read more files may have recognized the connection sooner
+        is_reported_now = self._capture is not None and not self._part.begins
+        return is_reported_now and exchange.connection_id not in self._recognized
 
-    def _is_given_up(self, exchange: Exchange) -> bool:
-        """Whether it is a request that waits, and that no task behind this one will know."""
+    def _is_abandoned(self, exchange: Exchange) -> bool:
+        """Whether an exchange is a request without a response yet, from a file that no later task reads; if
+        so, add the anomaly.
+        """
         if exchange.kind != UNANSWERED or exchange.request_frame is None:
             return False
         if exchange.request_frame.interface.capture not in self._part.lost:
@@ -150,9 +159,11 @@ class Own:
         return True
 
 
-def _answers(exchanges: Sequence[Exchange]) -> list[Frame | None]:
-    """The frame that completes each: its response, or the one that shows that there will be none."""
-    answers = {
+def _completing_frames(exchanges: Sequence[Exchange]) -> list[Frame | None]:
+    """The frame that completes each exchange: its response, the request if it expects none, or the response
+    to a later request, which shows that there will be none.
+    """
+    responses = {
         (each.connection_id, each.completed_ns): each.response_frame
         for each in exchanges
         if each.response_frame is not None
@@ -160,6 +171,6 @@ def _answers(exchanges: Sequence[Exchange]) -> list[Frame | None]:
     return [
         each.request_frame
         if each.kind == UNACKNOWLEDGED
-        else each.response_frame or answers.get((each.connection_id, each.completed_ns))
+        else each.response_frame or responses.get((each.connection_id, each.completed_ns))
         for each in exchanges
     ]

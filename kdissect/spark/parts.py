@@ -1,10 +1,10 @@
-"""What a worker does: a part of the connections -> what they say about topic ids; and -> files of all tables.
+"""A part of the connections -> their learned facts, or the files of all tables: the work of one task.
 
-A part is a shard of the connections, whose task reads all captures, or what a shuffle has brought together,
-of which each connection is dissected alone (shuffle.py).
+A part is a shard, whose task reads all captures, or some of the connections of a shuffle, each of which is
+dissected by itself (shuffle.py).
 
-The numbers of the files of a part begin at a multiple of ``FILES_OF_PART``; each attempt has some of these.
-What attempts that failed have left is removed by the driver.
+File numbers of a part start at a multiple of ``FILES_OF_PART``, those of an attempt at a multiple of
+``FILES_OF_ATTEMPT`` from there. The driver removes what failed attempts left behind.
 
 Holds what dissecting and writing hold (pipeline.py, tables/table_files.py).
 """
@@ -41,16 +41,17 @@ if TYPE_CHECKING:
 
 FILES_OF_PART, FILES_OF_ATTEMPT = 10_000, 1_000
 
-COLUMNS = "told binary"
-_SCHEMA = pa.schema([("told", pa.binary())])
+COLUMNS = "result binary"
+_SCHEMA = pa.schema([("result", pa.binary())])
 
 
 class WorkerPart(NamedTuple):
-    """What a worker has written.
+    """What a worker wrote.
 
     Attributes:
-        host: where it ran.
-        read: of one that has read the captures itself: them, and what was odd.
+        host: name of the worker's machine.
+        result: the files and counts of the part.
+        read: the captures and their warnings, from the first shard; otherwise None.
     """
 
     host: str
@@ -59,7 +60,7 @@ class WorkerPart(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """Captures that were read to their end."""
+    """What was counted while reading the captures."""
 
     sources: Sequence[Source]
     census: Census
@@ -67,19 +68,17 @@ class ReadResult(NamedTuple):
     skipped: Counter[str]
 
 
-def see(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for a file of the driver's; yield the name of this host, and whether it is there."""
+def probe_token(token: Path, batches: Iterable[Any]) -> Iterator[Any]:
+    """Check for a file that the driver created; yield this machine's name, and whether the file exists."""
     for _ in batches:
         pass
-    yield _told((gethostname(), token.exists()))
+    yield _pickled((gethostname(), token.exists()))
 
 
 def learn_shard(job: ExportJob, shards: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for what crosses connections in the shards whose numbers stand in the column ``id``; yield the
-    ``LearnedFacts`` of each.
-    """
+    """Yield the ``LearnedFacts`` of each shard whose number is in the column ``id``."""
     for number in _numbers(batches):
-        yield _told(learned_from(job.paths, job.options, Shard(number, shards)))
+        yield _pickled(learned_from(job.paths, job.options, Shard(number, shards)))
 
 
 def write_shard(
@@ -89,14 +88,15 @@ def write_shard(
     learned: LearnedFacts | None,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Write the tables of these shards; yield a ``WorkerPart`` for each. The first one tells of the captures.
+    """Write the tables of shards; yield a ``WorkerPart`` for each. That of shard 0 also describes the
+    captures.
 
     Args:
         job: what to do.
-        files: as the driver saw them.
-        shards: how many there are.
-        learned: from all of them; None: there is but one.
-        batches: numbers of shards.
+        files: fingerprints of the captures, taken by the driver.
+        shards: number of shards.
+        learned: facts learned in all shards; None: there is only one shard.
+        batches: numbers of the shards to write, in the column ``id``.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
@@ -113,19 +113,19 @@ def write_shard(
             )
             result = _written(job, number, [dissection], log)
             if number:
-                yield _told(WorkerPart(gethostname(), result))
+                yield _pickled(WorkerPart(gethostname(), result))
                 continue
             warnings = [*capture.warnings, *([] if packets.fault is None else [packets.fault])]
             read = ReadResult(capture.sources, log.census, warnings, Counter(dissection.skipped))
-            yield _told(WorkerPart(gethostname(), result, read))
+            yield _pickled(WorkerPart(gethostname(), result, read))
 
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Look for what crosses connections in a part of a shuffle; yield the ``LearnedFacts``."""
+    """Yield the ``LearnedFacts`` of a part of a shuffle."""
     facts = LearnedFacts(job.options.limits)
     for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
         dissection.learn(facts)
-    yield _told(facts)
+    yield _pickled(facts)
 
 
 def write_shuffled(
@@ -135,8 +135,8 @@ def write_shuffled(
 
     Args:
         job: what to do.
-        end_ns: latest time of a packet of all parts.
-        learned: from all of them.
+        end_ns: time of the latest packet in all parts.
+        learned: facts learned in all parts.
         batches: rows of the part.
     """
     rest = iter(batches)
@@ -147,7 +147,7 @@ def write_shuffled(
     log = ConnectionLog(job.options.limits)
     rows = SortedRows(chain((first,), rest), job.paths)
     result = _written(job, part, _alone(job, rows, end_ns, observer=log, learned=learned), log)
-    yield _told(WorkerPart(gethostname(), result))
+    yield _pickled(WorkerPart(gethostname(), result))
 
 
 def _numbers(batches: Iterable[Any]) -> Iterator[int]:
@@ -156,7 +156,7 @@ def _numbers(batches: Iterable[Any]) -> Iterator[int]:
 
 
 def _alone(job: ExportJob, rows: SortedRows, end_ns: int, **parts: Any) -> Iterator[Dissection]:
-    """A dissection of each connection, up to the end of all captures."""
+    """A dissection of each connection, until the end of all captures."""
     for segments in rows.connections():
         yield Dissection(chain(segments, [IdleTick(end_ns)]), job.options, **parts)
 
@@ -168,5 +168,5 @@ def _written(job: ExportJob, part: int, dissections: Iterable[Dissection], log: 
     return write_part(job, part, dissections, log, job.filter().matches, first)
 
 
-def _told(told: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(told)], pa.binary())], schema=_SCHEMA)
+def _pickled(value: Any) -> Any:
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(value)], pa.binary())], schema=_SCHEMA)

@@ -1,14 +1,14 @@
-"""What is asked for -> what each task reads. Holds nothing.
+"""``SourceOptions`` -> the ``Part`` that each task reads, depending on the option ``split``.
 
 none          one task reads all captures
-connections   every task reads all captures, and dissects its share of the connections
-files         a task reads a file, and those just before it in its folder for what began there. An exchange
-              is of the task that owns the file which has the last of its bytes (owning.py)
+connections   every task reads all captures, and dissects its shard of the connections
+files         a task reads a file, and the ``lookback`` files before it in its folder for context. An exchange
+              belongs to the task that owns the file with the exchange's last byte (owning.py)
 
-Rows are the same by each way, but for ``files``: a connection that several of them captured at the same time
-counts several times; those of which the look-back does not reach a connection's beginning know it by another
-id and number, and not what it told at its start. A request whose answer comes after more files than the
-look-back is ``given_up`` (in ``anomalies``), its answer an orphan.
+All three give the same rows, with exceptions for ``files``. A connection that is in several concurrent
+captures is counted for each. A task whose look-back does not reach the start of a connection gives it another
+ID, numbers its exchanges differently, and lacks what was said in its handshakes. A request whose response
+comes more files later than the look-back is ``given_up`` (in ``anomalies``), its response an orphan.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 ALONE_BYTES = 256 * MIB
-"""Captures of together so many bytes are read by one task, unless it is said otherwise: tasks cost too."""
+"""Total size of captures up to which one task reads them by default: tasks have a cost, too."""
 
 PART_BYTES = 128 * MIB
-"""Of captures, for each part: dissected in a minute."""
+"""Size of captures per part; takes about a minute to dissect."""
 
 _MOST_PARTS = 64
-"""Tasks of ``connections``, unless it is said otherwise: each reads all captures."""
+"""Default maximum of tasks with ``connections``: each reads all captures."""
 
 _BY_FILE = frozenset({"exchanges", "records", "partitions", "groups", "anomalies", "captures"})
 
@@ -51,16 +51,17 @@ class Part:
     """What a task reads.
 
     Attributes:
-        paths: the captures, in order of time.
-        own: those of them whose exchanges are the task's own; empty: all.
-        lost: those of them that no task reads behind this one.
-        begins: whether the captures begin where these do.
-        all_begin: whether that is so of all parts.
-        is_last: whether they end where these do.
-        share: of the connections; None: all.
-        first_ns: of the first packet of all tasks; None: there is none.
-        learned: what all captures say about topic ids; None: this task finds out itself.
-        firsts_ns: of the first packet of each own file, where another file may take its place meanwhile.
+        paths: the captures to read, in order of time.
+        own: those whose exchanges belong to the task; empty: all of them.
+        lost: those that no later task reads.
+        begins: whether no capture precedes ``paths``.
+        all_begin: whether ``begins`` is true of all parts.
+        is_last: whether no capture follows ``paths``.
+        shard: the connections to dissect; None: all.
+        first_ns: time of the first packet of all parts; None: there is none.
+        learned: facts learned from all captures; None: the task learns from the captures it reads.
+        firsts_ns: time of the first packet of each own file, to detect that the file has been replaced; empty
+            if that cannot happen.
     """
 
     paths: tuple[str, ...]
@@ -76,14 +77,14 @@ class Part:
 
 
 def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
-    """Share the work out.
+    """Divide the work among tasks.
 
     Args:
-        options: what is asked for.
-        shown: the columns.
+        options: the options of the data source.
+        shown: names of the selected columns.
 
     Raises:
-        UsageError: it cannot be shared that way.
+        UsageError: the table cannot be divided as the options require.
         CaptureError: none of the captures can be read.
     """
     if not options.paths:
@@ -92,7 +93,7 @@ def plan(options: SourceOptions, shown: Sequence[str]) -> list[Part]:
     timed = _in_order(paths, options.limits)
     first_ns = min((time_ns for time_ns, _ in timed), default=None)
     size = sum(path.stat().st_size for path in map(Path, paths) if path.is_file())
-    # The driver's cores are those of all tasks on one machine; of a cluster they tell nothing.
+    # All tasks share the driver's cores on a single machine; on a cluster that number means nothing.
     count = options.parts or max(cores(), min(-(-size // PART_BYTES), _MOST_PARTS))
     split = _split(options, size, count)
     if options.table == "captures" and split != NONE:
@@ -126,20 +127,20 @@ def by_files(
     first_ns: int | None = None,
     learned: LearnedFacts | None = None,
 ) -> list[Part]:
-    """A part for each file, or for so many of them as a task shall have.
+    """A part for each file, or for every ``files_per_task`` files.
 
     Args:
-        paths: of files that follow each other.
-        options: says how far parts look back.
-        before: how many of them are there to be looked back at only.
-        gone: how many more there were before them.
-        after: how many behind them were read already: nobody will look back from these.
-        ends: whether the captures end with the last of them.
+        paths: consecutive files.
+        options: the options of the data source.
+        before: number of leading files that are only read as look-back.
+        gone: number of files before those that no longer exist.
+        after: number of files following ``paths`` that were read before, so no task will look back from them.
+        ends: whether the captures end with the last of the files.
         first_ns: see ``Part``.
-        learned: likewise.
+        learned: see ``Part``.
 
     Raises:
-        UsageError: there is no such table by file.
+        UsageError: the table cannot be read file by file.
     """
     if options.table not in _BY_FILE:
         raise UsageError(
@@ -169,7 +170,7 @@ def by_files(
 
 
 def first_time_ns(path: str, limits: Limits) -> int | None:
-    """Time of a file's first packet; None where it has none."""
+    """Time of a file's first packet; None if it has none."""
     try:
         with open_capture(path, limits=limits) as capture:
             first = next(iter(capture), None)
@@ -179,21 +180,21 @@ def first_time_ns(path: str, limits: Limits) -> int | None:
 
 
 def _in_order(paths: Sequence[str], limits: Limits) -> list[tuple[int, str]]:
-    """The files that have packets, by the time of their first.
+    """The files that have packets, in order of their first packets' time.
 
     Raises:
         CaptureError: none of them can be read.
     """
     timed = [(time_ns, path) for path in paths if (time_ns := first_time_ns(path, limits)) is not None]
     if not timed:
-        with open_capture(*paths, limits=limits) as capture:  # says what is wrong with them
+        with open_capture(*paths, limits=limits) as capture:  # raises the reason
             next(iter(capture), None)
     return sorted(timed)
 
 
 def _split(options: SourceOptions, size: int, count: int) -> str:
     if options.split != AUTO:
-        # each id stands once in its table, whichever connections tell it
+        # a topic ID has one row, whichever connections it was learned from
         return NONE if options.split == CONNECTIONS and options.table == "topic_ids" else options.split
     if options.table == "captures":
         return FILES
@@ -201,16 +202,16 @@ def _split(options: SourceOptions, size: int, count: int) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Captures -> the facts that cross connections, which several tasks that read them apart must know first.
+# Captures -> the facts that cross connections, which tasks that read parts of the captures need beforehand.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def learned_from(paths: Sequence[str], options: Options, shard: Shard | None = None) -> LearnedFacts:
-    """What captures say."""
+    """The facts learned from captures, or from a shard of their connections."""
     facts = LearnedFacts(options.limits)
     try:
         with open_capture(*paths, limits=options.limits) as capture:
             Dissection(Readable(capture.packet_blocks()), options, shard=shard).learn(facts)
-    except CaptureError:  # there is nothing in them; who reads them says why
+    except CaptureError:  # nothing to learn; the task that reads the captures reports why
         pass
     return facts

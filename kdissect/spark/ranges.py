@@ -1,11 +1,11 @@
-"""Capture files -> ranges of packets that tasks can read, each from its own place on.
+"""Capture files -> ranges of packets that tasks can read independently.
 
-A pcap or pcapng file is walked once, from header to header, at about a gigabyte a second; a range begins
-where a packet does. What has to be known there goes along: the number of the packet, how far time has come,
-and the headers that tell how to read it. So a range gives the packets that the file gives, with the same
-numbers. A compressed file is one range, and so is one that is no longer than two.
+A pcap or pcapng file is scanned once, from header to header, at about a gigabyte per second. A range starts
+at a packet, and carries what a reader needs to know there: the packet's number, the latest packet time so
+far, and the headers of the file. So a range has the packets of the file, with the same numbers. A compressed
+file is a single range, and so is a file of at most twice the size of a range.
 
-Holds a window of the file, and while a range is read what the reader of a file holds.
+Holds a window of the file; reading a range holds what reading a file holds.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 64 * MIB
 FIRST_BYTES = 4 * KIB
-"""Of a file, to tell it from others: the first packet is among it, behind what the writer says of itself."""
+"""Start of a file that identifies it: long enough for the headers and the first packet."""
 MOST_HEAD_BYTES = 64 * KIB
-"""Of the headers that go along with each range: a file with more interfaces than these tell is one range."""
+"""Headers that each range carries, at most: a file with more interfaces than fit is not divided further."""
 
 _GLANCE_BYTES = 4 * KIB
 _MAGIC_BYTES = 4
 
 
 class Range(NamedTuple):
-    """Packets that stand together in a file.
+    """Consecutive packets of a file.
 
     Attributes:
-        rank: which file, by its place among those that are read.
+        rank: index of the file among those that are read.
         path: the file.
-        start: byte at which the first packet begins; 0: the file itself does.
-        before: number of the last packet before it.
-        last: number of its last packet; None: it goes to the end of the file.
-        clock_ns: the latest time of a packet before it, None where there is none.
-        head: bytes that stand before the first packet if the range is read as a file.
+        start: position of the first packet; 0: the start of the file.
+        before: number of the last packet before the range.
+        last: number of the last packet of the range; None: the range extends to the end of the file.
+        clock_ns: latest time of a packet before the range; None if there is none.
+        head: file headers to read before the first packet.
     """
 
     rank: int
@@ -63,11 +63,11 @@ class Range(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What tells a file from another one of the same name.
+    """Distinguishes a file from others with the same name.
 
     Attributes:
-        bytes: its size.
-        crc: CRC-32 of its first ``FIRST_BYTES``.
+        bytes: size of the file.
+        crc: CRC-32 of the file's first ``FIRST_BYTES``.
     """
 
     bytes: int
@@ -75,13 +75,13 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, path: str, size: int | None = None) -> Fingerprint:
-        """That of a file, as it was when it had so many bytes; None: as it is.
+        """The fingerprint of a file, with the CRC that it had when its size was ``size``; None: as it is.
 
         Raises:
-            CaptureError: it cannot be read.
+            CaptureError: the file cannot be read.
         """
         try:
-            with open(path, "rb") as file:  # noqa: PTH123  (of a thousand names)
+            with open(path, "rb") as file:  # noqa: PTH123  (for thousands of files)
                 now = os.fstat(file.fileno()).st_size
                 first = file.read(min(FIRST_BYTES, now if size is None else size))
         except OSError as error:
@@ -89,10 +89,10 @@ class Fingerprint(NamedTuple):
         return cls(now, crc32(first))
 
     def check(self, path: str) -> None:
-        """See whether a file is the one that the driver saw; it may have grown since.
+        """Check that a file is the one that the driver saw; it may have grown since.
 
         Raises:
-            CaptureError: it is not there, shorter, or another one.
+            CaptureError: the file is missing, shorter, or a different one.
         """
         remedy = "captures must be on storage shared by the driver and all workers"
         try:
@@ -105,14 +105,14 @@ class Fingerprint(NamedTuple):
 
 
 class CaptureRanges(NamedTuple):
-    """What there is to read.
+    """The files and ranges to read.
 
     Attributes:
-        files: in the order in which they begin; those that begin together as they were named.
-        first_ns: time of the first packet of all; None where there is none.
-        ranges: of all files, in this order.
-        faults: why some files are not among them.
-        unread: those of them that are there.
+        files: fingerprints by path, in order of first packet time, then as named.
+        first_ns: time of the first packet of all; None if there is none.
+        ranges: the ranges of all files, in this order.
+        faults: why some files cannot be read.
+        unread: the sources of those files, if they could be opened.
     """
 
     files: dict[str, Fingerprint]
@@ -123,17 +123,17 @@ class CaptureRanges(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """Of the files."""
+        """The paths of the files."""
         return list(self.files)
 
 
 def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANGE_BYTES) -> CaptureRanges:
-    """Find ranges of about ``size`` bytes.
+    """Divide files into ranges of about ``size`` bytes.
 
     Raises:
-        CaptureError: none of the files can be read, or one is none.
+        CaptureError: none of the files can be read, or no file was named.
     """
-    begun: list[tuple[int, str, Fingerprint]] = []
+    by_start: list[tuple[int, str, Fingerprint]] = []
     faults: list[str] = []
     unread: list[Source] = []
     first_ns = None
@@ -141,29 +141,31 @@ def find_ranges(names: Iterable[str], limits: Limits = DEFAULT, size: int = RANG
         try:
             source = Source(name, limits)
             unread.append(source)
-            begins_ns = _first_ns(source)
+            start_ns = _first_ns(source)
             fingerprint = Fingerprint.of(name)
         except CaptureError as error:
             faults.append(str(error))
             continue
         unread.remove(source)
-        begun.append((begins_ns or 0, name, fingerprint))
-        if begins_ns is not None:
-            first_ns = begins_ns if first_ns is None else min(first_ns, begins_ns)
-    if not begun:
-        said = faults[0] if faults else "no capture given"
-        raise CaptureError(said if len(faults) < 2 else f"none of {len(faults)} captures can be read; {said}")
-    begun.sort(key=lambda each: each[0])
-    files = {name: fingerprint for _, name, fingerprint in begun}
+        by_start.append((start_ns or 0, name, fingerprint))
+        if start_ns is not None:
+            first_ns = start_ns if first_ns is None else min(first_ns, start_ns)
+    if not by_start:
+        message = faults[0] if faults else "no capture given"
+        raise CaptureError(
+            message if len(faults) < 2 else f"none of {len(faults)} captures can be read; {message}"
+        )
+    by_start.sort(key=lambda each: each[0])
+    files = {name: fingerprint for _, name, fingerprint in by_start}
     ranges = [each for rank, name in enumerate(files) for each in _divided(rank, name, limits, size)]
     return CaptureRanges(files, first_ns, ranges, faults, unread)
 
 
 def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterator[Packet | IdleTick]]:
-    """The packets of a range and of what follows it in the file, and what reading them tells.
+    """The source and the packets from the start of a range to the end of the file.
 
-    ``Source.warnings`` are complete where the last range was read to the end. The packets raise
-    ``CaptureError`` as ``packets_of`` does.
+    Together the sources of a file's ranges have the warnings of the file, if the last range was read to its
+    end. The iterator raises ``CaptureError`` as that of ``packets_of`` does.
     """
     if not range_.start:
         source = Source(range_.path, limits)
@@ -173,7 +175,7 @@ def open_range(range_: Range, limits: Limits = DEFAULT) -> tuple[Source, Iterato
 
 
 class _FileTail(Source):
-    """A file from the middle on."""
+    """A file, read from the start of a range."""
 
     def __init__(self, range_: Range, limits: Limits) -> None:
         super().__init__(range_.path, limits)
@@ -182,7 +184,7 @@ class _FileTail(Source):
         self.bytes_read = range_.start
 
     def blocks(self) -> Iterator[bytes]:
-        """The head, then what stands in the file, in the blocks in which its beginning would be read."""
+        """The head, then the file's bytes, in aligned blocks of which the first is a small one."""
         yield self._range.head
         with Path(self.name).open("rb", buffering=0) as file:
             file.seek(self.bytes_read)
@@ -201,7 +203,7 @@ class _FileTail(Source):
         try:
             packets = reader.packets(window, self)
             for first in packets:
-                self.warnings.clear()  # of the head: the first range tells them
+                self.warnings.clear()  # about the head; the first range has them
                 yield first
                 break
             yield from packets
@@ -210,10 +212,10 @@ class _FileTail(Source):
 
 
 class _Marking(Window):
-    """A window that notes where a header stands.
+    """A window that notes the position of the current packet header.
 
     Attributes:
-        mark: the place, None where what stands there may be something else.
+        mark: the position; None if there may be something else.
     """
 
     __slots__ = ("mark",)
@@ -223,14 +225,14 @@ class _Marking(Window):
         self.mark: int | None = None
 
     def more(self, pos: int, need: int) -> bool:
-        """As ``Window.more``, which readers call with the place of a header that they want all of."""
+        """As ``Window.more``, which readers call for each header with its position and size."""
         is_there = super().more(pos, need)
         self.mark = self.start if need >= HEAD_BYTES else None
         return is_there
 
 
 def _first_ns(file: Source) -> int | None:
-    """Time of a file's first packet, None where it has none."""
+    """Time of a file's first packet; None if it has none."""
     if file.size is None:
         raise CaptureError(f"{file.name} is not a regular file, so tasks cannot read it")
     with closing(packets_of(Source(file.name, file.limits, block_bytes=_GLANCE_BYTES))) as packets:
@@ -250,8 +252,8 @@ def _divided(rank: int, name: str, limits: Limits, size: int) -> Iterator[Range]
 
 
 def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
-    """Ranges behind the first, each as if it went to the end of the file. Where the file is damaged they end,
-    and who reads the last of them will tell.
+    """The ranges after the first, each as if it extended to the end of the file. Stops where the file is
+    damaged; the task that reads the last range reports the damage.
     """
     window = _Marking(source.blocks())
     window.wait_for(_MAGIC_BYTES)
@@ -273,13 +275,13 @@ def _cuts(rank: int, source: Source, size: int) -> Iterator[Range]:
         packet_blocks = pcapng.packet_blocks(window, source, section)
     due, clock_ns = size, None
     try:
-        for block in cast("Iterator[PacketBlock]", packet_blocks):  # it does not come live
+        for block in cast("Iterator[PacketBlock]", packet_blocks):  # no idle ticks in files
             if window.mark is not None and window.mark >= due:
                 if section is not None and len(head) < len(described):
                     head = bytes(described)
                 if len(head) > MOST_HEAD_BYTES:
                     return
-                # A simple packet has the time of the one before, and what is no packet no number.
+                # A simple packet has no time of its own, and blocks of other types have no packet number.
                 if section is None or section.word(window.data, 0)[0] == ENHANCED_PACKET:
                     yield Range(rank, source.name, window.mark, block.number - 1, None, clock_ns, head)
                     due = window.mark + size

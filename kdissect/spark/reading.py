@@ -1,5 +1,5 @@
-"""A part of what is asked for -> record batches of its table: what a task does. Holds what a dissection and a
-batch hold.
+"""A ``Part`` -> Arrow record batches of the table: the work of one task. Holds what a dissection and a batch
+hold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kdissect.errors import CaptureError
 from kdissect.pipeline import Dissection
 from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
-from kdissect.spark.owning import Own
+from kdissect.spark.owning import OwnExchanges
 from kdissect.tables.columns import filter_of
 
 if TYPE_CHECKING:
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
 
 
 def read(
-    part: Part, options: SourceOptions, columns: Sequence[str], meant: Callable[[Any], bool] | None = None
+    part: Part,
+    options: SourceOptions,
+    columns: Sequence[str],
+    row_filter: Callable[[Any], bool] | None = None,
 ) -> Iterator[Any]:
     """Yield the rows of a part as record batches.
 
     Args:
         part: what to read.
-        options: what is asked for.
-        columns: of the table, in their order.
-        meant: tells of a row whether it is wanted; None: all are.
+        options: options of the data source.
+        columns: names of the table's columns to include, in order.
+        row_filter: whether a row is included; None: all rows are.
     """
     batches = TableBatches(
         (options.table,),
@@ -45,18 +48,20 @@ def read(
         bytes=options.batch_bytes,
         records=records_of(options),
         every_connection=not options.is_filtered,
-        meant=meant,
+        row_filter=row_filter,
     )
     for _, batch in (_of_own if part.own else _of_all)(part, options, batches):
         yield batch
 
 
 def _of_all(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
-    """The rows of all files of a part, merged by time."""
+    """The rows of all files of a part, whose packets are merged by time."""
     try:
         with open_capture(*part.paths, limits=options.limits) as capture:
             yield from _of_capture(capture, part, options, batches)
-    except CaptureError as error:  # nothing of it can be read; others can, or the plan had said so
+    except (
+        CaptureError
+    ) as error:  # no capture of this part can be read; plan() raises if no capture at all can
         with suppress(CaptureError):
             sources = [Source(path, options.limits) for path in part.paths]
             yield from batches.close(sources if options.table == "captures" else (), [str(error)])
@@ -78,8 +83,8 @@ def _of_capture(
 
 
 def _of_own(part: Part, options: SourceOptions, batches: TableBatches) -> Iterator[tuple[str, Any]]:
-    """The rows of the part's own files, one behind another."""
-    own = Own(part, batches.log)
+    """The rows of the part's own files, read one after the other."""
+    own = OwnExchanges(part, batches.log)
     settings = {**_settings(part, batches), "observer": own}
     dissection = Dissection(own.packets(options.limits), options, **settings)
     yield from _selected(dissection.in_order(own.watch(dissection.steps())), part, options, batches, own)
@@ -95,11 +100,11 @@ def _selected(
     part: Part,
     options: SourceOptions,
     batches: TableBatches,
-    own: Own | None = None,
+    own: OwnExchanges | None = None,
 ) -> Iterator[tuple[str, Any]]:
-    wanted = filter_of(options)
+    criteria = filter_of(options)
     if part.first_ns is not None:
-        wanted.begin(part.first_ns)
+        criteria.begin(part.first_ns)
     for exchange in exchanges:
-        is_wanted = (own is None or own.has(exchange)) and wanted.matches(exchange)
-        yield from (batches.feed if is_wanted else batches.pass_over)(exchange)
+        is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
+        yield from (batches.feed if is_selected else batches.pass_over)(exchange)

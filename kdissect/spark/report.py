@@ -1,4 +1,4 @@
-"""Tables of a folder -> what the jobs say of them: pages for people, JSON lines, Parquet. Holds the rows that
+"""The tables of an export -> reports of the jobs: pages for people, JSON lines, Parquet. Holds the rows that
 a page shows.
 """
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 10
-"""Of each table on the page, unless somebody says another number."""
+"""Default number of rows per table of the page."""
 
-Found = tuple[str, "DataFrame"]
-"""The name of a job, and what it says."""
+JobResult = tuple[str, "DataFrame"]
+"""The name of a job, and its rows."""
 
 JOBS: Sequence[str] = (
     *("latency", "throughput", "errors", "lag", "rebalances", "versions", "throttle", "connections"),
 )
-"""All jobs: modules of ``kdissect.spark.jobs``, each with a function of its own name."""
+"""All jobs: modules of ``kdissect.spark.jobs``, each with a function of the same name."""
 
 _TITLES = {
     "latency": "Latency",
@@ -53,7 +53,7 @@ _NARROW = {
     "throttle": ("exchanges", "throttled", "throttle_time_ms", "max_ms"),
     "connections": ("connections", "closed", "reset", "p50_ms", "exchanges"),
 }
-"""Columns that are kept where there is little room, besides ``start`` and those of ``by``."""
+"""Columns that remain on a narrow terminal, besides ``start`` and those of ``by``."""
 _WIDE = 160
 
 
@@ -65,19 +65,20 @@ def report(
     by: Sequence[str] = (),
     *,
     sketches: bool = False,
-) -> list[Found]:
-    """Prepare the jobs over the tables of a folder; nothing is computed before their rows are asked for.
+) -> list[JobResult]:
+    """Set up jobs on the tables of an export; Spark computes their rows lazily.
 
     Args:
-        session: of Spark.
-        folder: of ``kdissect export`` or ``kdissect spark decode``; a path or address that Spark knows.
-        jobs: names out of ``JOBS``.
-        window: a length of time: a row for each piece of it, in the jobs that have such rows.
-        by: columns that rows are made for; a job takes those that it knows, or else its usual ones.
-        sketches: whether latency comes with its sketches, which can be merged.
+        session: Spark session.
+        folder: written by ``kdissect export`` or ``kdissect spark decode``; a path or URL that Spark can
+            read.
+        jobs: names from ``JOBS``.
+        window: duration of a time window: jobs that support it have a row per window.
+        by: columns to group by; a job uses those that it has, or its default if it has none of them.
+        sketches: whether latency includes its sketches, which can be merged.
 
     Raises:
-        UsageError: there is no such job, table, column or length.
+        UsageError: unknown job, table or column, or invalid duration.
     """
     modules = check(jobs, window, by)
     from kdissect.spark.tables import tables
@@ -88,13 +89,13 @@ def report(
 
 
 def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[str, ModuleType]:
-    """Whether ``report`` can do what it is asked for. Needs pyspark, and no session.
+    """Check the arguments of ``report``. Needs pyspark, but no session.
 
     Returns:
-        The modules of the jobs.
+        The modules of the jobs, by name.
 
     Raises:
-        UsageError: there is no such job, column or length.
+        UsageError: unknown job or column, or invalid duration.
     """
     for name in jobs:
         if name not in JOBS:
@@ -114,49 +115,49 @@ def check(jobs: Sequence[str], window: str | None, by: Sequence[str]) -> dict[st
 
 def write_page(
     out: TextIO,
-    found: Iterable[Found],
+    results: Iterable[JobResult],
     *,
     limit: int = ROWS,
     width: int | None = None,
     colour: bool = False,
 ) -> None:
-    """Write tables for a person.
+    """Write tables for people.
 
     Args:
-        out: where to; the caller owns it.
-        found: what ``report`` prepared.
-        limit: rows of each table.
-        width: of the terminal, None where it is none.
+        out: where to write; the caller closes it.
+        results: returned by ``report``.
+        limit: maximum rows of each table.
+        width: width of the terminal; None if ``out`` is not a terminal.
         colour: whether headings are bold.
     """
     narrow = width is not None and width < _WIDE
-    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in found)
+    sections = (_section(name, frame, limit, narrow=narrow) for name, frame in results)
     page.write(out, sections, width=width, colour=colour)
 
 
-def write_json(write: Callable[[bytes], object], found: Iterable[Found]) -> None:
-    """Write JSON lines: the columns of a row, and which ``job`` says it. Times are UTC, sketches base64."""
-    for name, frame in found:
+def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -> None:
+    """Write JSON lines: the columns of a row, and the name of its ``job``. Times are UTC, sketches base64."""
+    for name, frame in results:
         job = f'{{"job":{json.dumps(name)},'
         for text in _json(frame):
             write(f"{job}{text[1:]}\n".encode())
 
 
-def write_parquet(found: Iterable[Found], folder: str, *, overwrite: bool = False) -> None:
+def write_parquet(results: Iterable[JobResult], folder: str, *, overwrite: bool = False) -> None:
     """Write Parquet, a folder for each job.
 
     Args:
-        found: what ``report`` prepared.
-        folder: where to; a path or address that Spark knows.
-        overwrite: whether what is there is replaced; else it is an error of Spark's.
+        results: returned by ``report``.
+        folder: where to write; a path or URL that Spark can write to.
+        overwrite: whether to replace existing files; otherwise Spark raises an error.
     """
-    for name, frame in found:
+    for name, frame in results:
         mode = "overwrite" if overwrite else "error"
         frame.write.mode(mode).parquet(f"{folder.rstrip('/')}/{name}")
 
 
 def _module(name: str) -> ModuleType:
-    from importlib import import_module  # with pyspark behind it, which --help does not need
+    from importlib import import_module  # imports pyspark, which --help does not need
 
     return import_module(f"kdissect.spark.jobs.{name}")
 
@@ -202,11 +203,11 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
     "_bytes_per_second": lambda value: f"{size(round(value))}/s",
     "_per_second": lambda value: f"{value:,.1f}/s",
 }
-"""By how the names of columns end; the longest that fits counts."""
+"""Formats by suffix of the column's name; the longest matching suffix applies."""
 
 
 def _view(column: str, kind: str) -> View:
-    """Numbers with a unit are written with theirs, and others by their type."""
+    """How a column is shown: by its unit if the name ends with one, otherwise by its type."""
 
     def view(write: Callable[[Any], str], name: str = column, **options: bool) -> View:
         def cell(row: Mapping[str, Any]) -> str:

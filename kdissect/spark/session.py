@@ -1,8 +1,8 @@
-"""Where Spark shall run -> a session there, with settings that tables of kdissect need, and a quiet terminal.
+"""A ``SparkTarget`` -> a session there, with the settings that kdissect's tables need, and a quiet terminal.
 
-Embedded, Spark is a Java process that ends with this one. What it and its workers say goes to a log file:
-they inherit this process's stdout and stderr, which point to that file while the process is started. The log
-is kept when something fails. Holds a folder of temporary files until the session ends.
+Embedded Spark is a Java process that ends with this one. It and its workers write to a log file: they inherit
+stdout and stderr, which point to that file while Java is started. The log is kept if something fails. Holds a
+folder of temporary files until the session ends.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ WORKERS_PYTHON = "spark.pyspark.python"
 
 
 class SparkTarget(NamedTuple):
-    """Where Spark shall run.
+    """Where Spark runs.
 
     Attributes:
-        master: of a cluster, or ``local[...]``; None: embedded, on all cores.
-        remote: a Spark Connect server: ``sc://host:port``.
-        conf: settings of Spark that the user gave.
+        master: master URL of a cluster, or ``local[...]``; None: embedded, on all cores.
+        remote: URL of a Spark Connect server: ``sc://host:port``.
+        conf: Spark settings from the user.
     """
 
     master: str | None = None
@@ -67,38 +67,38 @@ class SparkTarget(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether all processes are on this machine."""
+        """Whether all processes run on this machine."""
         return self.remote is None and (self.master or EMBEDDED).startswith("local")
 
     @property
     def is_embedded(self) -> bool:
-        """Whether workers see the packages of this process."""
+        """Whether workers can import the packages of this process."""
         return self.is_here and not (self.master or "").startswith("local-cluster")
 
 
 @contextmanager
 def session(place: SparkTarget, log: Path | None = None) -> Iterator[SparkSession]:
-    """Start a session, and end it; one that runs in this process already is used, and left running.
+    """Start a session, and stop it afterwards. A session that is already active is used, and left running.
 
     Args:
-        place: where.
-        log: what Java and the workers say; None: a temporary file, kept when something fails.
+        place: where Spark runs.
+        log: file for the output of Java and the workers; None: a temporary file, kept if something fails.
 
     Raises:
-        SparkError: Spark cannot be started, or what it was asked to do failed.
+        SparkError: Spark cannot be started, or a query failed.
         OutputError: the log cannot be written.
     """
     running = _running()
     if running is not None:
-        with _told(None):
+        with _one_line_errors(None):
             yield running
         return
-    demand(needs(place))
+    require(check_requirements(place))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kdissect-spark-")))
         if log is None and place.remote is None:
             log = stack.enter_context(_kept_if_it_fails())
-        stack.enter_context(_told(log))
+        stack.enter_context(_one_line_errors(log))
         stack.enter_context(_logged(log))
         yield stack.enter_context(_started(place, folder, log))
 
@@ -119,23 +119,23 @@ def _kept_if_it_fails() -> Iterator[Path]:
         yield Path(name)
     except SparkError:
         raise
-    except BaseException:  # of which the log knows nothing
+    except BaseException:  # not Spark's, so the log says nothing about it
         Path(name).unlink(missing_ok=True)
         raise
     Path(name).unlink(missing_ok=True)
 
 
 @contextmanager
-def _told(log: Path | None) -> Iterator[None]:
-    """Turn what Spark raises into one line.
+def _one_line_errors(log: Path | None) -> Iterator[None]:
+    """Turn an exception of Spark into an error of one line.
 
     Raises:
-        SparkError: it did.
+        SparkError: Spark raised an exception.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    # Each failed query is logged once more, with the whole stack of Java.
+    # These log every failed query once more, with the complete Java stack trace.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
     try:
@@ -147,7 +147,7 @@ def _told(log: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _logged(log: Path | None) -> Iterator[None]:
-    """Have what is logged in this process, as py4j does when it is interrupted, stand in the same file."""
+    """Log to the same file in this process, too; py4j logs when it is interrupted."""
     handler = logging.NullHandler() if log is None else logging.FileHandler(log, delay=True)
     logging.getLogger().addHandler(handler)
     try:
@@ -168,7 +168,7 @@ def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[Spa
         spark: SparkSession = builder.remote(place.remote).getOrCreate()
     else:
         _choose_python(place)
-        os.environ.pop("SPARK_REMOTE", None)  # a master was asked for
+        os.environ.pop("SPARK_REMOTE", None)  # it would override the master
         with _streams_to(log), _own_interrupt(), _workers_environment(place):
             spark = builder.appName("kdissect").master(place.master or EMBEDDED).getOrCreate()
     try:
@@ -176,25 +176,25 @@ def _started(place: SparkTarget, folder: Path, log: Path | None) -> Iterator[Spa
             _ship(spark, place, folder)
         yield spark
     finally:
-        with suppress(Exception), warnings.catch_warnings():  # the connection to Java may be what broke
+        with suppress(Exception), warnings.catch_warnings():  # the connection to Java may be broken
             warnings.simplefilter("ignore")
             spark.stop()
 
 
 def _classic(place: SparkTarget, folder: Path) -> dict[str, str]:
-    """Settings of a session whose driver is in this process."""
+    """Settings of a classic session, whose driver runs in this process."""
     if place.remote is not None:
         return {}
-    made = {**CLASSIC, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = {**CLASSIC, "spark.sql.warehouse.dir": str(folder / "warehouse")}
     if place.is_here:
-        made.update(LOOPBACK)
-        made["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
-    return made
+        settings.update(LOOPBACK)
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+    return settings
 
 
 def _choose_python(place: SparkTarget) -> None:
-    """Have workers run the Python that the user named; on this machine otherwise this one, not the first on
-    the path, which knows nothing of a virtual environment that was not activated.
+    """Have workers run the user's choice of Python. By default workers on this machine run the same Python as
+    this process, not the first on the PATH: a virtual environment may not be activated.
     """
     if WORKERS_PYTHON in place.conf:
         os.environ["PYSPARK_PYTHON"] = place.conf[WORKERS_PYTHON]
@@ -204,8 +204,8 @@ def _choose_python(place: SparkTarget) -> None:
 
 @contextmanager
 def _workers_environment(place: SparkTarget) -> Iterator[None]:
-    """Let the workers of this machine, whose Java inherits what is set now, import nothing from the current
-    folder, and the same kdissect as this process if they run the same Python.
+    """Set the environment that Java, and thus the workers on this machine, inherit: they import nothing from
+    the current folder, and the same kdissect as this process if they run the same Python.
     """
     if not place.is_here:
         yield
@@ -225,7 +225,7 @@ def _workers_environment(place: SparkTarget) -> Iterator[None]:
 
 
 def _ship(spark: SparkSession, place: SparkTarget, folder: Path) -> None:
-    """Give this package to the workers, so that they run the same as this process does."""
+    """Send this package to the workers, so that they run the same version."""
     path = folder / f"{PACKAGE}.zip"
     write(path)
     if place.remote is not None:
@@ -234,12 +234,12 @@ def _ship(spark: SparkSession, place: SparkTarget, folder: Path) -> None:
         spark.sparkContext.addPyFile(str(path))
     from kdissect.spark.datasource import KdissectSource
 
-    spark.dataSource.register(KdissectSource)  # Spark looks for it among installed packages only
+    spark.dataSource.register(KdissectSource)  # Spark finds it by itself only if it is installed
 
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Leave Ctrl-C as it is: Spark's way with it asks Java in the middle of what Java was asked before."""
+    """Keep the handler of Ctrl-C: Spark's own calls Java, possibly in the middle of another call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -252,10 +252,10 @@ def _own_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _streams_to(log: Path | None) -> Iterator[None]:
-    """Let stdout and stderr, as processes that are started inherit them, be a file.
+    """Redirect the stdout and stderr that child processes inherit to the log.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the log cannot be written.
     """
     path = Path(log or os.devnull)
     try:
@@ -275,16 +275,16 @@ def _streams_to(log: Path | None) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# This machine, and where Spark shall run -> what stands in the way of it, with what to install or to set.
+# This machine and a ``SparkTarget`` -> the requirements of Spark, and how to meet those that are not met.
 #
-# Looks without starting Spark: at Java, at the Python packages, at whether somebody listens at the address
-# of a cluster, at folders and ports. Holds nothing.
+# Checks, without starting Spark: Java, the Python packages, folders, ports, and whether a server listens at
+# the address of a cluster.
 # ------------------------------------------------------------------------------------------------------------
 
 
 LEAST_JAVA = 17
 PACKAGES = {"pyspark": ((4, 2), (5,)), "pyarrow": ((18,), None), "pandas": ((2, 2), (3,))}
-"""Which versions do: from, and up to but without. Newer pandas than this works, and warns each time."""
+"""Supported versions: the first, and the first that is not. Newer pandas works, but warns on every query."""
 CONNECT_PACKAGES = ("grpc", "grpc_status", "google.rpc")
 DEFAULT_PORTS = {"sc": 15002, "spark": 7077}
 LEAST_FREE_BYTES = 1_000_000_000  # shuffled packets go to disk
@@ -295,13 +295,13 @@ _MOST_JAVA_S = 30
 _MOST_CONNECT_S = 5
 
 
-class Need(NamedTuple):
-    """Something that Spark needs.
+class Requirement(NamedTuple):
+    """A requirement of Spark.
 
     Attributes:
-        name: in a word.
-        found: what there is of it.
-        remedy: what to do about it, None where nothing has to be done.
+        name: what is required.
+        found: what this machine has.
+        remedy: how to meet the requirement; None if it is met.
     """
 
     name: str
@@ -309,8 +309,8 @@ class Need(NamedTuple):
     remedy: str | None = None
 
 
-def needs(place: SparkTarget) -> Iterator[Need]:
-    """Look at each, the cheap ones first."""
+def check_requirements(place: SparkTarget) -> Iterator[Requirement]:
+    """Check all requirements, the cheap ones first."""
     yield python()
     yield from packages()
     if place.remote is not None:
@@ -322,97 +322,99 @@ def needs(place: SparkTarget) -> Iterator[Need]:
     yield from address(place)
 
 
-def demand(found: Iterable[Need]) -> None:
-    """Let nothing be started that must fail.
+def require(requirements: Iterable[Requirement]) -> None:
+    """Fail before Spark is started if it cannot work.
 
     Raises:
-        SparkError: the first thing that stands in the way, and what to do about it.
+        SparkError: the first requirement that is not met, and how to meet it.
     """
-    for need in found:
-        if need.remedy is not None:
-            raise SparkError(f"Spark needs {need.name}: {need.found}; {need.remedy}")
+    for requirement in requirements:
+        if requirement.remedy is not None:
+            raise SparkError(f"Spark needs {requirement.name}: {requirement.found}; {requirement.remedy}")
 
 
-def python() -> Need:
-    """The interpreter, which workers on other machines must have in the same version."""
+def python() -> Requirement:
+    """The Python interpreter; workers on other machines need the same version."""
     version = ".".join(map(str, sys.version_info[:3]))
     workers = os.environ.get("PYSPARK_PYTHON")
-    return Need("Python", f"{version} ({sys.executable})" + (f", for workers {workers}" if workers else ""))
+    return Requirement(
+        "Python", f"{version} ({sys.executable})" + (f", for workers {workers}" if workers else "")
+    )
 
 
-def packages() -> Iterator[Need]:
+def packages() -> Iterator[Requirement]:
     """The packages of the extra ``spark``."""
     for name, (least, beyond) in PACKAGES.items():
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield Need(name, "not installed", _INSTALL)
+            yield Requirement(name, "not installed", _INSTALL)
             continue
         numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
         fits = least <= numbers and (beyond is None or numbers < beyond)
-        wanted = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
-        yield Need(name, version if fits else f"{version}, not {wanted}", None if fits else _INSTALL)
+        required = f"{_dotted(least)} or newer" + (f", older than {_dotted(beyond)}" if beyond else "")
+        yield Requirement(name, version if fits else f"{version}, not {required}", None if fits else _INSTALL)
 
 
-def java() -> Need:
-    """The Java that Spark's launcher takes: that of JAVA_HOME, else the first on the path."""
+def java() -> Requirement:
+    """The Java that Spark's launcher uses: that of JAVA_HOME, otherwise the first on the PATH."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home, "bin")) if home else None)
-    name, get_one = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
+    name, install = f"Java {LEAST_JAVA} or newer", "install one, or set JAVA_HOME to it"
     if path is None:
-        return Need(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", get_one)
+        return Requirement(name, f"no java in JAVA_HOME, {home}" if home else "no java on the PATH", install)
     try:
         done = subprocess.run(  # all releases write it to stderr
             [path, "-version"], capture_output=True, text=True, check=False, timeout=_MOST_JAVA_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Need(name, f"{path} does not run ({error})", get_one)
+        return Requirement(name, f"{path} does not run ({error})", install)
     match = _JAVA_VERSION.search(done.stderr)
     if match is None:
-        return Need(name, f"{path} does not report its version", get_one)
+        return Requirement(name, f"{path} does not report its version", install)
     # Java 8 called itself 1.8
     number = int(match["second"] or 0) if match["first"] == "1" else int(match["first"])
-    found = f"{match[0].split()[1].strip(chr(34))} ({path})"
-    return Need(name, found, None if number >= LEAST_JAVA else get_one)
+    release = f"{match[0].split()[1].strip(chr(34))} ({path})"
+    return Requirement(name, release, None if number >= LEAST_JAVA else install)
 
 
-def connect() -> Need:
-    """What talks to a Spark Connect server."""
+def connect() -> Requirement:
+    """The packages of a Spark Connect client."""
     from importlib.util import find_spec
 
     try:
         missing = [name for name in CONNECT_PACKAGES if find_spec(name) is None]
-    except ModuleNotFoundError as error:  # of google.rpc, google
+    except ModuleNotFoundError as error:  # the parent package, google
         missing = [error.name or "google"]
     name = "the packages of Spark Connect"
-    return Need(name, f"no {missing[0]}", _INSTALL) if missing else Need(name, "installed")
+    return Requirement(name, f"no {missing[0]}", _INSTALL) if missing else Requirement(name, "installed")
 
 
-def folder() -> Need:
-    """Where shuffled packets and Spark's own files go meanwhile."""
+def folder() -> Requirement:
+    """The folder for shuffled packets and Spark's temporary files."""
     path = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
     name, remedy = "a writable folder", "set SPARK_LOCAL_DIRS, and TMPDIR, to another folder"
     try:
         with tempfile.TemporaryFile(dir=path):
             free = shutil.disk_usage(path).free
     except OSError as error:
-        return Need(name, f"{path}: {error.strerror or error}", remedy)
-    found = f"{path}, {size(free)} free"
-    return Need(name, found, None if free >= LEAST_FREE_BYTES else remedy)
+        return Requirement(name, f"{path}: {error.strerror or error}", remedy)
+    space = f"{path}, {size(free)} free"
+    return Requirement(name, space, None if free >= LEAST_FREE_BYTES else remedy)
 
 
-def port() -> Need:
-    """Whether Python and Java can talk to each other on this machine."""
+def port() -> Requirement:
+    """Whether Python and Java can connect to each other on this machine."""
     name = "ports on 127.0.0.1"
     try:
         with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            return Need(name, f"free: {server.getsockname()[1]}")
+            return Requirement(name, f"free: {server.getsockname()[1]}")
     except OSError as error:
-        return Need(name, str(error.strerror or error), "allow it in the firewall or sandbox")
+        return Requirement(name, str(error.strerror or error), "allow it in the firewall or sandbox")
 
 
-def address(place: SparkTarget) -> Iterator[Need]:
-    """Whether somebody listens where a server is said to be: Spark itself would try for minutes."""
+def address(place: SparkTarget) -> Iterator[Requirement]:
+    """Whether a server listens at the address of the target: Spark itself would retry for minutes."""
     for option, url in (("--remote", place.remote), ("--master", place.master)):
         parts = urlsplit((url or "").split(",")[0])  # a standalone cluster may have several masters
         default = DEFAULT_PORTS.get(parts.scheme)
@@ -421,10 +423,10 @@ def address(place: SparkTarget) -> Iterator[Need]:
         name = f"a server at {option} {url}"
         try:
             with socket.create_connection((parts.hostname or "", parts.port or default), _MOST_CONNECT_S):
-                yield Need(name, "listens")
+                yield Requirement(name, "listens")
         except (OSError, ValueError) as error:
-            told = getattr(error, "strerror", None) or str(error)
-            yield Need(name, told, "check host and port, and that the server is running")
+            reason = getattr(error, "strerror", None) or str(error)
+            yield Requirement(name, reason, "check host and port, and that the server is running")
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -432,11 +434,11 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What Spark raises -> one line for a person: what is wrong, and what to do about it where that is known.
+# An exception of Spark -> one line for people: what is wrong, and a remedy if one is known.
 #
-# Spark tells the same in many ways: an exception of Python with a condition and a plan below it, one of
-# Java with its stack and those of its causes, the traceback of a worker inside either. A worker that died
-# says why only in the log.
+# Spark reports errors in several forms: a Python exception with an error condition and a query plan, a Java
+# exception with its stack trace and those of its causes, the traceback of a worker inside either. Why a
+# worker died is only in the log.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -461,47 +463,47 @@ REMEDIES = {
     "JAVA_GATEWAY_EXITED": "Java exited before Spark started; run kdissect spark doctor to find the reason",
     "Could not parse Master URL": "a master is local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
 }
-"""Words of an error, and what to do about it."""
+"""Words of an error -> remedy."""
 
 
 def explain(error: BaseException, log: Path | None = None) -> str:
-    """Tell what went wrong.
+    """Describe an error in one line.
 
     Args:
-        error: what Spark raised.
-        log: what its processes wrote to stderr, for what workers said as they died.
+        error: the exception that Spark raised.
+        log: stderr of Spark's processes, in case a worker died.
     """
-    said = str(error)
-    text = _line(_JAVA_CALL.sub("", said))
+    raised = str(error)
+    text = _line(_JAVA_CALL.sub("", raised))
     if "Python worker" in text and log is not None:
         text = _last_words(log) or text
     for words, remedy in REMEDIES.items():
-        if words in text or words in said:
+        if words in text or words in raised:
             return f"{text.rstrip('.')}; {remedy}"
     return text or type(error).__name__
 
 
 def _line(text: str) -> str:
-    """The one line that tells most."""
+    """The most informative line of a message."""
     if _TRACEBACK in text:
         return _OWN_CLASS.sub("", _raised(text.rpartition(_TRACEBACK)[2]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return ""
     causes = [_bare(line.removeprefix(_CAUSE)) for line in lines if line.startswith(_CAUSE)]
-    told = [_bare(lines[0]), *causes]
-    # The root, or what says the same and more: Cannot run program "x": error=2, No such file or directory.
-    return next(each for each in told if each.endswith(told[-1]))
+    messages = [_bare(lines[0]), *causes]
+    # The root cause, or one that includes it: Cannot run program "x": error=2, No such file or directory.
+    return next(each for each in messages if each.endswith(messages[-1]))
 
 
 def _bare(line: str) -> str:
-    """The text alone, without what Java calls it, and whom it happened to."""
+    """The message alone, without Java class, task and SQLSTATE."""
     line = _CLASS.sub("", line) or line
     return _STATE.sub("", _CLASS.sub("", _LOST_TASK.sub("", line))).strip()
 
 
 def _raised(traceback: str) -> str:
-    """The exception at the end of a worker's traceback: the first line that stands at the margin."""
+    """The exception at the end of a worker's traceback: the first line that is not indented."""
     for line in traceback.splitlines():
         if line and not line.startswith((" ", "\t")):
             return line
@@ -509,7 +511,7 @@ def _raised(traceback: str) -> str:
 
 
 def _last_words(log: Path) -> str | None:
-    """The last exception of Python in a log."""
+    """The last Python exception in a log."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _LOG_BYTES))
@@ -520,10 +522,10 @@ def _last_words(log: Path) -> str | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# This package -> a zip that Spark gives to its workers (``--py-files``). Holds the zip's table of contents.
+# This package -> a zip for Spark's workers (``--py-files``). Holds the zip's directory.
 #
-# Python imports modules from such a zip, and ``importlib.resources`` reads the texts of messages from it.
-# What kdissect needs of other packages is not in it: they are compiled, and installed where workers run.
+# Python imports modules from such a zip, and ``importlib.resources`` reads the ``.kmsg`` files from it. The
+# dependencies of kdissect are not in it: they have compiled code, and must be installed on the workers.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -532,16 +534,16 @@ _ENDINGS = (".py", ".kmsg", ".tsv", ".txt", ".typed")
 
 
 def write(path: Path) -> int:
-    """Write the zip, the same bytes each time; how many files are in it.
+    """Write the zip, the same bytes each time; return the number of files in it.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the zip cannot be written.
     """
     count = 0
     try:
-        with ZipFile(path, "w", ZIP_DEFLATED) as made:
+        with ZipFile(path, "w", ZIP_DEFLATED) as archive:
             for name, content in _files():
-                made.writestr(ZipInfo(name), content, ZIP_DEFLATED)
+                archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
                 count += 1
     except OSError as error:
         raise OutputError(f"cannot write to {path}: {error.strerror or error}") from None
@@ -566,8 +568,7 @@ def _below(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Where Spark shall run -> what its workers are: their Python, and the kdissect that they import. Holds
-# nothing.
+# A ``SparkTarget`` -> what its workers run: their Python, and the kdissect that they import.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -576,20 +577,22 @@ _COLUMNS = ("python", "kdissect", "apis")
 _FAULT = "fix that first"
 
 
-def trial(place: SparkTarget, log: Path | None = None) -> Iterator[Need]:
-    """Start Spark, and ask workers what they are."""
+def probe_workers(place: SparkTarget, log: Path | None = None) -> Iterator[Requirement]:
+    """Start Spark, and yield its version, and the Python and kdissect of its workers."""
     try:
         with session(place, log) as spark:
-            yield Need("Spark", spark.version)
+            yield Requirement("Spark", spark.version)
             tasks = spark.range(0, TASKS, 1, TASKS)
-            answers = tasks.mapInArrow(_answer, ", ".join(f"{name} string" for name in _COLUMNS))
-            for row in answers.distinct().collect():
-                yield Need("workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} APIs")
+            infos = tasks.mapInArrow(_worker_info, ", ".join(f"{name} string" for name in _COLUMNS))
+            for row in infos.distinct().collect():
+                yield Requirement(
+                    "workers", f"Python {row.python}, kdissect of {row.kdissect}, {row.apis} APIs"
+                )
     except SparkError as error:
-        yield Need("workers", str(error), _FAULT)
+        yield Requirement("workers", str(error), _FAULT)
 
 
-def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _worker_info(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     import kdissect
@@ -598,6 +601,6 @@ def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     known = [api for api in all_apis() if request(api.key) is not None]
     version = ".".join(map(str, sys.version_info[:3]))
-    found = (f"{version} ({sys.executable})", kdissect.__path__[0], str(len(known)))
+    values = (f"{version} ({sys.executable})", kdissect.__path__[0], str(len(known)))
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({name: [text] for name, text in zip(_COLUMNS, found, strict=True)})
+        yield pa.RecordBatch.from_pydict({name: [text] for name, text in zip(_COLUMNS, values, strict=True)})

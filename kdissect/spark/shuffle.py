@@ -1,22 +1,21 @@
-"""Ranges of captures -> bundles of TCP segments that Spark can sort -> the segments of one connection after
-another.
+"""Ranges of captures -> bundles of TCP segments, which Spark sorts -> the segments of each connection.
 
-A task reads a range, and brings each segment out of what carried it: link layer, IP, fragments, tunnels.
-Fragments of datagrams that a range has only a part of go to the driver, which completes them. Both
-directions of a connection go to the same part, and Spark sorts the rows of a part by connection, and those of
-a connection as ``capture.merge`` has them: by clock, rank and number.
+A task reads a range and extracts the segments from link layer, IP, fragments and tunnels. Fragments of
+datagrams that a range does not complete go to the driver, which does. Both directions of a connection go to
+the same part. Spark sorts the rows of a part by connection, and those of a connection by clock, rank and
+number: the order in which ``capture/reader.py`` merges files.
 
-A row is a bundle of segments of one connection, as they follow each other in the range:
+A row is a bundle of consecutive segments of one connection:
 
-    part                which task gets it; the last one gets what was counted in each range
-    connection          both ends, as ``Segment.ends`` of that direction whose are smaller
-    clock_ns, end_ns    how far packet time has come in this file at the first segment, and at the last
-    rank                which file
-    number              of the first packet
-    heads               of each segment: ``_HEAD``
-    data                their payloads; where there are no heads, a pickled ``RangeStats``
+    part                the part that gets it; one past the last part: for the driver
+    connection          both ends: the smaller of the two directions' ``Segment.ends``
+    clock_ns, end_ns    latest packet time in this file, up to the first segment and up to the last
+    rank                index of the file
+    number              number of the first packet
+    heads               ``_HEAD`` of each segment
+    data                the payloads; in a row for the driver, which has no heads, a pickled ``RangeStats``
 
-Holds the bundles that are not full, which are bounded together, and ``_FRAGMENT_BYTES`` of fragments.
+Holds incomplete bundles, which have a common limit, and at most ``_FRAGMENT_BYTES`` of fragments.
 """
 
 from __future__ import annotations
@@ -70,24 +69,24 @@ SCHEMA = pa.schema(
     ]
 )
 
-# Clock, number and time of its packet; sequence and acknowledgment number; payload on the wire and captured;
-# flags, and whether its ends are the reverse of ``connection``.
+# Clock, number and time of the packet; sequence and acknowledgment number; payload bytes on the wire and
+# captured; whether the segment's ends are the reverse of ``connection``; flags.
 _HEAD = Struct("<qqqIIII?B")
 _BUNDLE_BYTES = 256 * KIB
 _BUNDLES_BYTES = 16 * MIB
-"""Of those that are not full: with very many connections they become smaller."""
+"""Limit of all incomplete bundles: with very many connections, bundles are smaller."""
 _MOST_ENDS = 100_000
-"""Ends whose connection is remembered: cheaper than to make it anew, some 200 bytes each."""
+"""Size of the cache from ends to connection key; about 200 bytes each."""
 _FRAGMENT_BYTES, _FRAGMENTS_BYTES = 16 * MIB, 64 * MIB
-"""Of incomplete datagrams, while a range is read, and for the driver of all ranges: mostly a few packets."""
+"""Limits of incomplete datagrams, in a range and in the driver for all ranges; usually there are few."""
 _FRAGMENT_COST = 256
-"""Bytes of a fragment beside its payload."""
+"""Memory of a fragment in addition to its payload, in bytes."""
 
-_new = tuple.__new__  # of a named tuple: half the price of calling the class, which is in Python
+_new = tuple.__new__  # half the time of calling the class of a named tuple
 
 
 class WaitingFragment(NamedTuple):
-    """A fragment of a datagram that its range does not complete; ``packet`` comes without its data."""
+    """A fragment of a datagram that its range does not complete; ``packet`` has no data."""
 
     key: Key
     fragment: Fragment
@@ -95,16 +94,16 @@ class WaitingFragment(NamedTuple):
 
 
 class RangeStats(NamedTuple):
-    """What there was in a range, apart from segments.
+    """What a range contains apart from segments.
 
     Attributes:
-        place: of the range among all.
-        range: which.
-        source: what its file says.
-        census: of its packets.
-        skipped: packets that were not looked at, by reason; those of ``fragments`` not counted.
-        fault: what was wrong at the place beyond which it could not be read.
-        fragments: that other ranges may complete.
+        place: index of the range.
+        range: the range.
+        source: the source of its file.
+        census: counts of its packets.
+        skipped: number of packets that were not dissected, by reason, without ``fragments``.
+        fault: why the range could not be read to its end; None if it could.
+        fragments: fragments that other ranges may complete.
     """
 
     place: int
@@ -123,7 +122,7 @@ def read_ranges(
     limits: Limits,
     batches: Iterable[Any],
 ) -> Iterator[Any]:
-    """Read the ranges whose places stand in the column ``id``; see ``bundled``.
+    """Read the ranges whose indexes are in the column ``id``; see ``bundled``.
 
     Raises:
         CaptureError: a file is not the one that the driver saw.
@@ -139,10 +138,10 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
     """Read a range; yield batches of rows.
 
     Args:
-        place: which of the ranges.
-        ranges: all of them.
-        parts: how many parts there are, the last one not counted.
-        limits: bounds.
+        place: index of the range.
+        ranges: all ranges.
+        parts: number of parts, without the one for the driver.
+        limits: limits of the dissection.
     """
     range_ = ranges[place]
     bundles = _Bundles(parts)
@@ -168,12 +167,12 @@ def bundled(place: int, ranges: Sequence[Range], parts: int, limits: Limits) -> 
 
 
 class _Reading:
-    """The packets of a range, in its order.
+    """The packets of a range.
 
     Attributes:
-        range: which.
-        clock_ns: the latest time of a packet so far.
-        fault: what ended the file.
+        range: the range.
+        clock_ns: latest time of a packet so far.
+        fault: why the file could not be read any further; None if it could.
     """
 
     def __init__(self, range_: Range, packets: Iterator[Packet]) -> None:
@@ -197,14 +196,14 @@ class _Reading:
 
 
 class _Fragments:
-    """Fragments of the datagrams that are not complete, as far as they were read.
+    """Fragments of incomplete datagrams.
 
     Args:
-        reading: the packets of their range.
-        most_bytes: which they may have; the oldest are dropped.
+        reading: the packets of the range.
+        most_bytes: maximum size; the oldest datagrams are dropped.
 
     Attributes:
-        dropped: how many.
+        dropped: number of dropped fragments.
     """
 
     def __init__(self, reading: _Reading, most_bytes: int) -> None:
@@ -214,11 +213,11 @@ class _Fragments:
         self._held = 0
         self.dropped = 0
 
-    def note(self, fragment: Fragment, packet: Packet, found: Datagram | str | None) -> None:
-        """See ``Segments``."""
-        if isinstance(found, Datagram):
+    def note(self, fragment: Fragment, packet: Packet, datagram: Datagram | str | None) -> None:
+        """Take a fragment and the result of reassembly, see ``Segments``."""
+        if isinstance(datagram, Datagram):
             self._forget(fragment.key)
-        elif found is None:
+        elif datagram is None:
             key = self._reading.clock_ns, self._reading.range.rank, packet.number
             waiting = WaitingFragment(key, fragment, packet._replace(data=b""))
             self._waiting.setdefault(fragment.key, []).append(waiting)
@@ -226,7 +225,7 @@ class _Fragments:
             self._shrink(self._most_bytes)
 
     def close(self, most_bytes: int) -> list[WaitingFragment]:
-        """What the range does not complete."""
+        """The fragments that the range does not complete."""
         self._shrink(most_bytes)
         return [each for waiting in self._waiting.values() for each in waiting]
 
@@ -245,10 +244,10 @@ def _cost(fragment: Fragment) -> int:
 
 
 def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[list[Any], Counter[str]]:
-    """The datagrams that stand in several ranges.
+    """Reassemble the datagrams whose fragments are in several ranges.
 
     Returns:
-        Batches of rows, as ``bundled`` yields them; and what came of the other fragments.
+        Batches of rows, as ``bundled`` yields them; and the numbers of skipped fragments by reason.
     """
     segments, bundles, batches = Segments(limits), _Bundles(parts), list[Any]()
     for (clock_ns, rank, _), fragment, packet in sorted(
@@ -263,7 +262,7 @@ def completed(stats: Iterable[RangeStats], parts: int, limits: Limits) -> tuple[
 
 
 class _Bundles:
-    """The bundles that are not full: of each connection the heads and the payloads."""
+    """The incomplete bundle of each connection."""
 
     def __init__(self, parts: int) -> None:
         self._parts = parts
@@ -272,7 +271,7 @@ class _Bundles:
         self._bytes = 0
 
     def feed(self, rank: int, clock_ns: int, segment: Segment) -> Iterable[Any]:
-        """Take a segment; get a batch for each bundle that is to go."""
+        """Take a segment; return a batch of the bundles that are complete."""
         number, time_ns, _, ends, sequence, acknowledgment, flags, payload, length = segment
         known = self._known.get(ends)
         if known is None:
@@ -300,7 +299,7 @@ class _Bundles:
         return self.close() if self._bytes >= _BUNDLES_BYTES else ()
 
     def close(self) -> Iterator[Any]:
-        """The bundles, full or not."""
+        """A batch of all bundles."""
         if self._bundles:
             yield _batch([self._take(connection) for connection in list(self._bundles)])
 
@@ -313,7 +312,7 @@ class _Bundles:
 
 
 class _Bundle:
-    """Segments of one connection."""
+    """Segments of one connection, to be packed into a row."""
 
     __slots__ = ("bytes", "clock_ns", "end_ns", "heads", "number", "payloads", "rank")
 
@@ -336,7 +335,7 @@ def _batch(rows: Sequence[tuple[Any, ...]]) -> Any:
 
 
 class Bundle(NamedTuple):
-    """A row: see above. ``key`` is that of the first segment."""
+    """A row, see the module; ``key`` is that of the first segment."""
 
     connection: bytes
     key: Key
@@ -345,7 +344,7 @@ class Bundle(NamedTuple):
     data: bytes
 
     def segments(self, interface: Interface) -> Iterator[tuple[Key, Segment]]:
-        """Its segments, with their keys."""
+        """The segments with their keys."""
         connection, (_, rank, _), _, heads, data = self
         ends = connection, reversed_ends(connection)
         begin = 0
@@ -358,14 +357,14 @@ class Bundle(NamedTuple):
 
 
 class SortedRows:
-    """The rows of a part, as Spark has sorted them."""
+    """The rows of a part, sorted by Spark."""
 
     def __init__(self, batches: Iterable[Any], paths: Sequence[str]) -> None:
         self._batches = batches
         self._interfaces = [Interface(path, 0, ETHERNET) for path in paths]
 
     def connections(self) -> Iterator[Iterator[Segment]]:
-        """The segments of each pair of ends, to be taken before those of the next are asked for."""
+        """The segments of each pair of ends, which must be consumed before the next pair is requested."""
         for _, bundles in groupby(self._bundles(), attrgetter("connection")):
             yield self._in_order(bundles)
 
@@ -376,27 +375,27 @@ class SortedRows:
                 yield Bundle(connection, (clock_ns, rank, number), end_ns, heads, data)
 
     def _in_order(self, bundles: Iterator[Bundle]) -> Iterator[Segment]:
-        """The segments of bundles that come in the order of their first ones. Holds the bundles that are of
-        the same time.
+        """The segments in order; ``bundles`` come in the order of their first segments. Holds the bundles
+        that overlap in time.
         """
-        begun: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
+        started: list[tuple[Key, int, Segment, Iterator[tuple[Key, Segment]]]] = []
         following = next(bundles, None)
         for place in count():
             bundle, following = following, next(bundles, None)
             if bundle is None:
                 return
             segments = bundle.segments(self._interfaces[bundle.key[1]])
-            if not begun and (following is None or bundle.end_ns < following.key[0]):
-                for _, segment in segments:  # nearly all of them, and so without a heap
+            if not started and (following is None or bundle.end_ns < following.key[0]):
+                for _, segment in segments:  # nearly always: no overlap, no heap
                     yield segment
                 continue
             key, segment = next(segments)
-            heappush(begun, (key, place, segment, segments))
-            while begun and (following is None or begun[0][0] < following.key):
-                _, own, segment, segments = begun[0]
+            heappush(started, (key, place, segment, segments))
+            while started and (following is None or started[0][0] < following.key):
+                _, own, segment, segments = started[0]
                 yield segment
                 after = next(segments, None)
                 if after is None:
-                    heappop(begun)
+                    heappop(started)
                 else:
-                    heapreplace(begun, (after[0], own, after[1], segments))
+                    heapreplace(started, (after[0], own, after[1], segments))

@@ -1,15 +1,14 @@
-"""``spark.readStream.format("kdissect")``: folders that are written into -> micro-batches; each exchange is
-in one.
+"""``spark.readStream.format("kdissect")``: folders to which captures are added -> micro-batches, with each
+exchange in exactly one.
 
-How far a stream has come is which files it has read: their hashes, as far as they are not older than
-``maxFileAge``. From two such offsets the parts of a micro-batch follow, whichever process asks for them and
-how often: that makes a stream exactly once, and lets a file come late. Of each ring (below) the newest file
-is left alone while somebody may be writing it. Each file is read with the ones before it in its ring
-(``lookback``); what is unfinished at the end of the newest file that is complete is reported with the file
-that completes it, or where a ring ends (``includeLast``).
+The offset of a stream is the set of files that it has read: their hashes, unless they are older than
+``maxFileAge``. Two offsets determine the parts of a micro-batch, in whichever process and however often they
+are computed. So a stream is exactly-once, and files can arrive late. The newest file of each ring (below) is
+not read while something may be writing it. Each file is read with those before it in its ring (``lookback``).
+An exchange that is unfinished at the end of the newest complete file is reported with the file that completes
+it, or at the end of the ring (``includeLast``).
 
-Holds, on the driver, the files that are there, and where it is asked for the names of topic ids that each
-teaches.
+Holds, on the driver, a row for each file, and with ``names=ring`` the facts learned from it.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ if TYPE_CHECKING:
 
 
 Offset = dict[str, Any]
-"""How far a stream has come, as its checkpoint has it:
+"""The offset of a stream, as in its checkpoint:
 
-files       captures read so far
-name        the latest of them
-seen        of these the ones that are remembered: ``RingFile.id`` -> time of the first packet
-since       a file that began before this time comes too late, unless it is remembered
-forgotten   how many that are there are not remembered, because there are too many
-late        how many that are there came too late
-ended       ring -> time of the first packet of the file that was its end
+files       number of captures read so far
+name        name of the latest of them
+seen        those that are remembered: ``RingFile.id`` -> time of the first packet
+since       a file whose first packet is before this time is too late, unless it is remembered
+forgotten   number of existing files that are not remembered because there are too many
+late        number of existing files that arrived too late
+ended       ring -> time of the first packet of its last file
 """
 
-_ALONE = 2
-"""Rings of a single file, as there are when writers begin; more of them are names of another kind."""
+_MAX_LONE_RINGS = 2
+"""Rings with a single file: usual when writers start. With more, ``ring_of`` probably misreads the names."""
 _KEEP = "use a larger ring"
 _READ_APART = "read them in a batch job and remove them"
 _NAME_APART = "set the option ring so that each writer has its own ring"
@@ -72,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads captures as they are completed.
 
     Raises:
-        UsageError: there is no path, or the table has no rows by file.
+        UsageError: there is no path, or the table cannot be read file by file.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -83,11 +82,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._ring = Ring(options.paths, options.limits, options.ring)
         self._target: set[str] | None = None
-        self._before: Sequence[RingFile] = ()  # the files of the look before
+        self._before: Sequence[RingFile] = ()  # the files at the last call of latestOffset
         self._learned: dict[str, LearnedFacts] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Before the first file."""
+        """The offset before the first file."""
         return dict(_BEGINNING)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -96,10 +95,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Behind the files of the next micro-batch; ``start`` where there are none.
+        """The offset after the next micro-batch; ``start`` if there are no new files.
 
         Raises:
-            CaptureError: a file was not read, or not to its end, and never will be.
+            CaptureError: a file, or part of it, will never be read.
         """
         files = self._ring.files()
         known = _known(start, files)
@@ -114,28 +113,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.limits.seen_files
         new = new[: min(most, limit.max_files) if isinstance(limit, ReadMaxFiles) else most]
         if not new:
-            if len(by_ring(files)) == len(files) > _ALONE:
-                said = f"{len(files)} captures are waiting, each alone in its ring"
-                warnings.warn(f"{said}; see the options ring and includeLast", stacklevel=1)
+            if len(by_ring(files)) == len(files) > _MAX_LONE_RINGS:
+                message = f"{len(files)} captures are waiting, each alone in its ring"
+                warnings.warn(f"{message}; see the options ring and includeLast", stacklevel=1)
             return start
-        return self._behind(new, {**known, "late": late, "forgotten": old - late}, files)
+        return self._next_offset(new, {**known, "late": late, "forgotten": old - late}, files)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on nothing new is looked at."""
+        """Ignore files that appear from now on."""
         files = self._ring.files()
         self._target = {file.id for file in self._complete(files, files)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        """How far there are files, for who watches the stream."""
+        """The number of complete files and the newest one, for the stream's progress reports."""
         files = self._ring.files()
         complete = self._complete(files, files)
         return {"files": len(complete), "name": complete[-1].name if complete else ""}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """What each task of a micro-batch reads.
+        """A partition per task of a micro-batch, with the ``Part`` that it reads.
 
         Raises:
-            CaptureError: a file is gone that was not read yet.
+            CaptureError: a file is gone before it was read.
         """
         files = self._ring.files()
         start, end = _known(start, files), _known(end, files)
@@ -162,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The record batches of a task.
 
         Raises:
-            CaptureError: the file is gone, or another one is in its place.
+            CaptureError: the file is gone, or has been replaced.
         """
         part: Part | None = partition.value
         if part is None:
@@ -179,15 +178,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read(part, self._options, self._columns)
 
     def _complete(self, files: Sequence[RingFile], among: Sequence[RingFile]) -> list[RingFile]:
-        """Those that nobody writes to any more."""
+        """The files that nothing writes to anymore."""
         waiting = set() if self._options.include_last else being_written(among)
         return [file for file in files if file not in waiting]
 
     def _report(self, known: Offset, files: Sequence[RingFile], late: int) -> None:
-        """Say what is lost since the look before.
+        """Report the data that was lost since the last call.
 
         Raises:
-            CaptureError: something is.
+            CaptureError: data was lost.
         """
         before, self._before = self._before, files
         now = {file.id: file for file in files}
@@ -209,23 +208,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if grown:
             self._lose(f"modified after they were read: {', '.join(grown)}", _NAME_APART)
         if late > known["late"]:
-            said = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
-            self._lose(said, _READ_APART)
+            message = f"{many(late, 'capture')} arrived too late: more than maxFileAge before {known['name']}"
+            self._lose(message, _READ_APART)
 
     def _lose(self, what: str, remedy: str) -> None:
         if self._options.fail_on_data_loss:
             raise CaptureError(f"{what}; {remedy}, or set the option failOnDataLoss to false")
         warnings.warn(what, stacklevel=2)
 
-    def _behind(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
-        """The offset behind a micro-batch of new files."""
+    def _next_offset(self, new: Sequence[RingFile], known: Offset, files: Sequence[RingFile]) -> Offset:
+        """The offset after a micro-batch of new files."""
         options, most = self._options, self._options.limits.seen_files
-        own, there = {file.id for file in new}, {file.id for file in files}
+        own, present = {file.id for file in new}, {file.id for file in files}
         seen = {**known["seen"], **{file.id: file.first_ns for file in new}}
-        # What waits, because its ring is a quiet one, does not come late.
+        # The newest file of a ring with little traffic may wait for long, and must not become too late.
         waiting = [file.first_ns for file in files if file.id not in seen and file.first_ns >= known["since"]]
         since = max(known["since"], min([max(seen.values()) - options.max_file_age_ns, *waiting]))
-        seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in there}
+        seen = {each: first_ns for each, first_ns in seen.items() if first_ns >= since or each in present}
         surplus = sorted((first_ns, each) for each, first_ns in seen.items() if each not in own)
         surplus = surplus[: max(0, len(seen) - most)]
         for first_ns, each in surplus:
@@ -242,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "name": new[-1].name,
             "seen": seen,
             "since": since,
-            "forgotten": known["forgotten"] + sum(each in there for _, each in surplus),
+            "forgotten": known["forgotten"] + sum(each in present for _, each in surplus),
             "late": known["late"],
             "ended": ended,
         }
@@ -250,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _parts(
         self, files: Sequence[RingFile], new: set[str], gone: int, learned: LearnedFacts | None, *, ends: bool
     ) -> Iterator[Part]:
-        """Parts for the new files of a ring, among those that were read before."""
+        """Parts for the new files of a ring; the others were read before, and serve as look-back."""
         firsts_ns = {file.path: file.first_ns for file in files}
         paths = list(firsts_ns)
         runs = [(is_new, len(list(run))) for is_new, run in groupby(files, lambda file: file.id in new)]
@@ -272,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield replace(part, first_ns=own_ns[0], firsts_ns=own_ns)
 
     def _learn(self, files: Sequence[RingFile]) -> LearnedFacts | None:
-        """What all these files say about topic ids; None where each task is to find out itself."""
+        """Facts learned from all these files; None if each task learns from the files it reads."""
         options = self._options
         if options.names != RING or not options.needs_names(self._columns):
             return None
@@ -287,7 +286,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
-    """An offset; one of an older kdissect, which named the last file alone, as if all before it were read."""
+    """The offset in its current form. Those of older versions have only the last file: take all before it as
+    read.
+    """
     if "seen" in offset:
         return offset
     last = offset["first_ns"], offset["name"]
@@ -296,15 +297,15 @@ def _known(offset: Offset, files: Sequence[RingFile]) -> Offset:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Folders that captures are written into, one after another -> the captures, in order of time. Holds, of
-# each file that is there, when its first packet came.
+# Folders to which captures are added one after the other -> the captures, in order of time. Holds the time of
+# each file's first packet.
 #
-# A file is known by the time of its first packet and its name, whatever the file system says of it. So a
-# ring whose names come again (tcpdump -W) is told apart, and a file that is compressed when it is complete
-# (tcpdump -z) is still the same. What has no packet yet is not there yet.
+# The time of its first packet and its name identify a file, not the file system's data. So files of a ring
+# that reuses names (tcpdump -W) are distinct, and a file stays the same when it is compressed on completion
+# (tcpdump -z). A file without packets is ignored.
 #
-# Files of one folder whose names differ by a number or a time are a ring: one program writes them, one
-# after another. Of each ring one file may still be written to.
+# Files of one folder whose names differ only in a number or a time are a ring: one program writes them one
+# after the other. One file of each ring may still be being written.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -327,11 +328,11 @@ class RingFile(NamedTuple):
 
     Attributes:
         first_ns: time of its first packet.
-        name: without what compression adds to it.
-        path: where it is now.
-        ring: its folder, and what the names of all files of its ring have in common.
-        changed_ns: when it was written to last, by the file system's clock.
-        bytes: its size.
+        name: file name without the suffix of compression.
+        path: current path.
+        ring: folder and the common part of the names in the ring.
+        changed_ns: time of the last modification, by the file system's clock.
+        bytes: size of the file.
     """
 
     first_ns: int
@@ -343,64 +344,64 @@ class RingFile(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What it is known by."""
+        """Hash that identifies the file in offsets."""
         return blake2b(b"%d " % self.first_ns + os.fsencode(self.name), digest_size=8).hexdigest()
 
 
 class Ring:
-    """Looks for the files.
+    """Lists the files of all rings.
 
     Args:
-        places: folders, and files as names or patterns.
-        limits: bounds.
-        pattern: what it finds in a file's name (its first group, if it has one) names the ring; None: the
-            name without its number or time.
+        paths: folders, and files as names or patterns.
+        limits: limits of the dissection.
+        pattern: its match in a file's name, or its first group, is the name of the ring; None: the file's
+            name without number or time.
     """
 
-    def __init__(self, places: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:
-        self._places = places
+    def __init__(self, paths: Sequence[str], limits: Limits, pattern: re.Pattern[str] | None = None) -> None:
+        self._paths = paths
         self._limits = limits
         self._pattern = pattern
         self._known: dict[str, tuple[tuple[int, int, int], int | None]] = {}
 
     def files(self) -> list[RingFile]:
-        """All captures that are there and have a packet, in order of time."""
-        found: dict[tuple[int, str], RingFile] = {}
+        """All captures that have a packet, in order of time."""
+        by_start: dict[tuple[int, str], RingFile] = {}
         before, self._known = self._known, {}
         for path in sorted(set(self._candidates())):
             try:
-                status = os.stat(path)  # noqa: PTH116  (of a thousand names)
-            except OSError:  # it is gone
+                status = os.stat(path)  # noqa: PTH116  (for thousands of files)
+            except OSError:  # the file is gone
                 continue
             if not stat.S_ISREG(status.st_mode):
                 continue
             state = status.st_ino, status.st_mtime_ns, status.st_size
-            looked = before.get(path)
-            if looked is None or looked[0] != state:
-                looked = state, first_time_ns(path, self._limits)
-            self._known[path] = looked
-            if (first_ns := looked[1]) is not None:
+            cached = before.get(path)
+            if cached is None or cached[0] != state:
+                cached = state, first_time_ns(path, self._limits)
+            self._known[path] = cached
+            if (first_ns := cached[1]) is not None:
                 folder, name = os.path.split(_plain(path))
                 ring = os.path.join(folder, ring_of(name, self._pattern))  # noqa: PTH118
-                found.setdefault((first_ns, name), RingFile(first_ns, name, path, ring, *state[1:]))
-        rings = {file.ring for file in found.values()}
+                by_start.setdefault((first_ns, name), RingFile(first_ns, name, path, ring, *state[1:]))
+        rings = {file.ring for file in by_start.values()}
         # tcpdump -C writes host1.pcap, then host1.pcap1
         return [
             file._replace(ring=first) if (first := _plain(file.path)) in rings else file
-            for _, file in sorted(found.items())
+            for _, file in sorted(by_start.items())
         ]
 
     def _candidates(self) -> Iterator[str]:
-        for place in self._places:
-            pattern = os.path.join(escape(place), "*") if Path(place).is_dir() else place  # noqa: PTH118
+        for path in self._paths:
+            pattern = os.path.join(escape(path), "*") if Path(path).is_dir() else path  # noqa: PTH118
             yield from glob(pattern)  # noqa: PTH207  (Path.glob takes no absolute pattern)
 
 
 def ring_of(name: str, pattern: re.Pattern[str] | None = None) -> str:
-    """What a file's name tells of its ring; see ``Ring``."""
+    """The ring that a file's name indicates, see ``Ring``."""
     if pattern is not None:
-        found = pattern.search(name)
-        return "" if found is None else found[min(1, pattern.groups)] or ""
+        match = pattern.search(name)
+        return "" if match is None else match[min(1, pattern.groups)] or ""
     counted = _COUNTED.sub("", name)
     timed = _TIMED.sub("", counted)
     return timed if timed != name else _NUMBERED.sub("", name)
@@ -415,8 +416,8 @@ def by_ring(files: Iterable[RingFile]) -> dict[str, list[RingFile]]:
 
 
 def being_written(files: Iterable[RingFile]) -> set[RingFile]:
-    """Of each ring the file that began last, and the one that was written to last: another one where a clock
-    was set back, or a file that comes late is still being copied.
+    """For each ring, the file with the latest first packet and the one modified last. They differ if a clock
+    was set back, or while a file that arrives late is still being copied.
     """
     rings = by_ring(files).values()
     return {max(each) for each in rings} | {max(each, key=_changed) for each in rings}
@@ -427,5 +428,5 @@ def _changed(file: RingFile) -> tuple[int, RingFile]:
 
 
 def _plain(name: str) -> str:
-    """A file's name before it was compressed."""
+    """A file's name without the suffix of compression."""
     return next((name.removesuffix(each) for each in _COMPRESSED if name.endswith(each)), name)

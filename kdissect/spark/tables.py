@@ -1,9 +1,8 @@
-"""A folder that ``kdissect export`` or ``kdissect spark decode`` made -> its tables as data frames. Holds
-nothing.
+"""The folder of an export -> its tables as data frames.
 
-Columns and types are those that this kdissect knows, so nothing is inferred, and a column that an older
-export lacks is null. The folder is only looked at by Spark: it may be on a file system that this machine does
-not have.
+Columns and types are those of this version of kdissect: nothing is inferred, and a column that an older
+export lacks is null. Only Spark accesses the folder: it may be on a file system that this machine cannot
+reach.
 """
 
 from __future__ import annotations
@@ -30,43 +29,44 @@ _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 
 
 def tables(session: SparkSession, folder: str, names: Iterable[str] | None = None) -> dict[str, DataFrame]:
-    """The tables by name, in the order of the catalogue.
+    """The tables by name.
 
     Args:
-        session: of Spark.
-        folder: a path, or an address that Spark knows: ``hdfs://...``, ``s3a://...``.
-        names: which; None: all that the folder has.
+        session: Spark session.
+        folder: a path, or a URL that Spark can read: ``hdfs://...``, ``s3a://...``.
+        names: names of the tables, in the order of the result; None: all that the folder has, in the order of
+            ``TABLES``.
 
     Raises:
-        UsageError: a table is not there, or none at all.
+        UsageError: the folder lacks a table, or has none at all.
     """
-    told = manifests(session, folder)
-    wanted = list(names) if names is not None else [name for name in TABLES if name in told]
-    for name in wanted:
+    by_table = manifests(session, folder)
+    selected = list(names) if names is not None else [name for name in TABLES if name in by_table]
+    for name in selected:
         if name not in TABLES:
             raise UsageError(
                 f'unknown table "{name}"{did_you_mean(name, TABLES)}; known: {", ".join(TABLES)}'
             )
-    return {name: _table(session, folder, name, told) for name in wanted}
+    return {name: _table(session, folder, name, by_table) for name in selected}
 
 
 def views(session: SparkSession, folder: str) -> list[str]:
-    """Make each table of a folder a view of its own name in the session; get their names.
+    """Create a temporary view for each table of a folder; return their names.
 
     Raises:
-        UsageError: there are no tables.
+        UsageError: the folder has no tables.
     """
-    found = tables(session, folder)
-    for name, frame in found.items():
+    frames = tables(session, folder)
+    for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    return list(found)
+    return list(frames)
 
 
 def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
-    """The manifests in a folder, by table: ``complete`` tells whether one is whole.
+    """The manifests of a folder by table; ``complete`` in a manifest is false if rows are missing.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the folder has no manifests.
     """
     from pyspark.errors import AnalysisException
 
@@ -83,23 +83,23 @@ def manifests(session: SparkSession, folder: str) -> dict[str, dict[str, Any]]:
     return {path.rsplit("/", 3)[1]: json.loads(text) for path, text in rows}
 
 
-def _table(session: SparkSession, folder: str, name: str, told: dict[str, dict[str, Any]]) -> DataFrame:
-    if name not in told:
-        there = ", ".join(table for table in TABLES if table in told)
+def _table(session: SparkSession, folder: str, name: str, by_table: dict[str, dict[str, Any]]) -> DataFrame:
+    if name not in by_table:
+        there = ", ".join(table for table in TABLES if table in by_table)
         raise UsageError(f"no table {name} in {folder}; it has {there}")
-    form, partition_by = _FORMATS[told[name]["format"]], told[name]["partition_by"]
-    columns = TABLES[name].columns if form == "json" else TABLES[name].binary_columns
+    format_, partition_by = _FORMATS[by_table[name]["format"]], by_table[name]["partition_by"]
+    columns = TABLES[name].columns if format_ == "json" else TABLES[name].binary_columns
     reader = session.read.schema(spark_schema.ddl(spark_schema.in_folders(columns, partition_by))).format(
-        form
+        format_
     )
-    # A value of another type is a fault of ours, and must not become null.
+    # A value of the wrong type would be a bug, and must not silently become null.
     return reader.option("mode", "FAILFAST").load(f"{folder.rstrip('/')}/{name}")
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A data frame -> rows of plain values, one after the other. Holds those that Spark hands over at a time.
+# A data frame -> rows of plain values. Holds the rows that Spark delivers at a time.
 #
-# Spark writes each row as JSON itself. So values look as they do in exports, wherever the frame is
+# Spark itself writes each row as JSON. So values look as they do in exports, wherever the frame is
 # computed: times are UTC and end in Z, bytes are base64.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -110,33 +110,33 @@ _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX",
 }
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
-"""How the names of types begin that stand at their column's right edge."""
+"""Prefixes of the names of types that are aligned right."""
 
 
 def rows(frame: DataFrame, most: int | None = None) -> Iterator[list[Any]]:
     """Yield the values of each row, in the order of the columns.
 
     Args:
-        frame: columns of the same name do no harm.
-        most: rows; they are then taken at once. None: all, of each task at a time.
+        frame: data frame; may have several columns of the same name.
+        most: maximum number of rows, fetched at once; None: all rows, fetched partition by partition.
     """
-    if not frame.columns:  # a statement that answers nothing
+    if not frame.columns:  # the result of a statement such as CREATE VIEW
         return
     names = [str(place) for place in range(len(frame.columns))]
     texts = as_json(frame.toDF(*names))
-    taken = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
-    for row in taken:
+    results = texts.toLocalIterator() if most is None else iter(texts.limit(most).collect())
+    for row in results:
         values = orjson.loads(row[0])
         yield [values[name] for name in names]
 
 
 def as_json(frame: DataFrame) -> DataFrame:
-    """One column, of texts: each row as JSON, nulls included."""
+    """A frame of one string column: each row as JSON, with nulls."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return frame.select(F.to_json(F.struct("*"), _JSON))
 
 
 def is_number(frame: DataFrame, place: int) -> bool:
-    """Whether a column has numbers."""
+    """Whether a column, given by its index, is numeric."""
     return frame.dtypes[place][1].startswith(NUMBERS)

@@ -22,13 +22,13 @@ IDS = ("A", "B")
 
 @dataclass
 class Item:
-    """What an exchange is to order and names."""
+    """An exchange, as Ordering and TopicNameResolver take it."""
 
     place: int
     worker: int
     text: str
     completed_ns: int
-    told: TopicRefs
+    refs: TopicRefs
     held_bytes: int = 10
     decoded_bytes: int = 20
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -49,15 +49,15 @@ class Item:
 
 @dataclass
 class Step:
-    """What a place brings: of each worker since when it waits, and items."""
+    """A place: the time since which each worker waits, and the items completed."""
 
     place: int
     waits: list[int | None]
     items: list[Item]
 
 
-def story(seed: int, workers: int) -> list[Step]:
-    """Made-up steps: as a rule nobody waits, ids are known soon, and each place has items of one worker."""
+def random_steps(seed: int, workers: int) -> list[Step]:
+    """Random steps: usually no worker waits, IDs are learned soon, and a place has items of one worker."""
     random = Random(seed)
     waits: list[int | None] = [None] * workers
     steps = []
@@ -70,28 +70,28 @@ def story(seed: int, workers: int) -> list[Step]:
         for worker in random.sample(range(workers), random.choice((0, 1, 1, 1, 1, workers))):
             for _ in range(random.choice((1, 1, 2))):
                 ids = [each for each in IDS if random.random() < 0.2]
-                taught = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
+                learned = [(each, f"{each}{place % 2}") for each in ids if random.random() < 0.3]
                 completed = now - random.choice((0, 0, 0, 2, 7))
-                items.append(Item(place, worker, f"{place}.{len(items)}", completed, TopicRefs(ids, taught)))
+                items.append(Item(place, worker, f"{place}.{len(items)}", completed, TopicRefs(ids, learned)))
         steps.append(Step(place, list(waits), items))
     steps.append(Step(60, [None] * workers, []))
     return steps
 
 
-def alone(steps: list[Step]) -> list[str]:
-    """What one process makes of it."""
+def in_one_process(steps: list[Step]) -> list[str]:
+    """The output of one process."""
     ordering: Ordering[Item] = Ordering(LIMITS)
-    naming: TopicNameResolver[Item] = TopicNameResolver(LIMITS, lambda item: item.told)
+    resolver: TopicNameResolver[Item] = TopicNameResolver(LIMITS, lambda item: item.refs)
     out: list[Item] = []
     for step in steps:
         since = min((each for each in step.waits if each is not None), default=None)
         for item in ordering.feed(list(step.items), since):
-            out += naming.feed(item)
-    return [item.shown for item in out + naming.close()]
+            out += resolver.feed(item)
+    return [item.shown for item in out + resolver.close()]
 
 
 class Fake:
-    """A worker, without a process."""
+    """A worker without a process."""
 
     def __init__(self, number: int, steps: list[Step], random: Random) -> None:
         self.number = number
@@ -105,7 +105,7 @@ class Fake:
         self._open_on: set[str] = set()
 
     @property
-    def is_over(self) -> bool:
+    def is_done(self) -> bool:
         return self._next == len(self._steps)
 
     def batch(self) -> WorkerBatch:
@@ -118,7 +118,7 @@ class Fake:
             for item in step.items:
                 if item.worker != self.number:
                     continue
-                known = all(each in self.names for each in item.told.ids) and not self.open
+                known = all(each in self.names for each in item.refs.ids) and not self.open
                 rows.places.append(item.place)
                 rows.completed_ns.append(item.completed_ns)
                 rows.packets.append(item.place)
@@ -126,46 +126,46 @@ class Fake:
                 rows.decoded.append(item.decoded_bytes)
                 rows.connections.append(item.connection_id)
                 if known:
-                    item.topic_names = {each: self.names[each] for each in item.told.ids}
-                    rows.made.append((1, item.shown.encode()))
+                    item.topic_names = {each: self.names[each] for each in item.refs.ids}
+                    rows.outputs.append((1, item.shown.encode()))
                 else:
                     self._numbers += 1
-                    rows.open[len(rows.made)] = self._numbers, item.told
-                    rows.made.append(None)
+                    rows.open[len(rows.outputs)] = self._numbers, item.refs
+                    rows.outputs.append(None)
                     self.open[self._numbers] = item
         self._next = min(self._next + count, len(self._steps))
-        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_over)
+        return WorkerBatch(self._steps[self._next - 1].place, rows, 0, 0, self.is_done)
 
-    def hear(self, told: Any) -> LateRows:
-        self.names |= told.names
-        made = []
-        for number, names, anomalies in told.verdicts:
+    def receive(self, update: Any) -> LateRows:
+        self.names |= update.names
+        outputs = []
+        for number, names, anomalies in update.resolved:
             item = self.open.pop(number)
             item.topic_names, item.anomalies = dict(names), list(anomalies)
-            made.append((number, (1, item.shown.encode())))
-        return LateRows(made)
+            outputs.append((number, (1, item.shown.encode())))
+        return LateRows(outputs)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_rows_of_several_workers_come_as_from_one(seed: int, workers: int) -> None:
-    expected = alone(story(seed, workers))
+    expected = in_one_process(random_steps(seed, workers))
     random = Random(seed)
-    steps = story(seed, workers)
+    steps = random_steps(seed, workers)
     fakes = [Fake(number, steps, random) for number in range(workers)]
     assembly = Assembly(workers, LIMITS)
-    made: list[Any] = []
-    heard: list[tuple[int, Any]] = []
-    while any(not fake.is_over for fake in fakes) or heard:
-        if heard and random.random() < 0.6:
-            worker, told = heard.pop(0)
-            late = fakes[worker].hear(told)
-            if late.made:
-                made += assembly.late(worker, late)
-        elif left := [fake for fake in fakes if not fake.is_over]:
+    outputs: list[Any] = []
+    pending: list[tuple[int, Any]] = []
+    while any(not fake.is_done for fake in fakes) or pending:
+        if pending and random.random() < 0.6:
+            worker, update = pending.pop(0)
+            late = fakes[worker].receive(update)
+            if late.outputs:
+                outputs += assembly.late(worker, late)
+        elif left := [fake for fake in fakes if not fake.is_done]:
             fake = random.choice(left)
-            made += assembly.batch(fake.number, fake.batch())
-        heard += assembly.told()
-    assert [text.decode() for _, text in made] == expected
+            outputs += assembly.batch(fake.number, fake.batch())
+        pending += assembly.updates()
+    assert [text.decode() for _, text in outputs] == expected
     assert not any(fake.open for fake in fakes)
 
 
@@ -173,7 +173,7 @@ def test_plain_rows_are_sorted_by_their_places() -> None:
     assembly = Assembly(2, LIMITS)
     assert assembly.batch(0, batch([2, 5, 9], until=10)) == []
     assert assembly.batch(1, batch([1, 3, 3, 6], until=6)) == [1, 2, 3, 3, 5, 6]
-    assert [told.until for _, told in assembly.told()] == [6, 6]
+    assert [update.until for _, update in assembly.updates()] == [6, 6]
     assert assembly.batch(1, batch([], until=12)) == [9]
 
 
@@ -181,7 +181,7 @@ def batch(places: list[int], until: int) -> WorkerBatch:
     rows = columns()
     for place in places:
         rows.places.append(place)
-        rows.made.append(place)
+        rows.outputs.append(place)
         rows.connections.append("")
         for column in (rows.completed_ns, rows.packets, rows.held):
             column.append(0)

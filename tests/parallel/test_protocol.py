@@ -6,17 +6,27 @@ from collections import Counter
 from kdissect.errors import UnexpectedError
 from kdissect.exchanges.topic_names import TopicRefs
 from kdissect.model import Anomaly
-from kdissect.parallel.assembling import Failed, LateRows, ParentUpdate, Stop, Verdict, WorkerBatch, WorkerEnd
+from kdissect.parallel.assembling import (
+    Failed,
+    LateRows,
+    ParentUpdate,
+    ResolvedRow,
+    Stop,
+    WorkerBatch,
+    WorkerEnd,
+)
 from kdissect.parallel.worker import columns
 
 
-def test_what_is_said_arrives_as_it_was_sent() -> None:
+def test_messages_survive_pickling() -> None:
     rows = columns()
     rows.places.append(1 << 40)
     rows.open[0] = 1, TopicRefs(["id"], [("id", "name")])
     for message in (
         WorkerBatch(7, rows, 3, 4),
-        ParentUpdate(7, {"id": "name"}, [Verdict(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]),
+        ParentUpdate(
+            7, {"id": "name"}, [ResolvedRow(1, {}, [Anomaly("name_not_waited_for", "connection", "")])]
+        ),
         LateRows([(1, (1, b"text"))]),
         Stop(),
         WorkerEnd(Counter(packets=1), Counter(), [(1, "notice")], [], (), None, [{"name"}], None),

@@ -8,10 +8,10 @@ from tests.made_exchanges import exchange
 
 
 def test_what_workers_counted_adds_up_in_the_parent() -> None:
-    whole = Summarizer()
+    total = Summarizer()
     for _ in range(2):
         work = Sums(lambda one: one.number == 1, Summarizer())
         assert work.feed(exchange()) == (1, b"")
         assert work.feed(exchange(number=2)) is None
-        whole.merge(pickle.loads(pickle.dumps(work.end())))
-    assert whole.close((), {}, {}).capture.exchanges == 2
+        total.merge(pickle.loads(pickle.dumps(work.end())))
+    assert total.close((), {}, {}).capture.exchanges == 2

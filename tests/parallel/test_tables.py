@@ -1,4 +1,4 @@
-"""Several processes export what one exports: the same rows, in files of each."""
+"""Several processes export the same rows as one, each in its own files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPORTS = ("", "--records --partition-by date,api --compress zst", "--format par
 
 
 def exported(folder: Path, *arguments: object) -> Any:
-    """What an export writes, whatever its files: rows, manifests, and what it says."""
+    """The rows, manifests and messages of an export, independent of its division into files."""
     said = say("export", *arguments, "-o", folder)
     rows, manifests = {}, {}
     for table in sorted(path.name for path in folder.iterdir()):
@@ -38,8 +38,8 @@ def exported(folder: Path, *arguments: object) -> Any:
             manifest.pop(name)
         manifests[table] = manifest
         is_parquet = manifest["format"] == "parquet"
-        found = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
-        rows[table] = Counter(json.dumps(row) for row in found)
+        rows_read = parquet_rows(folder / table, TABLES[table]) if is_parquet else json_rows(folder / table)
+        rows[table] = Counter(json.dumps(row) for row in rows_read)
     err = re.sub(rb"\d+ files? \([^)]*\) written", b"written", said.err)
     return rows, manifests, said._replace(err=err)
 
@@ -47,15 +47,15 @@ def exported(folder: Path, *arguments: object) -> Any:
 @pytest.mark.parametrize("options", EXPORTS)
 @pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
 def test_the_same_is_exported(sample: Path, options: str, tmp_path: Path) -> None:
-    made = []
+    results = []
     for jobs in (1, 3):
         folder = tmp_path / "tables"
-        made.append(exported(folder, *options.split(), "-j", jobs, sample))
+        results.append(exported(folder, *options.split(), "-j", jobs, sample))
         folder.rename(tmp_path / f"by {jobs}")
-    assert made[0] == made[1]
+    assert results[0] == results[1]
 
 
-def test_each_process_has_its_own_files_and_the_whole_capture_one(tmp_path: Path) -> None:
+def test_workers_write_their_own_files_and_the_parent_those_of_the_capture(tmp_path: Path) -> None:
     assert say("export", SAMPLES[0], "-j", 2, "-o", tmp_path).status == 0
     names = {path.name: {part.name for part in path.glob("part-*")} for path in tmp_path.iterdir()}
     assert names["exchanges"] == names["connections"] == {"part-00001.jsonl", "part-00002.jsonl"}

@@ -14,7 +14,7 @@ def page() -> Any:
     return Page(OUT)
 
 
-def test_a_page_gives_away_texts_as_stdout_would_write_them_and_bytes_as_they_are() -> None:
+def test_a_page_encodes_strings_as_stdout_does_and_keeps_bytes() -> None:
     texts, pieces = page(), page()
     texts.write("caf\u00e9\n")
     pieces.buffer.write(b"a")
@@ -23,28 +23,30 @@ def test_a_page_gives_away_texts_as_stdout_would_write_them_and_bytes_as_they_ar
     assert (pieces.take(), pieces.take()) == (b"ab", b"")
 
 
-def test_what_a_sink_holds_is_written_first() -> None:
+def test_a_sink_is_flushed_before_its_text_is_taken() -> None:
     out = page()
     lines = JsonLines(out.buffer.write)
     out.flush = lines.close
-    made = Text(lambda _: True, out, lines.feed).feed(exchange())
-    assert made[0] == 1
-    assert made[1].startswith(b'{"capture"')
+    output = Text(lambda _: True, out, lines.feed).feed(exchange())
+    assert output[0] == 1
+    assert output[1].startswith(b'{"capture"')
 
 
-def test_nothing_is_made_of_what_was_not_asked_for() -> None:
+def test_exchanges_that_are_not_selected_have_no_output() -> None:
     assert Text(lambda _: False, page(), lambda _: None).feed(exchange()) is None
 
 
-def test_rows_count_for_what_they_stand_for_and_can_be_told_apart_where_the_output_may_be_cut() -> None:
-    for cuts, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
+def test_rows_have_weights_and_their_texts_are_kept_apart_on_request() -> None:
+    for per_row, expected in ((False, (5, b"twothree")), (True, (5, [b"two", b"three"]))):
         out = page()
-        work = Text(lambda _: True, out, out.write, rows=lambda _: [(2, "two"), (3, "three")], cuts=cuts)
-        made = work.feed(exchange())
-        assert made == expected
+        work = Text(
+            lambda _: True, out, out.write, rows=lambda _: [(2, "two"), (3, "three")], per_row=per_row
+        )
+        output = work.feed(exchange())
+        assert output == expected
 
 
-def test_texts_are_written_as_they_are_but_for_what_all_have_in_front() -> None:
+def test_texts_are_written_unchanged_but_for_the_first_separator() -> None:
     written = bytearray()
     texts = Texts(written.extend, skip=1)
     texts.take([(1, b"\none\n"), (2, [b"\ntwo\n", b"\nthree\n"])])
@@ -52,6 +54,6 @@ def test_texts_are_written_as_they_are_but_for_what_all_have_in_front() -> None:
     assert written == b"one\n\ntwo\n\nthree\n\nfour\n"
 
 
-def test_at_the_end_it_tells_what_it_is_asked_to() -> None:
+def test_the_end_returns_the_result_of_a_function() -> None:
     assert Text(lambda _: True, page(), print).end() is None
     assert Text(lambda _: True, page(), print, end=lambda: 7).end() == 7

@@ -7,7 +7,7 @@ import pytest
 from kdissect import open_capture
 from kdissect.limits import DEFAULT
 from kdissect.net.tcp import Shard
-from kdissect.parallel.assembling import AHEAD, LateRows, ParentUpdate, Stop, Verdict, WorkerBatch
+from kdissect.parallel.assembling import AHEAD, LateRows, ParentUpdate, ResolvedRow, Stop, WorkerBatch
 from kdissect.parallel.worker import Stopped, Worker
 from kdissect.pipeline import Dissection, dissect
 from samples.golden import ROOT
@@ -16,7 +16,7 @@ CAPTURE = ROOT / "samples" / "kafka-4-basics.pcap"
 
 
 class Names:
-    """Makes of an exchange what it is called."""
+    """The output of an exchange is its ID."""
 
     def feed(self, exchange: Any) -> tuple[str, int]:
         return exchange.connection.id, exchange.number
@@ -25,41 +25,41 @@ class Names:
         """Nothing."""
 
 
-def run(shard: Shard | None, answers: list[Any] | None = None) -> list[Any]:
-    """What a worker sends; the parent tells it all that it waits for, or these answers."""
+def run(shard: Shard | None, replies: list[Any] | None = None) -> list[Any]:
+    """The messages of a worker; the parent sends what it waits for, or ``replies``."""
     sent: list[Any] = []
 
     def receive() -> Any:
-        if answers is not None:
-            return answers.pop(0)
+        if replies is not None:
+            return replies.pop(0)
         batches = [each for each in sent if isinstance(each, WorkerBatch)]
-        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.made}
+        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
         open_ = [number for each in batches for number, _ in each.rows.open.values() if number not in late]
-        return ParentUpdate(batches[-1].until, {}, [Verdict(number, {}, []) for number in open_])
+        return ParentUpdate(batches[-1].until, {}, [ResolvedRow(number, {}, []) for number in open_])
 
     with open_capture(CAPTURE) as capture:
-        worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(answers), lambda: 7)
+        worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: bool(replies), lambda: 7)
         worker.run(Dissection(worker.watch(capture), shard=shard))
     return sent
 
 
-def made(sent: list[Any]) -> list[Any]:
-    late = {number: row for each in sent if isinstance(each, LateRows) for number, row in each.made}
+def outputs(sent: list[Any]) -> list[Any]:
+    late = {number: row for each in sent if isinstance(each, LateRows) for number, row in each.outputs}
     out = []
     for batch in sent:
         if isinstance(batch, WorkerBatch):
             open_ = {index: late[number] for index, (number, _) in batch.rows.open.items()}
-            out += [open_.get(index, row) for index, row in enumerate(batch.rows.made)]
+            out += [open_.get(index, row) for index, row in enumerate(batch.rows.outputs)]
     return out
 
 
-def test_workers_send_each_row_once_whoever_makes_it_and_know_their_places() -> None:
+def test_each_row_is_sent_once_and_workers_agree_on_places() -> None:
     alone = run(None)
     together = [run(Shard(number, 3)) for number in range(3)]
-    assert sorted(made(alone)) == sorted(row for sent in together for row in made(sent))
-    places = dict(zip(made(alone), places_of(alone), strict=True))
+    assert sorted(outputs(alone)) == sorted(row for sent in together for row in outputs(sent))
+    places = dict(zip(outputs(alone), places_of(alone), strict=True))
     for sent in together:
-        assert dict(zip(made(sent), places_of(sent), strict=True)).items() <= places.items()
+        assert dict(zip(outputs(sent), places_of(sent), strict=True)).items() <= places.items()
         assert [each.is_last for each in sent if isinstance(each, WorkerBatch)][-1]
         assert max(each.until for each in sent if isinstance(each, WorkerBatch)) == max(
             each.until for each in alone if isinstance(each, WorkerBatch)
@@ -70,37 +70,37 @@ def places_of(sent: list[Any]) -> list[int]:
     return [place for batch in sent if isinstance(batch, WorkerBatch) for place in batch.rows.places]
 
 
-def test_names_that_were_told_need_no_word() -> None:
+def test_rows_with_known_names_are_not_open() -> None:
     rows = [batch.rows for batch in run(None) if isinstance(batch, WorkerBatch)]
-    ids = {each for columns in rows for _, told in columns.open.values() for each in told.ids}
+    ids = {each for columns in rows for _, refs in columns.open.values() for each in refs.ids}
     assert ids
-    told = ParentUpdate(0, dict.fromkeys(ids, "name"), [])
-    sent = run(None, [told])
+    update = ParentUpdate(0, dict.fromkeys(ids, "name"), [])
+    sent = run(None, [update])
     assert not any(batch.rows.open for batch in sent if isinstance(batch, WorkerBatch))
 
 
-def test_a_worker_stops_when_it_is_told_to() -> None:
+def test_a_worker_ends_on_stop() -> None:
     with pytest.raises(Stopped):
         run(None, [Stop()])
 
 
 def test_a_worker_that_is_ahead_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdissect.parallel.worker._ROWS", 1)
-    untold: list[int] = []
+    sent_batches: list[int] = []
     sent: list[Any] = []
 
     def receive() -> Any:
-        untold.append(sum(isinstance(each, WorkerBatch) and not each.is_last for each in sent))
+        sent_batches.append(sum(isinstance(each, WorkerBatch) and not each.is_last for each in sent))
         last = next(each for each in reversed(sent) if isinstance(each, WorkerBatch))
         numbers = [
             number for each in sent if isinstance(each, WorkerBatch) for number, _ in each.rows.open.values()
         ]
-        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.made}
+        late = {number for each in sent if isinstance(each, LateRows) for number, _ in each.outputs}
         return ParentUpdate(
-            last.until, {}, [Verdict(number, {}, []) for number in numbers if number not in late]
+            last.until, {}, [ResolvedRow(number, {}, []) for number in numbers if number not in late]
         )
 
     with open_capture(CAPTURE) as capture:
         worker = Worker(Names(), DEFAULT, sent.append, receive, lambda: False, lambda: 0)
         worker.run(dissect(worker.watch(capture)))
-    assert untold[0] == AHEAD + 1
+    assert sent_batches[0] == AHEAD + 1

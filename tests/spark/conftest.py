@@ -1,4 +1,4 @@
-"""What tests with Spark share: one session for all of them, and a reason where there can be none.
+"""Shared by all tests with Spark: one session, or the reason why there is none.
 
 A test that takes the fixture ``spark`` is marked ``spark``. Without pyspark the modules that import it are
 skipped as a whole.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kdissect.errors import SparkError
-from kdissect.spark.session import SparkTarget, demand, needs, session
+from kdissect.spark.session import SparkTarget, check_requirements, require, session
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that live a minute: to compile well what runs once takes longer than to run it."""
+"""For short-lived processes: optimized compilation takes longer than it saves."""
 PLACE = SparkTarget(
     master="local[2]",
     conf={
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",  # likewise
+        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
     },
 )
 
 
 def why_not() -> str | None:
-    """What Spark lacks on this machine."""
+    """Why Spark cannot run on this machine."""
     try:
-        demand(needs(PLACE))
+        require(check_requirements(PLACE))
     except SparkError as error:
         return str(error)
     return None
@@ -42,11 +42,11 @@ def why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session in this process, which commands that are run here use too."""
+    """A session in this process, also used by commands that run in it."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as made:
-        yield made
+    with session(PLACE, tmp_path_factory.mktemp("spark") / "spark.log") as running:
+        yield running
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_lacking(error: BaseException | None) -> bool:
-    """Whether it is pyspark that cannot be imported; in CI that is no excuse."""
+    """Whether an error means that pyspark is not installed; in CI that is a failure."""
     return isinstance(error, ModuleNotFoundError) and error.name == "pyspark" and not os.environ.get("CI")
 
 

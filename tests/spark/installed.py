@@ -1,4 +1,4 @@
-"""The packages that are installed here, but for some."""
+"""The packages installed here, except some."""
 
 from __future__ import annotations
 

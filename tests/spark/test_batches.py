@@ -19,14 +19,14 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "quickstart.pcap"
 
 def tables_of(batches: TableBatches) -> dict[str, Any]:
     """All rows of a sample, by table."""
-    made = []
+    batches_made = []
     with open_capture(SAMPLE) as capture:
         for each in Dissection(batches.log.watch(capture), observer=batches.log):
-            made += batches.feed(each)
-        made += batches.close(capture.sources, capture.warnings)
+            batches_made += batches.feed(each)
+        batches_made += batches.close(capture.sources, capture.warnings)
     return {
-        name: pa.Table.from_batches([batch for own, batch in made if own == name])
-        for name in {name for name, _ in made}
+        name: pa.Table.from_batches([batch for own, batch in batches_made if own == name])
+        for name in {name for name, _ in batches_made}
     }
 
 
@@ -36,20 +36,20 @@ def test_every_table_comes_with_the_columns_of_the_catalogue() -> None:
         assert table.num_rows > 0
 
 
-def test_only_the_columns_that_are_asked_for_are_read() -> None:
-    asked = {"exchanges": ["api", "connection"]}
-    (table,) = tables_of(TableBatches(["exchanges"], asked)).values()
+def test_only_requested_columns_are_computed() -> None:
+    requested = {"exchanges": ["api", "connection"]}
+    (table,) = tables_of(TableBatches(["exchanges"], requested)).values()
     assert table.column_names == ["api", "connection"]
     assert table.num_rows == tables_of(TableBatches(["exchanges"]))["exchanges"].num_rows
 
 
 def test_batches_are_bounded_in_rows_and_in_bytes() -> None:
-    made = TableBatches(["exchanges"], rows=3)
-    assert [len(list(made.feed(exchange(number=n)))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
-    assert [batch.num_rows for _, batch in made.close()] == [1]
-    made = TableBatches(["exchanges"], bytes=1)
-    assert [len(list(made.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
-    assert list(made.close()) == []
+    batches = TableBatches(["exchanges"], rows=3)
+    assert [len(list(batches.feed(exchange(number=n)))) for n in range(7)] == [0, 0, 1, 0, 0, 1, 0]
+    assert [batch.num_rows for _, batch in batches.close()] == [1]
+    batches = TableBatches(["exchanges"], bytes=1)
+    assert [len(list(batches.feed(exchange(number=n)))) for n in range(3)] == [1, 1, 1]
+    assert list(batches.close()) == []
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_records_by_the_batch_are_bounded_as_those_that_come_one_by_one(
     rows: int, bytes_: int, columns: list[str] | None
 ) -> None:
     exchanges = [fetch(long_batch((0, 70, 149))), produce(long_batch(range(100))), fetch(long_batch((), 7))]
-    made = []
-    for meant in (None, lambda _: True):  # to be asked, rows have to come one by one
-        asked = None if columns is None else {"records": columns}
-        batches = TableBatches(["records"], asked, rows=rows, bytes=bytes_, meant=meant)
-        made.append([batch for each in exchanges for _, batch in batches.feed(each)])
-        made[-1] += [batch for _, batch in batches.close()]
-    assert made[0] == made[1]
-    assert sum(batch.num_rows for batch in made[0]) == 307
+    outputs = []
+    for row_filter in (None, lambda _: True):  # with a filter, rows are added one by one
+        requested = None if columns is None else {"records": columns}
+        batches = TableBatches(["records"], requested, rows=rows, bytes=bytes_, row_filter=row_filter)
+        outputs.append([batch for each in exchanges for _, batch in batches.feed(each)])
+        outputs[-1] += [batch for _, batch in batches.close()]
+    assert outputs[0] == outputs[1]
+    assert sum(batch.num_rows for batch in outputs[0]) == 307
 
 
 @pytest.mark.parametrize("bodies", ["none", "request", "response", "both"])
@@ -77,7 +77,7 @@ def test_bodies(bodies: str) -> None:
         assert (table[name].null_count < table.num_rows) == (bodies in (name, "both"))
 
 
-def test_what_does_not_exist_is_said_with_what_does() -> None:
+def test_unknown_names_are_reported_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match='unknown table "exchange"; did you mean "exchanges"'):
         columns_of("exchange")
     with pytest.raises(UsageError, match='unknown table "x"; known: exchanges, records'):

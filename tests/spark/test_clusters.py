@@ -32,10 +32,10 @@ MOST_WAIT_S = 300
 COMMANDS = """
 import json, sys
 from kdissect.cli.main import main
-from kdissect.spark.session import Place, session
+from kdissect.spark.session import SparkTarget, session
 
 place, commands = (json.loads(each) for each in sys.argv[1:])
-with session(Place(**place)):
+with session(SparkTarget(**place)):
     for command in commands:
         print(main(["spark", *command]), flush=True)
 """
@@ -116,7 +116,7 @@ def _listens(port: int) -> bool:
 
 
 def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> list[str]:
-    """Run the commands there, in one session; the lines of their output, a status after those of each."""
+    """Run the commands in one session there; return their output lines, each followed by its status."""
     option, url = next((f"--{name}", url) for name, url in place.items())
     tables = str(folder / "tables")
     commands = [
@@ -141,9 +141,13 @@ def run(folder: Path, place: dict[str, Any], environment: dict[str, str]) -> lis
 
 
 def check(lines: list[str], folder: Path) -> None:
-    """The zip is what workers imported; tables and reports are those of ``export``."""
+    """Check that workers imported the zip, and that tables and reports are those of ``export``."""
     end = lines.index("]")
-    workers = [need["found"] for need in json.loads("\n".join(lines[: end + 1])) if need["name"] == "workers"]
+    workers = [
+        requirement["found"]
+        for requirement in json.loads("\n".join(lines[: end + 1]))
+        if requirement["name"] == "workers"
+    ]
     assert workers
     assert all("/kdissect.zip/kdissect, " in found for found in workers), workers
     assert main(["export", *SAMPLES, "-o", str(folder / "here"), "--format", "parquet"]) == 0
@@ -163,7 +167,7 @@ def _rows(folder: Path, name: str) -> list[str]:
 def test_a_cluster(tmp_path: Path, elsewhere: dict[str, str]) -> None:
     import pyspark
 
-    work = Path(pyspark.__path__[0], "work")  # where Spark keeps what it gave to these workers
+    work = Path(pyspark.__path__[0], "work")  # where Spark keeps the files of these workers
     before = set(work.glob("*"))
     try:
         check(run(tmp_path, {"master": "local-cluster[2,1,1024]"}, elsewhere), tmp_path)

@@ -44,28 +44,28 @@ def test_the_schema_is_that_of_the_table() -> None:
 
 
 def test_the_users_schema_says_which_columns_are_read() -> None:
-    made = source(path=str(SMALL)).reader(StructType().add("number", "long").add("api", "string"))
-    assert type(made) is Reader
-    (partition,) = made.partitions()
-    batches = list(made.read(partition))
+    narrow_reader = source(path=str(SMALL)).reader(StructType().add("number", "long").add("api", "string"))
+    assert type(narrow_reader) is Reader
+    (partition,) = narrow_reader.partitions()
+    batches = list(narrow_reader.read(partition))
     assert batches[0].schema.names == ["number", "api"]
     assert sum(batch.num_rows for batch in batches) == 75
 
 
-def test_a_schema_that_is_not_the_tables_is_refused() -> None:
+def test_a_schema_with_other_columns_is_rejected() -> None:
     with pytest.raises(UsageError, match='no column "latency" in exchanges; did you mean "latency_us"'):
         source().reader(StructType().add("latency", "long"))
     with pytest.raises(UsageError, match="column time of exchanges is timestamp, not string"):
         source().reader(StructType().add("time", "string"))
 
 
-def test_filters_are_taken_only_where_that_is_asked_for() -> None:
+def test_filters_are_pushed_down_only_on_request() -> None:
     schema = StructType().add("api", "string")
     assert type(source(pushdown="true").reader(schema)) is PushingReader
     assert type(source(pushdown="false").reader(schema)) is Reader
 
 
-def test_an_option_that_does_not_exist_is_told_with_those_that_do() -> None:
+def test_an_unknown_option_is_reported_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r'unknown option "tabel"; did you mean "table"\?; known: api, '):
         source(tabel="exchanges")
 
@@ -79,7 +79,7 @@ def load(spark: SparkSession, *paths: Path, **options: str) -> DataFrame:
 
 
 def json_of(frame: DataFrame, table: str) -> list[dict[str, Any]]:
-    """Rows as JSON lines have them."""
+    """Rows as in JSON lines."""
     types = {column.name: column.type for column in TABLES[table].binary_columns}
     return [
         {name: as_json(value, types[name], name, row) for name, value in row.items()}
@@ -109,7 +109,9 @@ def test_every_table_has_the_rows_of_an_export(
 
 
 @pytest.mark.parametrize("tables", [("anomalies",), pytest.param(tuple(TABLES), marks=DEEP)])
-def test_so_it_has_of_a_damaged_capture(spark: SparkSession, tmp_path: Path, tables: tuple[str, ...]) -> None:
+def test_a_damaged_capture_has_the_rows_of_an_export(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, ...]
+) -> None:
     left = DAMAGES["10 % lost, snaplen 200, mid-frame start"](packets_of(SMALL), Random(1)).packets
     path = write(tmp_path / "damaged.pcapng", left)
     path.write_bytes(path.read_bytes()[:-20])
@@ -124,16 +126,16 @@ SHARED = [{"split": "connections", "parts": "2"}, {"split": "files", "lookback":
 
 
 @pytest.mark.parametrize(("files", "ways"), [(3, SHARED[:1]), pytest.param(20, SHARED, marks=DEEP)])
-def test_many_files_have_the_rows_of_one_whichever_way_tasks_share_them(
+def test_many_files_have_the_rows_of_one_with_every_split(
     spark: SparkSession, tmp_path: Path, files: int, ways: list[dict[str, str]]
 ) -> None:
     packets = packets_of(SMALL)
     (tmp_path / "one").mkdir()
-    whole = load(spark, write(tmp_path / "one" / "all.pcapng", packets)).drop("capture", "packet").cache()
+    one_file = load(spark, write(tmp_path / "one" / "all.pcapng", packets)).drop("capture", "packet").cache()
     pieces(packets, tmp_path / "ring", files)
     for options in ways:
         shared = load(spark, tmp_path / "ring", **options).drop("capture", "packet")
-        assert difference(shared, whole) == (0, 0), options
+        assert difference(shared, one_file) == (0, 0), options
 
 
 def test_sql_sees_a_capture_as_a_view(spark: SparkSession) -> None:
@@ -153,7 +155,7 @@ def test_sql_sees_a_capture_as_a_view(spark: SparkSession) -> None:
         "date = date'2026-11-21' and number <= 9 and request like '%orders%' and group_id is null",
     ],
 )
-def test_filters_that_are_handed_down_change_nothing(spark: SparkSession, where: str) -> None:
+def test_pushed_down_filters_change_nothing(spark: SparkSession, where: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     pushed = load(spark, SMALL, pushdown="true").where(where)
     plain = load(spark, SMALL).where(where)
@@ -168,7 +170,7 @@ def test_options_filter_and_several_paths_are_one_capture(spark: SparkSession) -
     assert {row["request"] for row in rows} == {None}
 
 
-def test_credentials_are_withheld_unless_asked_for(spark: SparkSession) -> None:
+def test_credentials_are_redacted_by_default(spark: SparkSession) -> None:
     sasl = ROOT / "samples" / "tansu-sasl.pcap"
     withheld = load(spark, sasl, api="SaslAuthenticate").toArrow()["request"].to_pylist()
     shown = load(spark, sasl, api="SaslAuthenticate", showSecrets="true").toArrow()["request"].to_pylist()
@@ -176,7 +178,7 @@ def test_credentials_are_withheld_unless_asked_for(spark: SparkSession) -> None:
     assert "withheld" not in json.loads(shown[0])["auth_bytes"]
 
 
-def test_what_is_wrong_is_said_by_spark_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_shows_our_error_messages(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException, match='UsageError: unknown option "tabel"; did you mean "table"'):

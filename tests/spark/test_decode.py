@@ -48,7 +48,7 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def parquet(folder: Path) -> ExportOptions:
-    """All tables but records, in folders by date."""
+    """Options for all tables except records, in folders by date."""
     return ExportOptions(folder, "parquet", partition_by=("date",))
 
 
@@ -58,7 +58,7 @@ def read(spark: SparkSession, folder: Path, table: str) -> DataFrame:
 
 
 def equal(spark: SparkSession, one: Path, other: Path) -> None:
-    """exceptAll both ways is 0; of the tables that have most columns, for Spark takes seconds for each."""
+    """Compare the tables with most columns by exceptAll in both directions; Spark takes seconds for each."""
     differing = []
     for table in ("exchanges", "partitions", "connections"):
         left, right = (read(spark, folder, table) for folder in (one, other))
@@ -102,7 +102,7 @@ def test_json_lines_of_a_damaged_capture_in_ranges(spark: SparkSession, tmp_path
     assert counted(tmp_path / "many") == counted(tmp_path / "one")
 
 
-def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_datagrams_whose_fragments_are_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     names = cut_up(NETWORKS["fragments"](packets_of("quickstart")), tmp_path / "ring", 7)
     export = ExportOptions(tmp_path / "many", "jsonl", tables=tuple(TABLES))
     done = decode(spark, names, export, split="shuffle", tasks=2)
@@ -111,7 +111,7 @@ def test_datagrams_whose_fragments_stand_in_several_files(spark: SparkSession, t
     assert (done.rows, done.skipped, done.warnings) == (one.rows, one.skipped, one.warnings)
 
 
-def test_what_is_asked_for_is_looked_at_first(tmp_path: Path) -> None:
+def test_arguments_are_checked_first(tmp_path: Path) -> None:
     unused: Any = None
     name = str(SAMPLES["quickstart"])
     with pytest.raises(UsageError, match="unknown API"):
@@ -127,8 +127,8 @@ class Workers:
         around: of each task, by the number of its stage.
     """
 
-    def __init__(self, *around: Callable[[], AbstractContextManager[None]]) -> None:
-        self._around = iter(around)
+    def __init__(self, *contexts: Callable[[], AbstractContextManager[None]]) -> None:
+        self._contexts = iter(contexts)
         self.conf = self
 
     def get(self, _: str, default: Any) -> Any:
@@ -142,9 +142,9 @@ class Workers:
         return self
 
     def mapInArrow(self, work: Callable[[Any], Any], _: str) -> Workers:  # noqa: N802  (Spark's name)
-        with next(self._around, nullcontext)():
+        with next(self._contexts, nullcontext)():
             self._rows = [
-                (row,) for batch in work(iter(numbers(0))) for row in batch.column("told").to_pylist()
+                (row,) for batch in work(iter(numbers(0))) for row in batch.column("result").to_pylist()
             ]
         return self
 
@@ -152,8 +152,8 @@ class Workers:
         return self._rows
 
 
-def elsewhere(place: Path, other: Path) -> Callable[[], AbstractContextManager[None]]:
-    """Workers to whom something else has a name, as on a machine with a disk of its own."""
+def swapped_paths(place: Path, other: Path) -> Callable[[], AbstractContextManager[None]]:
+    """Workers that see other files under the same names, as on a machine with its own disk."""
 
     @contextmanager
     def swapped() -> Iterator[None]:
@@ -169,25 +169,25 @@ def elsewhere(place: Path, other: Path) -> Callable[[], AbstractContextManager[N
     return swapped
 
 
-def test_a_folder_that_workers_do_not_share_is_noticed_before_work_begins(tmp_path: Path) -> None:
-    out, theirs = tmp_path / "out", tmp_path / "theirs"
+def test_a_folder_that_workers_do_not_see_is_reported_before_work_starts(tmp_path: Path) -> None:
+    out, on_worker = tmp_path / "out", tmp_path / "on_worker"
     out.mkdir()
-    theirs.mkdir()
-    workers: Any = Workers(elsewhere(out, theirs))
+    on_worker.mkdir()
+    workers: Any = Workers(swapped_paths(out, on_worker))
     with pytest.raises(
         OutputError, match=rf"^{out}: not shared with {gethostname()}; DIR must be on storage shared by"
     ):
         decode(workers, [str(SAMPLES["quickstart"])], parquet(out))
-    assert [*out.iterdir(), *theirs.iterdir()] == []
+    assert [*out.iterdir(), *on_worker.iterdir()] == []
     decode(cast("Any", Workers()), [str(SAMPLES["quickstart"])], parquet(out))
     assert sorted(path.name for path in out.iterdir()) == sorted(TABLES)
 
 
 @pytest.mark.parametrize("lost", ["all", "one file", "the end of one"])
-def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lost: str) -> None:
-    """A worker that came later has no such folder, or a file was lost."""
-    out, theirs = tmp_path / "out", tmp_path / "theirs"
-    theirs.mkdir()
+def test_an_export_with_missing_files_is_incomplete(tmp_path: Path, lost: str) -> None:
+    """A worker that was added later does not share the folder, or a file was lost."""
+    out, on_worker = tmp_path / "out", tmp_path / "on_worker"
+    on_worker.mkdir()
 
     @contextmanager
     def losing() -> Iterator[None]:
@@ -198,7 +198,7 @@ def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lo
         else:
             os.truncate(path, 10)
 
-    workers: Any = Workers(nullcontext, elsewhere(out, theirs) if lost == "all" else losing)
+    workers: Any = Workers(nullcontext, swapped_paths(out, on_worker) if lost == "all" else losing)
     name = str(SAMPLES["kafka-4-basics"])
     with pytest.raises(
         OutputError,
@@ -213,34 +213,36 @@ def test_an_export_of_which_files_are_missing_is_not_complete(tmp_path: Path, lo
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda data: data[:-1], "has a different .* bytes there"),
         (lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:], "has a different .* bytes there"),
         (None, "cannot read .*: no such file or directory"),
     ],
 )
-def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, told: str) -> None:
-    capture, theirs = tmp_path / "here" / "x.pcap", tmp_path / "theirs"
-    for folder in (capture.parent, theirs):
+def test_a_capture_that_is_another_one_for_workers(tmp_path: Path, change: Any, message: str) -> None:
+    capture, on_worker = tmp_path / "here" / "x.pcap", tmp_path / "on_worker"
+    for folder in (capture.parent, on_worker):
         folder.mkdir()
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data)
     if change is not None:
-        (theirs / "x.pcap").write_bytes(change(data))
-    workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
-    with pytest.raises(CaptureError, match=rf"^worker {gethostname()} {told}.*; captures must be on storage"):
+        (on_worker / "x.pcap").write_bytes(change(data))
+    workers: Any = Workers(nullcontext, swapped_paths(capture.parent, on_worker))
+    with pytest.raises(
+        CaptureError, match=rf"^worker {gethostname()} {message}.*; captures must be on storage"
+    ):
         decode(workers, [str(capture)], parquet(tmp_path / "out"))
 
 
 def test_a_capture_may_grow_meanwhile(tmp_path: Path) -> None:
-    capture, theirs = tmp_path / "here" / "x.pcap", tmp_path / "theirs"
-    for folder in (capture.parent, theirs):
+    capture, on_worker = tmp_path / "here" / "x.pcap", tmp_path / "on_worker"
+    for folder in (capture.parent, on_worker):
         folder.mkdir()
     data = SAMPLES["quickstart"].read_bytes()
     capture.write_bytes(data[:2000])
-    (theirs / "x.pcap").write_bytes(data)
-    workers: Any = Workers(nullcontext, elsewhere(capture.parent, theirs))
+    (on_worker / "x.pcap").write_bytes(data)
+    workers: Any = Workers(nullcontext, swapped_paths(capture.parent, on_worker))
     assert decode(workers, [str(capture)], parquet(tmp_path / "out")).packets == len(packets_of("quickstart"))
 
 
@@ -259,11 +261,11 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
     peaks_kib = {}
     for megabytes in (SMALL_MB, LARGE_MB):
         capture = tmp_path / f"{megabytes}.pcap"
-        made = make("bulk", capture, megabytes * 1_000_000)
+        contents = make("bulk", capture, megabytes * 1_000_000)
         _retire_workers(spark)
         export, options = parquet(tmp_path / str(megabytes)), Options(replace(DEFAULT, export_bytes=MIB))
         done = decode(spark, [str(capture)], export, options, split="shuffle", tasks=2)
-        assert done.rows["exchanges"] == made.exchanges
+        assert done.rows["exchanges"] == contents.exchanges
         capture.unlink()
         peaks_kib[megabytes] = max(_peaks_kib(spark))
     assert peaks_kib[LARGE_MB] - peaks_kib[SMALL_MB] < (LARGE_MB - SMALL_MB) * 1000 / 4
@@ -271,12 +273,12 @@ def test_one_hot_connection_does_not_make_workers_grow(spark: SparkSession, tmp_
 
 
 def _retire_workers(spark: SparkSession) -> None:
-    """End the workers that Spark keeps, whose peaks are of other tests: one that leaves input unread ends."""
+    """End the workers that Spark reuses, with peaks of other tests: they exit if they leave input unread."""
     spark.range(0, 16, 1, 16).mapInArrow(lambda _: iter(()), "none bigint").collect()
 
 
 def _peaks_kib(spark: SparkSession) -> list[int]:
-    """The largest memory that each worker, which Spark keeps for the next task, has had so far."""
+    """The peak memory of each worker so far; Spark reuses workers for the next task."""
 
     def peak(batches: Any) -> Any:
         import pyarrow as pa

@@ -1,8 +1,7 @@
-"""Whichever way tables are made, their rows are the same: of all samples, and of what loss and damage left.
+"""All ways to produce tables give the same rows: for all samples, and with packets lost or files damaged.
 
-Many captures stand beside each other in one folder, whole and in pieces, and are read together, so that a few
-runs of Spark look at all of them. Each by itself, without Spark, is the matter of test_parts.py and
-test_reading.py.
+Many captures are in one folder, complete and divided into several files, and are read together, so that a few
+runs of Spark cover all of them. test_parts.py and test_reading.py test each of them without Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.deep]
 IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
 SAMPLES = {name_of(path): path for path in captures()}
 BESIDE_OTHERS = ("mock-old-versions", "tansu-admin")
-"""Captured while others were: of files that follow each other one cannot tell how late a lost packet is."""
+"""Captured at the same time as others: in consecutive files the lateness of a lost packet is unknown."""
 HARMED = [
     name for name in SAMPLES if not any(word in name for word in ("midstream", "http", "tls", *BESIDE_OTHERS))
 ]
@@ -57,21 +56,21 @@ SHOWN = "exchanges as shown"
 SPLITS = {
     "none": {},
     "connections": {"parts": "3"},
-    "files": {"lookback": "1000", "filesPerTask": "12" if IS_DEEP else "4"},  # all that came before
+    "files": {"lookback": "1000", "filesPerTask": "12" if IS_DEEP else "4"},  # all files before
 }
 
 
 # --- captures that are read together: a sample once, for copies of a connection would be taken for one ------
 
 
-def whole(folder: Path, names: Iterable[str] = SAMPLES) -> None:
-    """Samples as they are, each in three files that follow each other."""
+def in_pieces(folder: Path, names: Iterable[str] = SAMPLES) -> None:
+    """Unchanged samples, each divided into three consecutive files."""
     for name in names:
         ring(packets_of(SAMPLES[name]), folder, name)
 
 
 def ring(packets: list[Packet], folder: Path, name: str) -> None:
-    """Three files that follow each other, none of which begins before another one has ended."""
+    """Three consecutive files, each of which starts after the previous one has ended."""
     latest = list(accumulate((packet.time_ns for packet in packets), max))
     earliest = list(accumulate((packet.time_ns for packet in reversed(packets)), min))[::-1]
     cuts = [place for place in range(1, len(packets)) if latest[place - 1] < earliest[place]]
@@ -82,14 +81,14 @@ def ring(packets: list[Packet], folder: Path, name: str) -> None:
 
 
 def harmed(folder: Path, samples: Iterable[str], damages: Iterable[str] = DAMAGES) -> None:
-    """What one kind of damage after another left of one sample after another."""
+    """Samples with packets lost, one kind of damage per sample in turn."""
     for damage, name in zip(damages, samples, strict=False):
         left = DAMAGES[damage](packets_of(SAMPLES[name]), Random(f"{name} {damage}")).packets
         ring(left, folder, name)
 
 
 def spoilt(folder: Path, samples: Iterable[str]) -> None:
-    """Files that end too early, or have something else in the middle or from the start."""
+    """Files that are truncated, or have other bytes in the middle or at the start."""
     for number, (kind, name) in enumerate(zip(cycle(SPOILT), samples, strict=False)):
         path = SAMPLES[name]
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -106,14 +105,14 @@ SPOILT: dict[str, Callable[[bytes, int], bytes]] = {
 
 
 def some_of_each(folder: Path) -> None:
-    """A few captures of every sort."""
-    whole(folder, ["quickstart", "kafka-4-transactions"])
+    """A few captures of every kind."""
+    in_pieces(folder, ["quickstart", "kafka-4-transactions"])
     harmed(folder, ["mock-rebalance", "tansu-sasl"], ["10 % lost", "10 % lost, duplicated, shuffled"])
     spoilt(folder, ["raw-requests", "mock-acks0"])
 
 
 EACH: dict[str, Callable[[Path], None]] = {
-    "samples": whole,
+    "samples": in_pieces,
     **{
         f"damage {turn}": lambda folder, turn=turn: harmed(folder, rotated(turn * len(DAMAGES)))
         for turn in range(4)
@@ -123,7 +122,7 @@ EACH: dict[str, Callable[[Path], None]] = {
 
 
 def rotated(places: int) -> list[str]:
-    """The samples that damage is done to, beginning with another one."""
+    """The samples to damage, starting with another one."""
     places %= len(HARMED)
     return HARMED[places:] + HARMED[:places]
 
@@ -132,17 +131,17 @@ def rotated(places: int) -> list[str]:
 
 
 def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Frames]]:
-    """Each way's name, and its tables."""
+    """The name of each way, and its tables."""
     everything = ["--tables", ",".join(TABLES), "--no-progress"]
     for form, compression in FORMS:
         folder = str(out / f"export-{form}-{compression}")
-        asked = ["--format", form, "--compress", compression, *everything]
-        assert main(["export", str(read), "-o", folder, *asked]) == 0
+        arguments = ["--format", form, "--compress", compression, *everything]
+        assert main(["export", str(read), "-o", folder, *arguments]) == 0
         yield f"export {form} {compression}", tables(spark, folder)
     for split, form in DECODED:
         folder = str(out / f"decoded-{split}-{form}")
-        asked = ["--split", split, "--format", form, "--partition-by", "date", *everything]
-        assert main(["spark", "decode", str(read), "-o", folder, *asked]) == 0
+        arguments = ["--split", split, "--format", form, "--partition-by", "date", *everything]
+        assert main(["spark", "decode", str(read), "-o", folder, *arguments]) == 0
         yield f"spark decode {split} {form}", tables(spark, folder)
     for split, options in SPLITS.items():
         reader = spark.read.format("kdissect").options(split=split, **options)
@@ -151,7 +150,7 @@ def ways(spark: SparkSession, read: Path, out: Path) -> Iterator[tuple[str, Fram
 
 
 def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Each row as a text; what JSON lines have as text or base64 as the bytes that it stands for."""
+    """Each row as a string; values that JSON lines have as text or base64 are decoded to bytes."""
     kinds = dict(frame.dtypes)
     shown = []
     for column in columns:
@@ -165,19 +164,19 @@ def as_text(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
     )
 
 
-def differing(expected: DataFrame, found: Frames) -> list[Any]:
-    """exceptAll both ways, of all ways at once: some rows that one of them lacks, or has besides."""
-    told = reduce(
-        DataFrame.union, [frame.select(lit(way).alias("way"), "row") for way, frame in found.items()]
+def differing(expected: DataFrame, by_way: Frames) -> list[Any]:
+    """exceptAll in both directions, for all ways at once: some missing rows, or additional ones."""
+    actual = reduce(
+        DataFrame.union, [frame.select(lit(way).alias("way"), "row") for way, frame in by_way.items()]
     )
-    told = told.cache()
-    asked = told.sparkSession.createDataFrame([(way,) for way in found], "way string")
-    wanted = asked.crossJoin(expected)
-    lacking, besides = wanted.exceptAll(told), told.exceptAll(wanted)
+    actual = actual.cache()
+    all_ways = actual.sparkSession.createDataFrame([(way,) for way in by_way], "way string")
+    expected_rows = all_ways.crossJoin(expected)
+    lacking, besides = expected_rows.exceptAll(actual), actual.exceptAll(expected_rows)
     try:
         return lacking.select(lit("lacks"), "*").union(besides.select(lit("has besides"), "*")).take(5)
     finally:
-        told.unpersist()
+        actual.unpersist()
 
 
 @pytest.mark.parametrize("name", EACH if IS_DEEP else ["some of each"])
@@ -187,7 +186,7 @@ def test_each_way_has_the_same_rows(
     (folder := tmp_path / "captures").mkdir()
     EACH.get(name, some_of_each)(folder)
     frames = dict(ways(spark, folder, tmp_path))
-    made = {
+    by_way = {
         way: {table: as_text(rows, TABLES[table].binary_columns) for table, rows in each.items()}
         for way, each in frames.items()
     }
@@ -195,10 +194,11 @@ def test_each_way_has_the_same_rows(
     assert main(["read", "--json", "--no-progress", *inputs.captures([str(folder)])]) == 0
     (tmp_path / "read.jsonl").write_bytes(capfdbinary.readouterr().out)
     read = spark.read.schema(spark_schema.ddl(EXCHANGE)).option("mode", "FAILFAST")
-    made["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
-    expected = made.pop("export jsonl none")
+    by_way["read --json"] = {SHOWN: as_text(read.json(str(tmp_path / "read.jsonl")), EXCHANGE)}
+    expected = by_way.pop("export jsonl none")
     expected[SHOWN] = as_text(frames["export jsonl none"]["exchanges"], EXCHANGE)
     for table in TABLES if name in ("samples", "some of each") else ["exchanges", "anomalies"]:
         assert json_rows(tmp_path / "export-jsonl-none" / table), table
     for table, rows in expected.items():
-        assert differing(rows, {way: told[table] for way, told in made.items() if table in told}) == [], table
+        others = {way: each[table] for way, each in by_way.items() if table in each}
+        assert differing(rows, others) == [], table

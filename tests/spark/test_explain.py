@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# What Spark 4.3 wrote.
+# Messages of Spark 4.3.
 PLAN = """[TABLE_OR_VIEW_NOT_FOUND] The table or view `nix` cannot be found. Verify the spelling.
 Search path: [`system`.`builtin`, `spark_catalog`.`default`].
 To tolerate the error on drop use DROP VIEW IF EXISTS or DROP TABLE IF EXISTS. SQLSTATE: 42P01; line 1 pos 14;
@@ -65,7 +65,7 @@ Python worker exited unexpectedly (crashed). Consider setting 'spark.python.work
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (PLAN, "[TABLE_OR_VIEW_NOT_FOUND] The table or view `nix` cannot be found. Verify the spelling."),
         (SYNTAX, "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selct'. (line 1, pos 0)"),
@@ -78,10 +78,10 @@ Python worker exited unexpectedly (crashed). Consider setting 'spark.python.work
         ("", "RuntimeError"),
     ],
 )
-def test_what_spark_says(text: str, told: str) -> None:
-    said = explain(RuntimeError(text))
-    assert said.startswith(told)
-    assert "\n" not in said
+def test_errors_of_spark(text: str, expected: str) -> None:
+    message = explain(RuntimeError(text))
+    assert message.startswith(expected)
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_last_words_of_a_worker(tmp_path: Path) -> None:
 
 
 def test_spark_says_so_now(spark: SparkSession, tmp_path: Path) -> None:
-    """The texts above, from the Spark that is installed."""
+    """The messages above, from the installed Spark."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    def told(question: object) -> str:
+    def message_of(question: object) -> str:
         with pytest.raises((PySparkException, Py4JError)) as caught:
             question()  # type: ignore[operator]
         return explain(caught.value)
 
     (tmp_path / "b.parquet").write_text("none")
     read = spark.read.schema("a int").parquet(str(tmp_path / "b.parquet"))
-    assert "is not a Parquet file" in told(read.collect)
-    assert told(lambda: spark.sql("select * from nix").collect()).startswith(
+    assert "is not a Parquet file" in message_of(read.collect)
+    assert message_of(lambda: spark.sql("select * from nix").collect()).startswith(
         "[TABLE_OR_VIEW_NOT_FOUND] The table"
     )
-    assert told(lambda: spark.sql("selct 1")) == SYNTAX.splitlines()[1].replace(" SQLSTATE: 42601", "")
-    assert told(lambda: spark.range(1).mapInArrow(_fails, "id long").collect()) == "no capture here"
+    assert message_of(lambda: spark.sql("selct 1")) == SYNTAX.splitlines()[1].replace(" SQLSTATE: 42601", "")
+    assert message_of(lambda: spark.range(1).mapInArrow(_fails, "id long").collect()) == "no capture here"
 
 
 def _fails(batches: object) -> object:

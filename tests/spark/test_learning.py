@@ -29,13 +29,13 @@ def test_the_names_are_those_that_a_dissection_meets() -> None:
 
 
 def test_what_shards_learn_adds_up_in_any_order() -> None:
-    whole = learned_from([str(SAMPLE)], Options())
+    complete = learned_from([str(SAMPLE)], Options())
     shards = [learned_from([str(SAMPLE)], Options(), Shard(number, 3)) for number in range(3)]
     for order in (shards, shards[::-1]):
         merged = learned_from([], Options())
         for each in order:
             merged.merge(each)
-        assert merged.topics == whole.topics
+        assert merged.topics == complete.topics
 
 
 def test_what_is_no_capture_says_nothing(tmp_path: Path) -> None:

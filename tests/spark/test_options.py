@@ -11,13 +11,13 @@ from kdissect.spark.options import OPTIONS, parse
 
 
 def test_nothing_said_is_all_exchanges_with_credentials_withheld() -> None:
-    asked = parse({})
-    assert (asked.table, asked.split, asked.show_secrets, asked.is_filtered) == (
+    parsed = parse({})
+    assert (parsed.table, parsed.split, parsed.show_secrets, parsed.is_filtered) == (
         "exchanges", "auto", False, False,
     )  # fmt: skip
 
 
-def test_names_of_options_are_told_by_their_letters_alone() -> None:
+def test_case_and_separators_in_names_of_options_do_not_matter() -> None:
     for name in ("slowerThan", "slowerthan", "slower-than", "SLOWER_THAN"):
         assert parse({name: "50ms"}).criteria == {"slower_than": ("50ms",)}
 
@@ -35,26 +35,26 @@ def test_every_option_takes_a_value() -> None:
         "includeLast": "true", "failOnDataLoss": "false", "ring": "^[a-z]+", "maxFileAge": "2d",
     }  # fmt: skip
     assert values.keys() == OPTIONS.keys()
-    asked = parse(values)
+    parsed = parse(values)
     here = Path.cwd()
-    assert asked.paths == tuple(str(here / name) for name in ("a.pcap", "b.pcap", "c"))
-    assert asked.criteria["api"] == ("Fetch", "0")
-    assert asked.criteria["client"] == ("a,b",)
-    assert asked.criteria["since"] == ("2026-11-21", "2026-11-20")
-    assert (asked.ports, asked.kafka_ports) == ({9092, 9192}, {9093})
-    assert (asked.limits.connections, asked.limits.notices) == (5, 7)
-    assert (asked.table, asked.split, asked.parts, asked.lookback, asked.max_files) == (
+    assert parsed.paths == tuple(str(here / name) for name in ("a.pcap", "b.pcap", "c"))
+    assert parsed.criteria["api"] == ("Fetch", "0")
+    assert parsed.criteria["client"] == ("a,b",)
+    assert parsed.criteria["since"] == ("2026-11-21", "2026-11-20")
+    assert (parsed.ports, parsed.kafka_ports) == ({9092, 9192}, {9093})
+    assert (parsed.limits.connections, parsed.limits.notices) == (5, 7)
+    assert (parsed.table, parsed.split, parsed.parts, parsed.lookback, parsed.max_files) == (
         "partitions", "files", 3, 0, 4,
     )  # fmt: skip
-    assert asked.ring is not None
-    assert (asked.ring.pattern, asked.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
-    assert (asked.show_secrets, asked.pushdown, asked.include_last, asked.fail_on_data_loss) == (
+    assert parsed.ring is not None
+    assert (parsed.ring.pattern, parsed.max_file_age_ns) == ("^[a-z]+", 2 * DAY_NS)
+    assert (parsed.show_secrets, parsed.pushdown, parsed.include_last, parsed.fail_on_data_loss) == (
         True, True, True, False,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"tabel": "x"}, 'unknown option "tabel"; did you mean "table"?; known: api, batchBytes'),
         ({"header": "true"}, 'unknown option "header"'),
@@ -74,8 +74,8 @@ def test_every_option_takes_a_value() -> None:
         ({"maxFileAge": "7"}, 'option maxFileAge: invalid duration "7": use '),
     ],
 )
-def test_what_is_none_is_said_in_one_line(options: dict[str, str], told: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(told)) as error:
+def test_invalid_values_are_reported_in_one_line(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
         parse(options)
     assert "\n" not in str(error.value)
 
@@ -85,7 +85,7 @@ def test_files_may_be_named_as_addresses() -> None:
         assert parse({"path": text}).paths == ("/data/x",)
 
 
-def test_names_of_topics_matter_where_they_are_shown_or_asked_for() -> None:
+def test_names_of_topics_are_needed_if_shown_or_filtered_by() -> None:
     assert parse({}).needs_names(["api", "topics"])
     assert not parse({}).needs_names(["api", "request"])
     assert parse({"topic": "orders"}).needs_names(["api"])

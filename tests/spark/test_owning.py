@@ -1,4 +1,4 @@
-"""A task that reads a file and those before it tells what belongs to the file: all of it, and once."""
+"""A task that reads a file and those before it reports each exchange of the file exactly once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ IDENTITY = {"client_port", "broker_port", "correlation_id", "api", "request_byte
 
 
 @pytest.mark.parametrize("name", ["quickstart", "mock-rebalance", "tansu-sasl"])
-def test_a_look_back_that_is_long_enough_costs_nothing_but_what_was_told_before(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_long_enough_look_back_loses_only_handshakes(name: str, tmp_path: Path) -> None:
     (sample,) = (path for path in captures() if name_of(path) == name)
     pieces(packets_of(ROOT / sample), tmp_path, 4)
     for table in BY_FILE:
@@ -39,38 +37,38 @@ def test_a_look_back_that_is_long_enough_costs_nothing_but_what_was_told_before(
 
 @pytest.mark.parametrize("files", [5, 37, 200])
 def test_what_a_deadline_brings_is_of_one_file(files: int, tmp_path: Path) -> None:
-    """Requests that a reset left unanswered: wherever files end, and whenever tasks notice it."""
+    """Requests that a reset left unanswered, wherever files end, and whenever tasks notice it."""
     pieces(packets_of(ROOT / "samples" / "kafka-4-transactions.pcap"), tmp_path, files)
     but = OF_FILES | OF_STARTS
-    whole = rows(tmp_path, "exchanges", but, split="none", kind="unanswered")
-    assert whole
-    assert rows(tmp_path, "exchanges", but, split=FILES, lookback="1000", kind="unanswered") == whole
+    complete = rows(tmp_path, "exchanges", but, split="none", kind="unanswered")
+    assert complete
+    assert rows(tmp_path, "exchanges", but, split=FILES, lookback="1000", kind="unanswered") == complete
 
 
-def test_what_a_cut_costs_is_told(tmp_path: Path) -> None:
+def test_exchanges_lost_without_look_back_are_reported(tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")
     pieces(packets, tmp_path, 20)
     but = OF_FILES | OF_STARTS
-    whole = rows(tmp_path, "exchanges", but | {"anomalies"})
+    complete = rows(tmp_path, "exchanges", but | {"anomalies"})
     cut = rows(tmp_path, "exchanges", but | {"anomalies"}, split=FILES, lookback="0")
     given_up = rows(tmp_path, "anomalies", split=FILES, lookback="0", where='"given_up" in anomalies.kind')
-    lost = (whole - cut).total()
+    lost = (complete - cut).total()
     assert 0 < lost <= given_up.total()
 
 
 @pytest.mark.parametrize("files", [10, 40])
-def test_what_is_held_back_for_lost_packets_is_told_by_the_file_that_has_it(
+def test_exchanges_held_back_for_lost_packets_belong_to_the_file_that_has_them(
     files: int, tmp_path: Path
 ) -> None:
-    """Deadlines are longer than a file; nothing is lost but what is counted, and nothing is told twice."""
+    """Deadlines are longer than a file; all lost exchanges are counted, and none is reported twice."""
     packets = packets_of(ROOT / "samples" / "mock-librdkafka.pcap")
     left = DAMAGES["10 % lost, duplicated, shuffled"](packets, Random(1)).packets
     pieces(left, tmp_path, files)
-    whole, cut = told(tmp_path), told(tmp_path, split=FILES)
+    complete, cut = answered_rows(tmp_path), answered_rows(tmp_path, split=FILES)
     given_up = rows(tmp_path, "anomalies", split=FILES, where='"given_up" in anomalies.kind')
-    assert whole.total() > 150
-    assert not cut - whole
-    assert (whole - cut).total() <= given_up.total()
+    assert complete.total() > 150
+    assert not cut - complete
+    assert (complete - cut).total() <= given_up.total()
 
 
 def test_packets_between_which_a_file_ends_may_come_in_another_order(tmp_path: Path) -> None:
@@ -86,7 +84,7 @@ def test_packets_between_which_a_file_ends_may_come_in_another_order(tmp_path: P
 
 
 def test_bytes_that_come_in_the_next_file_complete_it_there(tmp_path: Path) -> None:
-    """Of three answers the first lacks its beginning at the end of a file; the others are of that file."""
+    """Of three responses, the first lacks its start at the end of a file; the others belong to that file."""
     talk = Talk()
     talk.handshake()
     cuts = []
@@ -107,14 +105,14 @@ def test_bytes_that_come_in_the_next_file_complete_it_there(tmp_path: Path) -> N
     packets = [packet._replace(time_ns=START_NS + place) for place, packet in enumerate(talk.packets)]
     for begin, end in pairwise((0, *cuts, len(packets))):
         write(tmp_path / f"{begin:03}.pcapng", packets[begin:end])
-    assert told(tmp_path).total() == 9
-    assert told(tmp_path, split=FILES) == told(tmp_path)
-    asked = parse({"path": str(tmp_path), "split": FILES, "kind": "answered"})
-    parts = plan(asked, ["number"])
-    assert [sum(batch.num_rows for batch in read(part, asked, ["number"])) for part in parts] == [2, 2, 3, 2]
+    assert answered_rows(tmp_path).total() == 9
+    assert answered_rows(tmp_path, split=FILES) == answered_rows(tmp_path)
+    parsed = parse({"path": str(tmp_path), "split": FILES, "kind": "answered"})
+    parts = plan(parsed, ["number"])
+    assert [sum(batch.num_rows for batch in read(part, parsed, ["number"])) for part in parts] == [2, 2, 3, 2]
 
 
-def told(folder: Path, **options: str) -> Counter[str]:
-    """What was answered, by the messages themselves, not by what is known of their connection."""
+def answered_rows(folder: Path, **options: str) -> Counter[str]:
+    """Answered exchanges, without the columns that depend on what is known of the connection."""
     but = {column.name for column in columns_of("exchanges")} - IDENTITY
     return rows(folder, "exchanges", but, kind="answered", **options)

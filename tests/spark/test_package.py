@@ -26,7 +26,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def from_zip(package: Path, folder: Path, *arguments: str) -> str:
-    """What a Python prints that knows kdissect from the zip alone."""
+    """The output of a Python that can import kdissect only from the zip."""
     path = os.pathsep.join([str(package), str(without("kdissect", folder / "site"))])
     done = subprocess.run(
         [sys.executable, "-S", *arguments],
@@ -54,8 +54,8 @@ def test_the_same_bytes_each_time(package: Path, tmp_path: Path) -> None:
 
 
 def test_where_it_is_imported_from(package: Path, tmp_path: Path) -> None:
-    said = from_zip(package, tmp_path, "-c", "import kdissect; print(kdissect.__file__)")
-    assert said.strip() == f"{package}/kdissect/__init__.py"
+    output = from_zip(package, tmp_path, "-c", "import kdissect; print(kdissect.__file__)")
+    assert output.strip() == f"{package}/kdissect/__init__.py"
 
 
 def test_captures_are_decoded_from_it(
@@ -66,7 +66,7 @@ def test_captures_are_decoded_from_it(
 
 
 def test_a_worker_has_it_in_its_own_folder(package: Path, tmp_path: Path) -> None:
-    """Where Spark calls it ``./kdissect.zip``."""
+    """Where the path of the zip is ``./kdissect.zip``."""
     shutil.copy(package, tmp_path)
     code = "from kdissect.kafka.apis import find; print(find('Fetch').key)"
     assert (
@@ -78,7 +78,7 @@ def test_a_worker_has_it_in_its_own_folder(package: Path, tmp_path: Path) -> Non
 
 
 def test_a_package_of_the_package(package: Path, tmp_path: Path) -> None:
-    """A worker can pass on what it was given."""
+    """A worker can write the zip again."""
     code = "from pathlib import Path; from kdissect.spark.session import write; write(Path('again.zip'))"
     from_zip(package, tmp_path, "-c", code)
     assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()

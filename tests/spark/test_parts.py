@@ -1,4 +1,4 @@
-"""What workers write together is what one process writes; Spark itself is not needed for that."""
+"""Workers together write what one process writes; tested without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def packets_of(name: str) -> list[Packet]:
 
 
 def check(names: Sequence[str], folder: Path, *, size: int = 3000) -> None:
-    """All ways give the same rows, and report the same."""
+    """Check that all ways give the same rows and results."""
     one = alone(names, folder / "one")
     expected = counted(folder / "one")
     for way in ("shuffle", "shards"):
@@ -106,22 +106,22 @@ def test_damaged_files(tmp_path: Path, cut: int) -> None:
 
 def test_names_of_topics_come_from_other_parts(tmp_path: Path) -> None:
     name = str(SAMPLES["kafka-4-basics"])
-    found = decoded([name], tmp_path, size=20_000, count=5)
-    assert found.rows["topic_ids"] > 3
-    assert found.counts["unresolved topic ids"] == 0
+    result = decoded([name], tmp_path, size=20_000, count=5)
+    assert result.rows["topic_ids"] > 3
+    assert result.counts["unresolved topic ids"] == 0
     parts_that_write = {path.name for path in (tmp_path / "exchanges").glob("part-*")}
     assert len(parts_that_write) == 5
 
 
 def test_filters_are_those_of_export(tmp_path: Path) -> None:
     names = [str(SAMPLES["quickstart"])]
-    asked = {
+    changed = {
         "criteria": {"api": ("Fetch",)},
         "where": "latency_us > 10",
         "tables": ("exchanges", "connections"),
     }
-    alone(names, tmp_path / "one", **asked)
-    decoded(names, tmp_path / "many", **asked)
+    alone(names, tmp_path / "one", **changed)
+    decoded(names, tmp_path / "many", **changed)
     assert counted(tmp_path / "one") == counted(tmp_path / "many")
     assert {row.split(b'"api":')[1][:7] for row in counted(tmp_path / "one")["exchanges"]} == {b'"Fetch"'}
     with pytest.raises(UsageError, match="unknown API"):

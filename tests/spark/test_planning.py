@@ -23,14 +23,14 @@ def ring(tmp_path: Path) -> list[str]:
     return [str(path) for path in pieces(packets_of(SAMPLE), tmp_path, 4)]
 
 
-def test_what_is_small_is_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
+def test_small_captures_are_read_by_one_task(ring: list[str], tmp_path: Path) -> None:
     (part,) = plan(parse({"path": str(tmp_path)}), ["api"])
     assert part.paths == tuple(ring)
     assert (part.own, part.shard, part.learned) == ((), None, None)
     assert part.first_ns == packets_of(SAMPLE)[0].time_ns
 
 
-def test_what_is_large_is_shared_by_connections(
+def test_large_captures_are_divided_by_connections(
     ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
@@ -46,27 +46,25 @@ def test_how_many_tasks_there_are_depends_on_the_size_of_the_captures(
     ring: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    asked = parse({"path": str(tmp_path)})
+    parsed = parse({"path": str(tmp_path)})
     monkeypatch.setattr(planning, "ALONE_BYTES", 100)
     monkeypatch.setattr(planning, "cores", lambda: 1)
     for part_bytes, count in ((size, 1), (size // 3 + 1, 3), (1, 64)):
         monkeypatch.setattr(planning, "PART_BYTES", part_bytes)
-        assert len(plan(asked, ["api"])) == count
+        assert len(plan(parsed, ["api"])) == count
     monkeypatch.setattr(planning, "cores", lambda: 100)
-    assert len(plan(asked, ["api"])) == 100
+    assert len(plan(parsed, ["api"])) == 100
 
 
-def test_names_are_looked_for_only_where_they_make_a_difference(
-    ring: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_learned_only_if_needed(ring: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(planning, "learned_from")
     parts = plan(parse({"path": ring[0], "split": "connections", "parts": "2"}), ["api", "latency_us"])
     assert [part.learned and part.learned.topics for part in parts] == [{}, {}]
 
 
 def test_a_file_is_read_with_those_before_it() -> None:
-    asked = parse({"lookback": "2"})
-    parts = by_files(["a", "b", "c", "d"], asked)
+    parsed = parse({"lookback": "2"})
+    parts = by_files(["a", "b", "c", "d"], parsed)
     assert [(part.paths, part.own, set(part.lost), part.is_last) for part in parts] == [
         (("a",), ("a",), set(), False),
         (("a", "b"), ("b",), set(), False),
@@ -95,7 +93,7 @@ def test_files_are_in_order_of_time_whatever_their_names(ring: list[str], tmp_pa
     assert [part.own for part in parts] == [(path,) for path in (str(tmp_path / "z.pcapng"), *ring[1:])]
 
 
-def test_what_cannot_be_is_said(ring: list[str], tmp_path: Path) -> None:
+def test_invalid_arguments_are_reported(ring: list[str], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no path given; use"):
         plan(parse({}), ["api"])
     with pytest.raises(CaptureError, match="no such file"):

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from kdissect.spark.batches import columns_of
-from kdissect.spark.datasource import test_of as asked_by
+from kdissect.spark.datasource import test_of as row_test
 from tests.made_exchanges import START_NS, exchange
 
 COLUMNS = {column.name: column for column in columns_of("exchanges")}
@@ -22,7 +22,7 @@ def path(name: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("filter_", "answer"),
     [
         (spark.EqualTo(path("api"), "Fetch"), True),
         (spark.EqualTo(path("api"), "Produce"), False),
@@ -48,14 +48,14 @@ def path(name: str) -> tuple[str, ...]:
         (spark.StringContains(path("transactional_id"), "-"), False),
     ],
 )
-def test_what_is_taken(asked: Any, answer: bool) -> None:
-    test = asked_by(asked, COLUMNS)
+def test_filters_that_are_applied(filter_: Any, answer: bool) -> None:
+    test = row_test(filter_, COLUMNS)
     assert test is not None
     assert test(ROW) is answer
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "filter_",
     [
         spark.EqualTo(path("request"), "{}"),
         spark.EqualTo(path("topics"), "x"),
@@ -65,5 +65,5 @@ def test_what_is_taken(asked: Any, answer: bool) -> None:
         spark.Not(spark.EqualTo(path("api"), "Fetch")),
     ],
 )
-def test_what_is_left_to_spark(asked: Any) -> None:
-    assert asked_by(asked, COLUMNS) is None
+def test_filters_that_are_left_to_spark(filter_: Any) -> None:
+    assert row_test(filter_, COLUMNS) is None

@@ -37,7 +37,7 @@ PACKETS = [(1_700_000_000_000_000_000 + number * 1_000_000, bytes([number]) * 60
 
 
 def own(range_: Range) -> Iterator[Packet]:
-    """The packets of a range; what follows in the file is left."""
+    """The packets of a range, without those that follow it in the file."""
     _, packets = open_range(range_)
     for packet in packets:
         assert isinstance(packet, Packet)
@@ -51,11 +51,11 @@ def packets_in(range_: Range) -> list[Packet]:
 
 
 def check(path: Path, size: int = SIZE) -> CaptureRanges:
-    """Ranges together are the file, whatever it holds."""
-    found = find_ranges([str(path)], size=size)
+    """Check that the ranges together have the packets of the file."""
+    capture_ranges = find_ranges([str(path)], size=size)
     with open_capture(path) as capture:
-        assert [packet for each in found.ranges for packet in packets_in(each)] == list(capture)
-    return found
+        assert [packet for each in capture_ranges.ranges for packet in packets_in(each)] == list(capture)
+    return capture_ranges
 
 
 def written(folder: Path, data: bytes, name: str = "capture") -> Path:
@@ -67,9 +67,9 @@ def written(folder: Path, data: bytes, name: str = "capture") -> Path:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("magic", [0xA1B2C3D4, NANOSECONDS, MODIFIED])
 def test_pcap(tmp_path: Path, order: str, magic: int) -> None:
-    found = check(written(tmp_path, pcap(PACKETS, order=order, magic=magic)))
-    assert len(found.ranges) > 5
-    assert found.first_ns == PACKETS[0][0]
+    capture_ranges = check(written(tmp_path, pcap(PACKETS, order=order, magic=magic)))
+    assert len(capture_ranges.ranges) > 5
+    assert capture_ranges.first_ns == PACKETS[0][0]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -82,15 +82,15 @@ def test_blocks_that_are_no_packets_or_have_no_time_begin_no_range(tmp_path: Pat
     odd = [block(0xBAD, b"custom"), simple(b"\1" * 60), counters(received=7), obsolete(5, b"\2" * 60)]
     rest = [enhanced(number, b"\3" * 60) for number in range(3)]
     blocks = [section(), interface(), enhanced(1, b"\0" * 60), *(odd + rest) * 20]
-    found = check(written(tmp_path, b"".join(blocks)), size=200)
-    assert len(found.ranges) > 5
+    capture_ranges = check(written(tmp_path, b"".join(blocks)), size=200)
+    assert len(capture_ranges.ranges) > 5
 
 
 def test_later_sections_and_interfaces_go_along(tmp_path: Path) -> None:
     with open_capture(SAMPLES / "quickstart.pcap") as capture:
         data = FILES["pcapng several interfaces"](list(capture))
-    found = check(written(tmp_path, data), size=4000)
-    heads = [each.head for each in found.ranges]
+    capture_ranges = check(written(tmp_path, data), size=4000)
+    heads = [each.head for each in capture_ranges.ranges]
     assert heads[0] == b""
     assert len(heads[-1]) > len(heads[1]) > 0
 
@@ -102,7 +102,7 @@ def test_a_file_with_very_many_interfaces_is_one_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pcap gzip", "pcap zstd", "pcap lz4"])
-def test_what_is_compressed_is_one_range(tmp_path: Path, name: str) -> None:
+def test_a_compressed_file_is_one_range(tmp_path: Path, name: str) -> None:
     with open_capture(SAMPLES / "quickstart.pcap") as capture:
         data = FILES[name](list(capture))
     assert len(check(written(tmp_path, data)).ranges) == 1
@@ -111,20 +111,20 @@ def test_what_is_compressed_is_one_range(tmp_path: Path, name: str) -> None:
 def test_time_that_goes_backward_is_known_to_the_next_range(tmp_path: Path) -> None:
     times = [5, 9, 3, 4, 2, 7, 8, 12, 1, 1]
     path = written(tmp_path, pcap([(each * 1000, b"\0" * 60) for each in times]))
-    found = check(path, size=100)
-    clocks = [each.clock_ns for each in found.ranges]
+    capture_ranges = check(path, size=100)
+    clocks = [each.clock_ns for each in capture_ranges.ranges]
     assert clocks[0] is None
-    for each, clock_ns in zip(found.ranges[1:], clocks[1:], strict=True):
+    for each, clock_ns in zip(capture_ranges.ranges[1:], clocks[1:], strict=True):
         assert clock_ns == max(times[: each.before]) * 1000
 
 
 @pytest.mark.parametrize("lost", [1, 30, 70])
-def test_a_file_that_was_cut_tells_the_same_in_its_last_range(tmp_path: Path, lost: int) -> None:
+def test_a_truncated_file_has_the_same_warning_in_its_last_range(tmp_path: Path, lost: int) -> None:
     for name, data in (("pcap", pcap(PACKETS)), ("pcapng", pcapng(PACKETS))):
         path = written(tmp_path, data[:-lost], name)
-        found = check(path)
+        capture_ranges = check(path)
         warnings = []
-        for each in found.ranges:
+        for each in capture_ranges.ranges:
             source, packets = open_range(each)
             if each.last is None:
                 assert list(packets)
@@ -139,16 +139,16 @@ def test_damage_ends_the_last_range_as_it_ends_the_file(tmp_path: Path) -> None:
     for name, data in (("pcap", pcap(PACKETS)), ("pcapng", pcapng(PACKETS))):
         middle = len(data) // 2
         path = written(tmp_path, data[:middle] + b"\xff" * 100 + data[middle + 100 :], name)
-        found = find_ranges([str(path)], size=SIZE)
-        assert 2 < len(found.ranges) < 20
+        capture_ranges = find_ranges([str(path)], size=SIZE)
+        assert 2 < len(capture_ranges.ranges) < 20
         packets: list[Packet] = []
-        with pytest.raises(CaptureError) as told:
-            packets.extend(chain.from_iterable(map(own, found.ranges)))
-        whole: list[Packet] = []
-        with open_capture(path) as capture, pytest.raises(CaptureError) as meant:
-            whole.extend(capture)
-        assert packets == whole
-        assert str(told.value) == str(meant.value)
+        with pytest.raises(CaptureError) as actual_error:
+            packets.extend(chain.from_iterable(map(own, capture_ranges.ranges)))
+        expected: list[Packet] = []
+        with open_capture(path) as capture, pytest.raises(CaptureError) as expected_error:
+            expected.extend(capture)
+        assert packets == expected
+        assert str(actual_error.value) == str(expected_error.value)
 
 
 def test_files_are_in_the_order_in_which_they_begin(tmp_path: Path) -> None:
@@ -157,19 +157,21 @@ def test_files_are_in_the_order_in_which_they_begin(tmp_path: Path) -> None:
         str(written(tmp_path, data, name))
         for name, data in (("c", pcap(late)), ("a", pcap([])), ("b", pcap(early)), ("d", pcap(early)))
     ]
-    found = find_ranges(names, size=SIZE)
-    assert [Path(path).name for path in found.paths] == ["a", "b", "d", "c"]
-    assert [each.rank for each in found.ranges] == sorted(each.rank for each in found.ranges)
-    assert found.first_ns == PACKETS[0][0]
+    capture_ranges = find_ranges(names, size=SIZE)
+    assert [Path(path).name for path in capture_ranges.paths] == ["a", "b", "d", "c"]
+    assert [each.rank for each in capture_ranges.ranges] == sorted(
+        each.rank for each in capture_ranges.ranges
+    )
+    assert capture_ranges.first_ns == PACKETS[0][0]
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     good = str(written(tmp_path, pcap(PACKETS)))
     text = str(written(tmp_path, b"no capture at all", "text"))
     missing = str(tmp_path / "missing")
-    found = find_ranges([text, good, missing])
-    assert found.paths == [good]
-    assert [fault.split(": ")[0] for fault in found.faults] == [text, missing]
+    capture_ranges = find_ranges([text, good, missing])
+    assert capture_ranges.paths == [good]
+    assert [fault.split(": ")[0] for fault in capture_ranges.faults] == [text, missing]
     with pytest.raises(CaptureError, match="neither pcap nor pcapng"):
         find_ranges([text])
     with pytest.raises(CaptureError, match=r"none of 2 captures can be read; .*text: neither"):
@@ -178,21 +180,21 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         find_ranges(["-"], DEFAULT)
 
 
-def test_a_fingerprint_tells_files_of_one_name_apart(tmp_path: Path) -> None:
+def test_fingerprints_of_different_files_differ(tmp_path: Path) -> None:
     path = tmp_path / "x.pcap"
     data = (SAMPLES / "quickstart.pcap").read_bytes()
     path.write_bytes(data[:3000])
     small = Fingerprint.of(str(path))
     path.write_bytes(data)
     small.check(str(path))  # it has grown
-    whole = Fingerprint.of(str(path))
-    assert (small.bytes, whole.bytes) == (3000, len(data))
+    complete = Fingerprint.of(str(path))
+    assert (small.bytes, complete.bytes) == (3000, len(data))
     for other in (data[:-1], data[1:] + b"x", data[:3999] + b"?" + data[4000:]):
         path.write_bytes(other)
         with pytest.raises(CaptureError, match=r"has a different .*x.pcap"):
-            whole.check(str(path))
+            complete.check(str(path))
     path.unlink()
     with pytest.raises(
         CaptureError, match=r"^worker .* cannot read .*x.pcap: no such file or directory; captures"
     ):
-        whole.check(str(path))
+        complete.check(str(path))

@@ -1,4 +1,4 @@
-"""Whichever way captures are shared out among tasks, the rows are the same."""
+"""The rows are the same with all ways to divide captures among tasks."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_every_table_has_the_rows_of_an_export(sample: Path, tmp_path: Path) -> 
     export_capture(path, tmp_path, ["none"])
     for name, table in TABLES.items():
         types = {column.name: column.type for column in table.binary_columns}
-        asked = parse({"path": str(path), "table": name})
-        (part,) = plan(asked, list(types))
-        made = [row for batch in read(part, asked, list(types)) for row in batch.to_pylist()]
-        shown = [{key: as_json(value, types[key], key, row) for key, value in row.items()} for row in made]
+        parsed = parse({"path": str(path), "table": name})
+        (part,) = plan(parsed, list(types))
+        values = [row for batch in read(part, parsed, list(types)) for row in batch.to_pylist()]
+        shown = [{key: as_json(value, types[key], key, row) for key, value in row.items()} for row in values]
         assert shown == json_rows(tmp_path / "none" / name), name
 
 
-def test_only_what_is_asked_for_is_read() -> None:
+def test_only_requested_columns_are_read() -> None:
     sample = ROOT / "samples" / "quickstart.pcap"
     every, some = rows(sample, "exchanges"), rows(sample, "exchanges", api="Produce,Fetch")
     assert some == Counter(
@@ -93,25 +93,25 @@ def test_a_file_that_is_no_capture_costs_nothing_of_the_others(tmp_path: Path) -
     (tmp_path / "3.pcap.gz").write_bytes(b"\x1f\x8b\x08\x00 and no more")
     for split in ("none", "connections", "files"):
         assert rows(tmp_path, "exchanges", split=split) == expected
-        told = rows(tmp_path, "captures", split=split)
-        assert told.total() == 2  # what is no gzip data is not taken for a capture
-        assert told == rows(tmp_path, "captures")
-        assert "packet 1 claims 4294967295 captured bytes" in str(told)
+        capture_rows = rows(tmp_path, "captures", split=split)
+        assert capture_rows.total() == 2  # the file that is not gzip data is no capture
+        assert capture_rows == rows(tmp_path, "captures")
+        assert "packet 1 claims 4294967295 captured bytes" in str(capture_rows)
     (tmp_path / "1.pcap").write_bytes(data[:-5])
     assert "ends in the middle of" in str(rows(tmp_path, "captures", split="files"))
 
 
-def test_rows_are_handed_over_in_batches() -> None:
-    asked = parse({"path": str(ROOT / "samples" / "quickstart.pcap"), "batchRows": "10"})
-    (part,) = plan(asked, ["api"])
-    sizes = [batch.num_rows for batch in read(part, asked, ["api"])]
+def test_rows_come_in_batches() -> None:
+    parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap"), "batchRows": "10"})
+    (part,) = plan(parsed, ["api"])
+    sizes = [batch.num_rows for batch in read(part, parsed, ["api"])]
     assert sizes == [10] * 7 + [5]
 
 
-def test_rows_that_are_not_meant_are_left_out() -> None:
-    asked = parse({"path": str(ROOT / "samples" / "quickstart.pcap")})
-    (part,) = plan(asked, ["api"])
-    batches = read(part, asked, ["api"], lambda row: row.api == "Fetch")
+def test_rows_are_filtered() -> None:
+    parsed = parse({"path": str(ROOT / "samples" / "quickstart.pcap")})
+    (part,) = plan(parsed, ["api"])
+    batches = read(part, parsed, ["api"], lambda row: row.api == "Fetch")
     assert {api for batch in batches for api in batch["api"].to_pylist()} == {"Fetch"}
 
 
@@ -130,13 +130,13 @@ print(sum(batch.num_rows for batch in batches), peak_kib())
 
 @pytest.mark.deep
 def test_memory_of_a_task_does_not_grow_with_its_captures(tmp_path: Path) -> None:
-    told = []
+    measured = []
     for count in (3_000, 15_000):
         path = write(tmp_path / f"{count}.pcapng", packets(KINDS["pipelined"](count)))
         command = [sys.executable, "-c", MEASURE, str(path)]
         out = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
-        told.append([int(number) for number in out.split()])
-    (few, small), (many, large) = told
+        measured.append([int(number) for number in out.split()])
+    (few, small), (many, large) = measured
     assert many > 4 * few
     assert large < small * 1.15
 
@@ -144,7 +144,7 @@ def test_memory_of_a_task_does_not_grow_with_its_captures(tmp_path: Path) -> Non
 def test_an_empty_file_in_a_folder_has_a_row(tmp_path: Path) -> None:
     write(tmp_path / "all.pcapng", packets_of(ROOT / "samples" / "quickstart.pcap"))
     (tmp_path / "lost.pcap").touch()
-    told = rows(tmp_path, "captures", {"interfaces"})
-    (row,) = (text for text in told if "lost.pcap" in text)
+    capture_rows = rows(tmp_path, "captures", {"interfaces"})
+    (row,) = (text for text in capture_rows if "lost.pcap" in text)
     assert "neither pcap nor pcapng; it is empty" in row
-    assert told.total() == 2
+    assert capture_rows.total() == 2

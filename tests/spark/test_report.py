@@ -26,13 +26,13 @@ PIECES_OF_TIME = {"rebalances": {"end", "cause", "protocol", "leader", "exchange
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    made = tmp_path_factory.mktemp("storm")
-    export_capture(STORM, made, ["parquet"])
-    return str(made / "parquet")
+    export = tmp_path_factory.mktemp("storm")
+    export_capture(STORM, export, ["parquet"])
+    return str(export / "parquet")
 
 
-def promised(job: str) -> dict[str, tuple[str, str]]:
-    """What a job's docstring says of its columns: type and sentence by name."""
+def documented(job: str) -> dict[str, tuple[str, str]]:
+    """The columns in a job's docstring: type and description by name."""
     text = inspect.getdoc(getattr(import_module(f"kdissect.spark.jobs.{job}"), job)) or ""
     rows = re.findall(r"^ {4}(\S+) (\S+): (.*)$", text.partition("Returns:\n")[2], re.MULTILINE)
     return {name: (kind.rstrip(":"), sentence) for name, kind, sentence in rows}
@@ -43,15 +43,15 @@ def test_columns_are_those_that_the_docstring_promises(spark: SparkSession, fold
     module = import_module(f"kdissect.spark.jobs.{job}")
     ((name, frame),) = report(spark, folder, [job])
     assert name == job
-    told = promised(job)
+    columns = documented(job)
     keys = {*module.USUAL}
     for column, kind in frame.dtypes:
         if column not in keys:
-            assert told[column][0] == kind, column
+            assert columns[column][0] == kind, column
     optional = {
-        name for name, (_, sentence) in told.items() if sentence.startswith(("with a window", "if asked"))
+        name for name, (_, sentence) in columns.items() if sentence.startswith(("with a window", "if asked"))
     }
-    assert {name for name in told if name != "..."} - optional == {
+    assert {name for name in columns if name != "..."} - optional == {
         column for column, _ in frame.dtypes
     } - keys - optional
 
@@ -93,22 +93,22 @@ def test_json_lines(spark: SparkSession, folder: str) -> None:
 
 
 def test_parquet(spark: SparkSession, folder: str, tmp_path: Path) -> None:
-    found = report(spark, folder, ["latency"], sketches=True)
-    write_parquet(found, f"{tmp_path}/")
-    assert spark.read.parquet(str(tmp_path / "latency")).dtypes == found[0][1].dtypes
+    results = report(spark, folder, ["latency"], sketches=True)
+    write_parquet(results, f"{tmp_path}/")
+    assert spark.read.parquet(str(tmp_path / "latency")).dtypes == results[0][1].dtypes
     with pytest.raises(Exception, match="PATH_ALREADY_EXISTS"):
-        write_parquet(found, str(tmp_path))
-    write_parquet(found, str(tmp_path), overwrite=True)
+        write_parquet(results, str(tmp_path))
+    write_parquet(results, str(tmp_path), overwrite=True)
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"jobs": ["latencies"]}, 'unknown job "latencies"; did you mean "latency"'),
     ({"jobs": ["lag"], "by": ["api"]}, 'cannot group by "api"; none of these jobs has any'),
     ({"jobs": ["latency"], "by": ["brokr"]}, 'cannot group by "brokr"; did you mean "broker"'),
     ({"jobs": ["latency"], "window": "soon"}, 'invalid duration "soon"'),
 ])  # fmt: skip
-def test_what_cannot_be_is_said(spark: SparkSession, folder: str, options: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_arguments_are_reported(spark: SparkSession, folder: str, options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         report(spark, folder, **options)
 
 

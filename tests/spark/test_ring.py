@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PACKETS = packets_of(ROOT / "samples" / "quickstart.pcap")
 
 
-def names(found: Ring) -> list[str]:
-    return [file.name for file in found.files()]
+def names(rings: Ring) -> list[str]:
+    return [file.name for file in rings.files()]
 
 
 def test_files_are_in_order_of_their_packets(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ def test_files_are_in_order_of_their_packets(tmp_path: Path) -> None:
     (tmp_path / "readme").write_text("no capture")
     pieces(PACKETS, tmp_path / "below", 3)
     for place in (tmp_path, tmp_path / "*"):
-        found = Ring([str(place)], DEFAULT).files()
-        assert [file.name for file in found] == ["z.pcapng", "ring-001.pcapng", "ring-002.pcapng"]
-        assert found[0].first_ns == PACKETS[0].time_ns
+        listed = Ring([str(place)], DEFAULT).files()
+        assert [file.name for file in listed] == ["z.pcapng", "ring-001.pcapng", "ring-002.pcapng"]
+        assert listed[0].first_ns == PACKETS[0].time_ns
     assert Ring([str(tmp_path / "none")], DEFAULT).files() == []
 
 
@@ -41,8 +41,8 @@ def test_each_folder_has_rings_of_its_own(tmp_path: Path) -> None:
     for name in ("one", "two"):
         pieces(PACKETS, tmp_path / name, 2)
         (tmp_path / name / "ring-000.pcapng").rename(tmp_path / name / f"{name}-000.pcapng")
-    found = Ring([str(tmp_path / "*" / "*")], DEFAULT).files()
-    assert [file.ring.removeprefix(f"{tmp_path}/") for file in found] == [
+    listed = Ring([str(tmp_path / "*" / "*")], DEFAULT).files()
+    assert [file.ring.removeprefix(f"{tmp_path}/") for file in listed] == [
         "one/one-.pcapng", "two/two-.pcapng", "one/ring-.pcapng",
     ]  # fmt: skip
 
@@ -93,8 +93,8 @@ def test_of_each_ring_the_newest_file_may_be_written_to(tmp_path: Path) -> None:
         ("other-7.pcapng", "ring-003.pcapng", "ring-000.pcapng", "ring-001.pcapng")
     ):
         os.utime(tmp_path / name, (second, second))
-    found = being_written(Ring([str(tmp_path)], DEFAULT).files())
-    assert {file.name for file in found} == {"other-7.pcapng", "ring-003.pcapng", "ring-001.pcapng"}
+    listed = being_written(Ring([str(tmp_path)], DEFAULT).files())
+    assert {file.name for file in listed} == {"other-7.pcapng", "ring-003.pcapng", "ring-001.pcapng"}
 
 
 def test_a_file_that_was_compressed_is_the_same(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_file_that_was_compressed_is_the_same(tmp_path: Path) -> None:
     assert [file[:2] for file in looked.files()] == before
 
 
-def test_a_name_that_comes_again_is_another_file(tmp_path: Path) -> None:
+def test_a_reused_name_is_another_file(tmp_path: Path) -> None:
     first, second = pieces(PACKETS, tmp_path, 2)
     looked = Ring([str(tmp_path)], DEFAULT)
     assert names(looked) == [first.name, second.name]
@@ -118,7 +118,7 @@ def test_a_name_that_comes_again_is_another_file(tmp_path: Path) -> None:
     assert names(looked) == [second.name, first.name]
 
 
-def test_a_file_is_looked_into_again_only_when_it_has_changed(
+def test_a_file_is_read_again_only_when_it_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces(PACKETS, tmp_path, 3)

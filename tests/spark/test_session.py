@@ -34,15 +34,15 @@ sys.exit(command_line.main(["spark", "sql", "--master", "local[2]", "x", "select
 
 
 def java_processes() -> set[int]:
-    """Ids of all processes that are Spark's Java."""
-    found = set()
+    """PIDs of Spark's Java processes."""
+    pids = set()
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if b"org.apache.spark.deploy.SparkSubmit" in each.read_bytes():
-                found.add(int(each.parent.name))
-        except OSError:  # it has ended
+                pids.add(int(each.parent.name))
+        except OSError:  # the process has ended
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def java_processes() -> set[int]:
         (SparkTarget(remote="sc://host"), False, False),
     ],
 )
-def test_places(place: SparkTarget, is_here: bool, is_embedded: bool) -> None:
+def test_targets(place: SparkTarget, is_here: bool, is_embedded: bool) -> None:
     assert (place.is_here, place.is_embedded) == (is_here, is_embedded)
 
 
@@ -77,7 +77,7 @@ def test_a_session_that_runs_is_used_and_left_running(spark: SparkSession) -> No
 
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own."""
+    """Run a command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "kdissect", "spark", *arguments],
         env={**os.environ, **environment},
@@ -90,7 +90,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def tables(tmp_path: Path) -> str:
-    """A folder of tables, of which only the manifest is looked at before Spark is started."""
+    """A folder of tables with nothing but a manifest, which is read before Spark is started."""
     beside = tmp_path / "tables" / "groups" / "_kdissect"
     beside.mkdir(parents=True)
     (beside / "manifest.json").write_text(
@@ -100,7 +100,7 @@ def tables(tmp_path: Path) -> str:
 
 
 def test_without_java(tables: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")  # or this is what is missed first
+    pytest.importorskip("pyspark")  # otherwise this error comes first
     done = command("sql", tables, "select 1", PATH=str(tmp_path), JAVA_HOME="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -178,12 +178,12 @@ def test_ctrl_c_leaves_no_java_behind(spark: SparkSession) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
-    started = java_processes() - before  # one of a test before may just be ending
+    started = java_processes() - before  # one of an earlier test may be exiting
     assert started
-    time.sleep(1)  # let the query begin
+    time.sleep(1)  # until the query runs
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=MOST_WAIT_S)
-    assert (process.returncode, said.strip()) == (130, "")
+    _, stderr_text = process.communicate(timeout=MOST_WAIT_S)
+    assert (process.returncode, stderr_text.strip()) == (130, "")
     deadline = time.monotonic() + MOST_WAIT_S
     while java_processes() & started and time.monotonic() < deadline:
         time.sleep(0.1)

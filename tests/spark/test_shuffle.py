@@ -34,36 +34,40 @@ def sample() -> list[Packet]:
 
 
 def batches_of(names: Sequence[str], size: int = 5000, parts: int = PARTS) -> list[Any]:
-    """Rows of all ranges."""
+    """The rows of all ranges."""
     ranges = find_ranges(names, size=size).ranges
     return [batch for place in range(len(ranges)) for batch in bundled(place, ranges, parts, DEFAULT)]
 
 
 def segments_of(names: Sequence[str], size: int = 5000) -> tuple[list[list[Segment]], list[RangeStats]]:
-    """The segments of each pair of ends, and what was counted in ranges."""
-    found = find_ranges(names, size=size)
-    rows, stats, _ = shuffled(found.ranges, PARTS)
-    return [list(segments) for segments in SortedRows(rows.to_batches(), found.paths).connections()], stats
+    """The segments of each pair of ends, and the counts of the ranges."""
+    capture_ranges = find_ranges(names, size=size)
+    rows, stats, _ = shuffled(capture_ranges.ranges, PARTS)
+    return [
+        list(segments) for segments in SortedRows(rows.to_batches(), capture_ranges.paths).connections()
+    ], stats
 
 
 def essence(segment: Segment) -> Segment:
-    """All but the interface: of that only the file is kept."""
+    """A segment with only the file of its interface, which is all that is kept."""
     return segment._replace(interface=Interface(segment.interface.capture, 0, ETHERNET))
 
 
 def expected(names: Sequence[str]) -> dict[bytes, list[Segment]]:
-    """The segments of each pair of ends, in the order of one capture."""
+    """The segments of each pair of ends, in the order of a single capture."""
     segments = Segments()
-    found: dict[bytes, list[Segment]] = {}
+    by_ends: dict[bytes, list[Segment]] = {}
     with open_capture(*names) as capture:
         for packet in capture:
             if (segment := segments.feed(packet)) is not None:
-                found.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(essence(segment))
-    return found
+                by_ends.setdefault(min(segment.ends, reversed_ends(segment.ends)), []).append(
+                    essence(segment)
+                )
+    return by_ends
 
 
 def two_machines(folder: Path, packets: list[Packet] | None = None) -> list[str]:
-    """What two machines captured at the same time."""
+    """Captures of two machines at the same time."""
     names = []
     for place, data in enumerate(in_two_files(packets or sample())):
         (folder / str(place)).write_bytes(data)
@@ -81,8 +85,8 @@ def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
         "ring": lambda: cut_up(sample(), tmp_path / "ring", 7),
         "two machines": lambda: two_machines(tmp_path),
     }[kind]()
-    found, _ = segments_of(names, size)
-    assert [list(map(essence, segments)) for segments in found] == [
+    by_connection, _ = segments_of(names, size)
+    assert [list(map(essence, segments)) for segments in by_connection] == [
         segments for _, segments in sorted(expected(names).items())
     ]
 
@@ -90,8 +94,8 @@ def test_the_segments_of_a_connection_come_in_the_order_of_a_capture(
 @pytest.mark.parametrize("network", ["padded", "VXLAN", "IPv6 for IPv4", "fragments", "fragments backwards"])
 def test_every_segment_comes_once_whatever_carries_it(tmp_path: Path, network: str) -> None:
     names = cut_up(NETWORKS[network](sample()), tmp_path / "ring", 3)
-    found, _ = segments_of(names)
-    assert [list(map(essence, segments)) for segments in found] == [
+    by_connection, _ = segments_of(names)
+    assert [list(map(essence, segments)) for segments in by_connection] == [
         segments for _, segments in sorted(expected(names).items())
     ]
 
@@ -104,9 +108,9 @@ def test_fragments_of_a_datagram_may_be_in_any_ranges(
 ) -> None:
     packets = NETWORKS[network](sample())
     names = cut_up(packets, tmp_path, 20) if kind == "ring" else two_machines(tmp_path, packets)
-    found, stats = segments_of(names, size)
+    by_connection, stats = segments_of(names, size)
     assert sum(len(each.fragments) for each in stats) > 4
-    assert [list(map(essence, segments)) for segments in found] == [
+    assert [list(map(essence, segments)) for segments in by_connection] == [
         segments for _, segments in sorted(expected(names).items())
     ]
 
@@ -136,7 +140,7 @@ def bundle(*keys: Key) -> Bundle:
     return Bundle(bytes(12), keys[0], keys[-1][0], b"".join(heads), bytes(len(keys)))
 
 
-def test_bundles_of_the_same_time_are_woven() -> None:
+def test_overlapping_bundles_are_merged() -> None:
     bundles = [
         bundle((1, 0, 1), (2, 0, 2), (9, 0, 3)),
         bundle((2, 1, 1), (9, 1, 2)),
@@ -147,12 +151,12 @@ def test_bundles_of_the_same_time_are_woven() -> None:
         bundle((11, 1, 1)),
     ]
     rows = SortedRows([], ["a", "b", "c"])
-    found = [
+    merged_keys = [
         (segment.time_ns, "abc".index(segment.interface.capture), segment.packet)
         for segment in rows._in_order(iter(bundles))
     ]
     interface = Interface("", 0, ETHERNET)
-    assert found == sorted(key for each in bundles for key, _ in each.segments(interface))
+    assert merged_keys == sorted(key for each in bundles for key, _ in each.segments(interface))
     assert list(rows._in_order(iter([]))) == []
 
 
@@ -163,7 +167,7 @@ def test_both_directions_of_a_connection_are_in_one_part() -> None:
     for row in rows:
         if row["heads"]:
             parts.setdefault(frozenset(endpoints(row["connection"])), set()).add(row["part"])
-    assert all(len(found) == 1 for found in parts.values())
+    assert all(len(parts_of_connection) == 1 for parts_of_connection in parts.values())
     assert set().union(*parts.values()) > {0, 1}
 
 
@@ -185,12 +189,12 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return [len(row["data"]) for row in rows if row["heads"]]
 
     monkeypatch.setattr(shuffle, "_BUNDLE_BYTES", 2000)
-    found = sizes()
+    default_sizes = sizes()
     longest = max(len(each.data) for each in sample())
-    assert max(found) < 2000 + longest
+    assert max(default_sizes) < 2000 + longest
     monkeypatch.setattr(shuffle, "_BUNDLES_BYTES", 1000)
     more = sizes()
-    assert len(more) > len(found)
+    assert len(more) > len(default_sizes)
     monkeypatch.setattr(shuffle, "_MOST_ENDS", 1)
     assert sizes() == more
 
@@ -198,19 +202,21 @@ def test_bundles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_range_of_another_file_is_not_read(tmp_path: Path) -> None:
     capture = tmp_path / "x.pcap"
     capture.write_bytes(SAMPLE.read_bytes())
-    found = find_ranges([str(capture)], size=5000)
+    capture_ranges = find_ranges([str(capture)], size=5000)
     capture.write_bytes(SAMPLE.read_bytes()[:6000])
-    asked = [pa.RecordBatch.from_pydict({"id": [0]})]
+    indexes = [pa.RecordBatch.from_pydict({"id": [0]})]
     with pytest.raises(CaptureError, match=r"^worker .* has a different .*x.pcap \(6,000 bytes there, "):
-        list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
+        list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))
 
 
-def test_spark_asks_for_ranges_by_their_places() -> None:
-    found = find_ranges([str(SAMPLE)], size=5000)
-    asked = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
-    got = list(read_ranges(found.ranges, found.files, PARTS, DEFAULT, asked))
-    assert all(batch.schema == SCHEMA for batch in got)
-    meant = [batch for place in (1, 0) for batch in bundled(place, found.ranges, PARTS, DEFAULT)]
-    assert [batch for batch in got if batch["heads"][0].as_py()] == [
-        batch for batch in meant if batch["heads"][0].as_py()
+def test_ranges_are_requested_by_index() -> None:
+    capture_ranges = find_ranges([str(SAMPLE)], size=5000)
+    indexes = [pa.RecordBatch.from_pydict({"id": [1, 0]})]
+    batches = list(read_ranges(capture_ranges.ranges, capture_ranges.files, PARTS, DEFAULT, indexes))
+    assert all(batch.schema == SCHEMA for batch in batches)
+    expected_batches = [
+        batch for place in (1, 0) for batch in bundled(place, capture_ranges.ranges, PARTS, DEFAULT)
+    ]
+    assert [batch for batch in batches if batch["heads"][0].as_py()] == [
+        batch for batch in expected_batches if batch["heads"][0].as_py()
     ]

@@ -33,100 +33,100 @@ def names(offset: dict[str, Any]) -> tuple[int, str]:
     return offset["files"], offset["name"]
 
 
-def paths(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[list[str]]]:
-    """Of each part its own files, and all that it reads, by the ends of their names."""
-    parts = [each.value for each in made.partitions(start, end)]
-    return [[[path[-8:-7] for path in found] for found in (part.own, part.paths)] for part in parts]
+def paths(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[list[str]]]:
+    """For each part, its own files and all files that it reads, by the number in their names."""
+    parts = [each.value for each in source.partitions(start, end)]
+    return [[[path[-8:-7] for path in group] for group in (part.own, part.paths)] for part in parts]
 
 
 # --- what it reads ------------------------------------------------------------------------------------------
 
 
-def test_the_newest_file_is_left_alone_unless_nobody_writes_it(tmp_path: Path) -> None:
-    made, complete = reader(tmp_path), reader(tmp_path, includeLast="true")
-    start = made.initialOffset()
-    assert made.latestOffset(start, ALL) == start
+def test_the_newest_file_is_not_read_while_it_may_be_written(tmp_path: Path) -> None:
+    source, complete = reader(tmp_path), reader(tmp_path, includeLast="true")
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
     pieces(PACKETS, tmp_path, 4)
-    assert names(made.latestOffset(start, ALL)) == (3, "ring-002.pcapng")
-    assert names(made.latestOffset(start, ReadMaxFiles(2))) == (2, "ring-001.pcapng")
+    assert names(source.latestOffset(start, ALL)) == (3, "ring-002.pcapng")
+    assert names(source.latestOffset(start, ReadMaxFiles(2))) == (2, "ring-001.pcapng")
     assert names(complete.latestOffset(start, ALL)) == (4, "ring-003.pcapng")
-    end = made.latestOffset(start, ReadMaxFiles(2))
-    assert names(made.latestOffset(end, ReadMaxFiles(2))) == (3, "ring-002.pcapng")
-    last = made.latestOffset(end, ALL)
-    assert made.latestOffset(last, ALL) == last
+    end = source.latestOffset(start, ReadMaxFiles(2))
+    assert names(source.latestOffset(end, ReadMaxFiles(2))) == (3, "ring-002.pcapng")
+    last = source.latestOffset(end, ALL)
+    assert source.latestOffset(last, ALL) == last
 
 
 def test_a_micro_batch_follows_from_its_offsets_alone(tmp_path: Path) -> None:
     pieces(PACKETS, tmp_path, 5)
-    made = reader(tmp_path)
-    start = made.initialOffset()
-    middle = made.latestOffset(start, ReadMaxFiles(2))
-    end = made.latestOffset(middle, ALL)
-    for other in (made, reader(tmp_path), reader(tmp_path, includeLast="true")):
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    middle = source.latestOffset(start, ReadMaxFiles(2))
+    end = source.latestOffset(middle, ALL)
+    for other in (source, reader(tmp_path), reader(tmp_path, includeLast="true")):
         assert paths(other, start, middle) == [[["0"], ["0"]], [["1"], ["0", "1"]]]
         assert paths(other, middle, end) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
     together = reader(tmp_path, filesPerTask="2", lookback="2")
     assert paths(together, middle, end) == [[["2", "3"], ["0", "1", "2", "3"]]]
     assert [part.value.begins for part in together.partitions(start, end)] == [True, True]
-    assert not made.partitions(middle, end)[1].value.begins
+    assert not source.partitions(middle, end)[1].value.begins
 
 
-def test_with_available_now_nothing_new_is_looked_at(tmp_path: Path) -> None:
+def test_with_available_now_new_files_are_ignored(tmp_path: Path) -> None:
     held_back = hold_back(*pieces(PACKETS, tmp_path, 6)[3:])
-    made = reader(tmp_path, maxFilesPerTrigger="1")
-    made.prepareForTriggerAvailableNow()
+    source = reader(tmp_path, maxFilesPerTrigger="1")
+    source.prepareForTriggerAvailableNow()
     for path, data in held_back.items():
         path.write_bytes(data)
-    offset, steps = made.initialOffset(), []
-    while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
+    offset, steps = source.initialOffset(), []
+    while (following := source.latestOffset(offset, source.getDefaultReadLimit())) != offset:
         offset = following
         steps.append(names(offset))
     assert steps == [(1, "ring-000.pcapng"), (2, "ring-001.pcapng")]
-    assert names(made.reportLatestOffset()) == (5, "ring-004.pcapng")
+    assert names(source.reportLatestOffset()) == (5, "ring-004.pcapng")
 
 
-def test_a_file_that_is_gone_is_missed_but_for_looking_back(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_unless_it_is_only_look_back(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 5)
-    made = reader(tmp_path)
-    start = made.initialOffset()
-    middle = made.latestOffset(start, ReadMaxFiles(2))
-    end = made.latestOffset(middle, ALL)
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    middle = source.latestOffset(start, ReadMaxFiles(2))
+    end = source.latestOffset(middle, ALL)
     files[1].unlink()
-    assert paths(made, middle, end) == [[["2"], ["0", "2"]], [["3"], ["2", "3"]]]
+    assert paths(source, middle, end) == [[["2"], ["0", "2"]], [["3"], ["2", "3"]]]
     with pytest.raises(CaptureError, match=r"1 of 2 captures up to ring-001.pcapng were gone before they"):
-        made.partitions(start, middle)
+        source.partitions(start, middle)
     with pytest.warns(match="1 of 2 captures up to ring-001.pcapng were gone"):
         assert paths(reader(tmp_path, failOnDataLoss="false"), start, middle) == [[["0"], ["0"]]]
 
 
-def test_a_file_that_is_gone_before_its_turn_is_missed_too(tmp_path: Path) -> None:
+def test_a_file_removed_before_it_was_read_is_reported(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 5)
-    made, careless = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
-    offsets = [each.latestOffset(each.initialOffset(), ReadMaxFiles(1)) for each in (made, careless)]
+    source, lenient = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
+    offsets = [each.latestOffset(each.initialOffset(), ReadMaxFiles(1)) for each in (source, lenient)]
     files[0].unlink()
-    assert names(made.latestOffset(offsets[0], ReadMaxFiles(1))) == (2, "ring-001.pcapng")
+    assert names(source.latestOffset(offsets[0], ReadMaxFiles(1))) == (2, "ring-001.pcapng")
     files[2].unlink()
     with pytest.raises(
         CaptureError, match=r"removed before they were read: ring-002.pcapng; use a larger ring"
     ):
-        made.latestOffset(offsets[0], ReadMaxFiles(1))
+        source.latestOffset(offsets[0], ReadMaxFiles(1))
     with pytest.warns(match=r"removed before they were read: ring-002.pcapng"):
-        assert names(careless.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
+        assert names(lenient.latestOffset(offsets[1], ALL)) == (3, "ring-003.pcapng")
 
 
-def test_a_file_that_is_written_anew_is_missed_where_it_is_read(tmp_path: Path) -> None:
+def test_a_rewritten_file_is_reported_by_its_task(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 3)
-    made = reader(tmp_path)
-    start = made.initialOffset()
-    first, second = made.partitions(start, made.latestOffset(start, ALL))
-    assert sum(batch.num_rows for batch in made.read(second)) > 0
+    source = reader(tmp_path)
+    start = source.initialOffset()
+    first, second = source.partitions(start, source.latestOffset(start, ALL))
+    assert sum(batch.num_rows for batch in source.read(second)) > 0
     files[1].write_bytes(files[2].read_bytes())
     with pytest.raises(CaptureError, match=r"ring-001.pcapng: removed or rewritten before it was read"):
-        list(made.read(second))
+        list(source.read(second))
     files[1].unlink()
     with pytest.raises(CaptureError, match=r"ring-001.pcapng: removed or rewritten"):
-        list(made.read(second))
-    assert sum(batch.num_rows for batch in made.read(first)) > 0
+        list(source.read(second))
+    assert sum(batch.num_rows for batch in source.read(first)) > 0
     with pytest.warns(match=r"ring-001.pcapng: removed or rewritten"):
         assert list(reader(tmp_path, failOnDataLoss="false").read(second)) == []
 
@@ -140,28 +140,28 @@ def test_its_micro_batches_together_have_the_rows_of_a_batch(name: str, tmp_path
     columns = [
         column.name for column in columns_of("exchanges") if column.name not in OF_STARTS | {"anomalies"}
     ]
-    found: Counter[str] = Counter()
-    made = StreamReader(parse({"path": str(tmp_path), "includeLast": "true", "kind": "answered"}), columns)
-    offset = made.initialOffset()
+    counted: Counter[str] = Counter()
+    source = StreamReader(parse({"path": str(tmp_path), "includeLast": "true", "kind": "answered"}), columns)
+    offset = source.initialOffset()
     for path, data in held_back.items():
         path.write_bytes(data)
-        start, offset = offset, made.latestOffset(offset, ALL)
-        for part in made.partitions(start, offset):
-            for batch in made.read(part):
-                found.update(map(repr, batch.to_pylist()))
-    assert found == rows(tmp_path, "exchanges", OF_STARTS | {"anomalies"}, kind="answered")
+        start, offset = offset, source.latestOffset(offset, ALL)
+        for part in source.partitions(start, offset):
+            for batch in source.read(part):
+                counted.update(map(repr, batch.to_pylist()))
+    assert counted == rows(tmp_path, "exchanges", OF_STARTS | {"anomalies"}, kind="answered")
 
 
 # --- files that come late, several writers, the end ---------------------------------------------------------
 
 
-def kinds(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[str]:
-    """The exchanges of a micro-batch, by api and kind."""
-    found: Counter[str] = Counter()
-    for part in made.partitions(start, json.loads(json.dumps(end))):
-        for batch in made.read(part):
-            found.update(map(repr, batch.to_pylist()))
-    return found
+def kinds(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> Counter[str]:
+    """The exchanges of a micro-batch, by API and kind."""
+    counted: Counter[str] = Counter()
+    for part in source.partitions(start, json.loads(json.dumps(end))):
+        for batch in source.read(part):
+            counted.update(map(repr, batch.to_pylist()))
+    return counted
 
 
 def exchanges(folder: Path, **options: str) -> StreamReader:
@@ -169,7 +169,7 @@ def exchanges(folder: Path, **options: str) -> StreamReader:
 
 
 def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
-    """A file of the ring whose packets are of another time."""
+    """A file of the ring whose packets have another time."""
     start = number * 20
     packets = [packet._replace(time_ns=packet.time_ns + by_ns) for packet in PACKETS[start : start + 20]]
     return write(folder / f"{name}-{number:03}.pcapng", packets)
@@ -178,54 +178,54 @@ def later(folder: Path, number: int, by_ns: int, name: str = "ring") -> Path:
 def test_a_file_that_comes_late_is_read(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 8)
     held_back = hold_back(files[3], *files[6:])
-    made = exchanges(tmp_path, lookback="1")
-    start = made.initialOffset()
-    middle = made.latestOffset(start, ALL)
+    source = exchanges(tmp_path, lookback="1")
+    start = source.initialOffset()
+    middle = source.latestOffset(start, ALL)
     assert names(middle) == (4, "ring-004.pcapng")
     for path, data in held_back.items():
         path.write_bytes(data)
-    end = made.latestOffset(middle, ALL)
+    end = source.latestOffset(middle, ALL)
     assert names(end) == (7, "ring-006.pcapng")
-    parts = [each.value for each in made.partitions(middle, end)]
-    read = [[[path[-8:-7] for path in found] for found in (part.own, sorted(part.lost))] for part in parts]
+    parts = [each.value for each in source.partitions(middle, end)]
+    read = [[[path[-8:-7] for path in group] for group in (part.own, sorted(part.lost))] for part in parts]
     # 4 was read without 3, so nobody else will say that a request in 3 is unanswered
     assert read == [[["3"], ["2", "3"]], [["5"], ["4"]], [["6"], ["5"]]]
-    found = kinds(made, start, middle) + kinds(made, middle, end)
-    in_time = kinds(made, start, made.latestOffset(start, ALL))
-    assert found.total() >= in_time.total()
-    assert (in_time - found).total() < 5  # what begins in 3 and ends in 4
-    assert made.latestOffset(end, ALL) == end
+    actual = kinds(source, start, middle) + kinds(source, middle, end)
+    in_time = kinds(source, start, source.latestOffset(start, ALL))
+    assert actual.total() >= in_time.total()
+    assert (in_time - actual).total() < 5  # those that start in 3 and end in 4
+    assert source.latestOffset(end, ALL) == end
 
 
 def test_a_file_of_an_older_clock_is_read(tmp_path: Path) -> None:
     for number in range(3):
         later(tmp_path, number, 0)
-    made = reader(tmp_path)
-    middle = made.latestOffset(made.initialOffset(), ALL)
+    source = reader(tmp_path)
+    middle = source.latestOffset(source.initialOffset(), ALL)
     assert names(middle) == (2, "ring-001.pcapng")
-    later(tmp_path, 3, -3600 * SECOND_NS)  # while it is written, 2 may be the newest or this
-    assert made.latestOffset(middle, ALL) == middle
+    later(tmp_path, 3, -3600 * SECOND_NS)  # while it is written, either 2 or this may be the newest
+    assert source.latestOffset(middle, ALL) == middle
     later(tmp_path, 4, -3500 * SECOND_NS)
-    assert names(end := made.latestOffset(middle, ALL)) == (3, "ring-003.pcapng")
-    assert paths(made, middle, end) == [[["3"], ["3"]]]
+    assert names(end := source.latestOffset(middle, ALL)) == (3, "ring-003.pcapng")
+    assert paths(source, middle, end) == [[["3"], ["3"]]]
 
 
 def test_what_comes_late_changes_no_micro_batch_that_was_planned(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 7)
     held_back = hold_back(files[1], files[3])
-    made = reader(tmp_path, lookback="2")
-    start = made.initialOffset()
-    middle = made.latestOffset(start, ReadMaxFiles(1))
-    end = made.latestOffset(middle, ReadMaxFiles(2))
+    source = reader(tmp_path, lookback="2")
+    start = source.initialOffset()
+    middle = source.latestOffset(start, ReadMaxFiles(1))
+    end = source.latestOffset(middle, ReadMaxFiles(2))
     planned = [[["2"], ["0", "2"]], [["4"], ["0", "2", "4"]]]
-    assert paths(made, middle, end) == planned
+    assert paths(source, middle, end) == planned
     for path, data in held_back.items():
         path.write_bytes(data)
     os.utime(files[-1])  # it is being written
     restarted = json.loads(json.dumps([middle, end]))
     assert paths(reader(tmp_path, lookback="2"), *restarted) == planned
-    last = made.latestOffset(end, ALL)
-    assert paths(made, end, last) == [
+    last = source.latestOffset(end, ALL)
+    assert paths(source, end, last) == [
         [["1"], ["0", "1"]], [["3"], ["1", "2", "3"]], [["5"], ["3", "4", "5"]],
     ]  # fmt: skip
 
@@ -234,9 +234,9 @@ def test_of_two_writers_in_a_folder_each_has_a_newest_file(tmp_path: Path) -> No
     for host, packets in (("hostA", PACKETS[::2]), ("hostB", PACKETS[1::2])):
         for number, file in enumerate(pieces(packets, tmp_path, 3)):
             file.rename(tmp_path / f"{host}-{number}.pcapng")
-    made, together = reader(tmp_path), reader(tmp_path, ring="^host")
-    start = made.initialOffset()
-    parts = [each.value for each in made.partitions(start, made.latestOffset(start, ALL))]
+    source, together = reader(tmp_path), reader(tmp_path, ring="^host")
+    start = source.initialOffset()
+    parts = [each.value for each in source.partitions(start, source.latestOffset(start, ALL))]
     assert [[Path(path).stem for path in part.paths] for part in parts] == [
         ["hostA-0"], ["hostA-0", "hostA-1"], ["hostB-0"], ["hostB-0", "hostB-1"],
     ]  # fmt: skip
@@ -257,89 +257,90 @@ def test_files_whose_names_have_nothing_in_common_wait_with_a_warning(tmp_path: 
 def test_a_file_that_is_too_late_is_counted(tmp_path: Path) -> None:
     for number in (1, 2):
         later(tmp_path, number, 8 * DAY_NS)
-    made, careless = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
-    middle = made.latestOffset(made.initialOffset(), ALL)
+    source, lenient = reader(tmp_path), reader(tmp_path, failOnDataLoss="false")
+    middle = source.latestOffset(source.initialOffset(), ALL)
     later(tmp_path, 0, 0)
     later(tmp_path, 3, 8 * DAY_NS)
-    for each in (made, reader(tmp_path)):
+    for each in (source, reader(tmp_path)):
         with pytest.raises(
             CaptureError,
             match=r"1 capture arrived too late: more than maxFileAge before ring-001.pcapng; read them in",
         ):
             each.latestOffset(middle, ALL)
     with pytest.warns(match="1 capture arrived too late"):
-        end = careless.latestOffset(middle, ALL)
+        end = lenient.latestOffset(middle, ALL)
     assert (*names(end), end["late"]) == (2, "ring-002.pcapng", 1)
-    assert careless.latestOffset(end, ALL) == end  # said once
-    patient = reader(tmp_path, maxFileAge="9d")
+    assert lenient.latestOffset(end, ALL) == end  # reported once
+    tolerant = reader(tmp_path, maxFileAge="9d")
     (tmp_path / "ring-000.pcapng").rename(tmp_path / "out-of-the-way")
-    middle = patient.latestOffset(patient.initialOffset(), ReadMaxFiles(1))
+    middle = tolerant.latestOffset(tolerant.initialOffset(), ReadMaxFiles(1))
     (tmp_path / "out-of-the-way").rename(tmp_path / "ring-000.pcapng")
     os.utime(tmp_path / "ring-003.pcapng")
-    assert names(patient.latestOffset(middle, ReadMaxFiles(1))) == (2, "ring-000.pcapng")
+    assert names(tolerant.latestOffset(middle, ReadMaxFiles(1))) == (2, "ring-000.pcapng")
 
 
 def test_a_file_that_waits_is_not_late(tmp_path: Path) -> None:
-    """A quiet interface begins a file once a month."""
+    """An interface with little traffic starts a file once a month."""
     later(tmp_path, 0, 0, "quiet")
     for number in (1, 2, 3):
         later(tmp_path, number, number * 8 * DAY_NS)
-    made = reader(tmp_path)
-    offset = made.initialOffset()
+    source = reader(tmp_path)
+    offset = source.initialOffset()
     for expected in (1, 2):
-        offset = made.latestOffset(offset, ReadMaxFiles(1))
+        offset = source.latestOffset(offset, ReadMaxFiles(1))
         assert names(offset) == (expected, f"ring-{expected:03}.pcapng")
     later(tmp_path, 4, 30 * DAY_NS, "quiet")
-    assert names(made.latestOffset(offset, ALL)) == (3, "quiet-000.pcapng")
+    assert names(source.latestOffset(offset, ALL)) == (3, "quiet-000.pcapng")
 
 
 def test_files_that_are_gone_are_forgotten_with_time(tmp_path: Path) -> None:
-    made = reader(tmp_path)
-    offset = made.initialOffset()
+    source = reader(tmp_path)
+    offset = source.initialOffset()
     for number in range(6):
         later(tmp_path, number, number * 3 * DAY_NS)
-        offset = made.latestOffset(offset, ALL)
+        offset = source.latestOffset(offset, ALL)
         if number > 1:
             (tmp_path / f"ring-{number - 2:03}.pcapng").unlink()
     assert offset["files"] == 5
     assert len(offset["seen"]) == 3  # of 7 days, with a file for 3 days
 
 
-def test_only_so_many_files_are_remembered(tmp_path: Path) -> None:
+def test_the_number_of_remembered_files_is_limited(tmp_path: Path) -> None:
     for number in range(7):
         later(tmp_path, number, 0)
-    made = reader(tmp_path, limits="seen_files=3")
-    offset, steps = made.initialOffset(), []
-    while (following := made.latestOffset(offset, ALL)) != offset:
-        assert len(paths(made, offset, following)) == following["files"] - offset["files"]
+    source = reader(tmp_path, limits="seen_files=3")
+    offset, steps = source.initialOffset(), []
+    while (following := source.latestOffset(offset, ALL)) != offset:
+        assert len(paths(source, offset, following)) == following["files"] - offset["files"]
         offset = following
         steps.append((offset["files"], len(offset["seen"]), offset["forgotten"]))
     assert steps == [(3, 3, 0), (6, 3, 3)]
     later(tmp_path, 7, 0)
-    assert names(made.latestOffset(offset, ALL)) == (7, "ring-006.pcapng")  # and none of them again, or late
+    # no file is read twice, or is too late
+    assert names(source.latestOffset(offset, ALL)) == (7, "ring-006.pcapng")
 
 
-def test_a_file_that_grows_after_it_was_read_is_missed(tmp_path: Path) -> None:
+def test_a_file_that_grows_after_it_was_read_is_reported(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 3)
     data = files[1].read_bytes()
     files[1].write_bytes(data[: len(data) // 2])
-    made, careless = (
+    source, lenient = (
         reader(tmp_path, includeLast="true", failOnDataLoss=fails) for fails in ("true", "false")
     )
-    offset = made.latestOffset(made.initialOffset(), ALL)
-    careless.latestOffset(made.initialOffset(), ALL)
+    offset = source.latestOffset(source.initialOffset(), ALL)
+    lenient.latestOffset(source.initialOffset(), ALL)
     files[1].write_bytes(data)
     with pytest.raises(
         CaptureError, match=r"modified after they were read: ring-001.pcapng; set the option ring"
     ):
-        made.latestOffset(offset, ALL)
+        source.latestOffset(offset, ALL)
     with pytest.warns(match=r"modified after they were read: ring-001.pcapng"):
-        assert careless.latestOffset(offset, ALL) == offset
+        assert lenient.latestOffset(offset, ALL) == offset
 
 
 def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
     files = pieces(PACKETS, tmp_path, 6)
-    made = reader(tmp_path)
+    source = reader(tmp_path)
     old = [
         {
             "files": count,
@@ -348,48 +349,51 @@ def test_offsets_of_an_older_kdissect_go_on(tmp_path: Path) -> None:
         }
         for count in (2, 4)
     ]
-    assert paths(made, {"files": 0, "first_ns": -(1 << 63), "name": ""}, old[0]) == [
+    assert paths(source, {"files": 0, "first_ns": -(1 << 63), "name": ""}, old[0]) == [
         [["0"], ["0"]], [["1"], ["0", "1"]],
     ]  # fmt: skip
-    assert paths(made, *old) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
-    end = made.latestOffset(old[1], ALL)
+    assert paths(source, *old) == [[["2"], ["1", "2"]], [["3"], ["2", "3"]]]
+    end = source.latestOffset(old[1], ALL)
     assert names(end) == (5, "ring-004.pcapng")
-    assert paths(made, old[1], end) == [[["4"], ["3", "4"]]]
+    assert paths(source, old[1], end) == [[["4"], ["3", "4"]]]
 
 
-def test_what_comes_behind_the_end_is_not_paired_with_what_was_before(tmp_path: Path) -> None:
+def test_files_after_the_end_of_a_ring_are_not_joined_with_those_before(tmp_path: Path) -> None:
     held_back = hold_back(*pieces(PACKETS, tmp_path, 4)[2:])
-    made = reader(tmp_path, includeLast="true", lookback="9")
-    made.prepareForTriggerAvailableNow()
-    end = made.latestOffset(made.initialOffset(), ALL)
+    source = reader(tmp_path, includeLast="true", lookback="9")
+    source.prepareForTriggerAvailableNow()
+    end = source.latestOffset(source.initialOffset(), ALL)
     going_on, offsets = reader(tmp_path, includeLast="true", lookback="9"), [end]
     for path, data in held_back.items():
         path.write_bytes(data)
         offsets.append(going_on.latestOffset(offsets[-1], ALL))
-    assert [part.value.is_last for part in made.partitions(made.initialOffset(), end)] == [False, True]
-    assert paths(made, end, offsets[1]) == [[["2"], ["2"]]]
-    assert paths(made, offsets[1], offsets[2]) == [[["3"], ["2", "3"]]]
-    assert not any(part.value.is_last for part in made.partitions(end, offsets[2]))
+    assert [part.value.is_last for part in source.partitions(source.initialOffset(), end)] == [
+        False,
+        True,
+    ]
+    assert paths(source, end, offsets[1]) == [[["2"], ["2"]]]
+    assert paths(source, offsets[1], offsets[2]) == [[["3"], ["2", "3"]]]
+    assert not any(part.value.is_last for part in source.partitions(end, offsets[2]))
 
 
 @pytest.mark.parametrize("most", ["1", "9"])
 def test_with_available_now_the_newest_file_can_be_the_end(tmp_path: Path, most: str) -> None:
-    """What is unanswered is reported then."""
+    """Unanswered requests are reported at the end."""
     for host, packets in (
         ("a", PACKETS[:400]),
         ("b", packets_of(ROOT / "samples" / "quickstart.pcap")[:-40]),
     ):
         for number, file in enumerate(pieces(packets, tmp_path, 2)):
             file.rename(tmp_path / f"{host}-{number}.pcapng")
-    made = exchanges(tmp_path, includeLast="true", maxFilesPerTrigger=most, lookback="9")
-    made.prepareForTriggerAvailableNow()
-    offset, found = made.initialOffset(), Counter[str]()
-    while (following := made.latestOffset(offset, made.getDefaultReadLimit())) != offset:
-        found += kinds(made, offset, following)
+    source = exchanges(tmp_path, includeLast="true", maxFilesPerTrigger=most, lookback="9")
+    source.prepareForTriggerAvailableNow()
+    offset, counted = source.initialOffset(), Counter[str]()
+    while (following := source.latestOffset(offset, source.getDefaultReadLimit())) != offset:
+        counted += kinds(source, offset, following)
         offset = following
     others = {column.name for column in columns_of("exchanges")} - {"api", "kind"}
-    assert found == rows(tmp_path, "exchanges", others)
-    assert any("unanswered" in each for each in found)
+    assert counted == rows(tmp_path, "exchanges", others)
+    assert any("unanswered" in each for each in counted)
 
 
 def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path) -> None:
@@ -397,16 +401,16 @@ def test_names_of_topics_can_be_those_of_all_files_that_are_there(tmp_path: Path
     pieces(packets, tmp_path, 12)
     named = {}
     for names_of in ("lookback", "ring"):
-        made = StreamReader(parse({"path": str(tmp_path), "lookback": "0", "names": names_of}), ["topics"])
-        start = made.initialOffset()
-        parts = made.partitions(start, made.latestOffset(start, ALL))
-        batches = [batch for part in parts for batch in made.read(part)]
+        source = StreamReader(parse({"path": str(tmp_path), "lookback": "0", "names": names_of}), ["topics"])
+        start = source.initialOffset()
+        parts = source.partitions(start, source.latestOffset(start, ALL))
+        batches = [batch for part in parts for batch in source.read(part)]
         topics = [name for batch in batches for row in batch["topics"].to_pylist() for name in row]
         named[names_of] = sum(len(name) < len("AAAAAAAAAAAAAAAAAAAAAA") for name in topics)
     assert named["lookback"] < named["ring"] == len(topics)
 
 
-def test_what_cannot_be_a_stream_is_said() -> None:
+def test_invalid_streams_are_rejected() -> None:
     with pytest.raises(UsageError, match="no path given; use"):
         StreamReader(parse({}), ["api"])
     with pytest.raises(UsageError, match="connections covers all files together"):
@@ -417,7 +421,7 @@ def test_what_cannot_be_a_stream_is_said() -> None:
 
 
 def run(spark: SparkSession, form: str, folder: Path, **options: str) -> DataFrame:
-    """Read all files that are there now into ``out``; what that holds then."""
+    """Read all existing files into ``out``, and return its rows."""
     source = spark.readStream.format(form).options(lookback="9", batchRows="10", **options)
     query = (
         source.load(str(folder / "ring"))
@@ -430,22 +434,22 @@ def run(spark: SparkSession, form: str, folder: Path, **options: str) -> DataFra
     return spark.read.parquet(str(folder / "out"))
 
 
-def whole(spark: SparkSession, folder: Path) -> DataFrame:
+def batch_rows(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.format("kdissect").load(str(folder / "ring"))
 
 
 def test_in_several_runs_each_exchange_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Look-back reaches the beginning here, so that the rows are the very ones of a batch."""
+    """The look-back reaches the start here, so the rows are exactly those of a batch."""
     pieces(PACKETS, tmp_path / "ring", 3)
     first = run(spark, "kdissect", tmp_path, maxFilesPerTrigger="1").count()
-    stream, batch = run(spark, "kdissect", tmp_path, includeLast="true"), whole(spark, tmp_path)
+    stream, batch = run(spark, "kdissect", tmp_path, includeLast="true"), batch_rows(spark, tmp_path)
     assert 0 < first < stream.count() == batch.count()
     assert batch.exceptAll(stream.select(*batch.columns)).count() == 0
 
 
 @pytest.fixture
 def deadly(spark: SparkSession, tmp_path: Path) -> Path:
-    """A source ``deadly``, which once ends the process that reads when this file is there."""
+    """A source ``deadly`` that ends the reading process once, if this file exists."""
     from kdissect.spark.datasource import KdissectSource
 
     sign = str(tmp_path / "die")
@@ -456,8 +460,8 @@ def deadly(spark: SparkSession, tmp_path: Path) -> Path:
             return "deadly"
 
         def streamReader(self, schema: Any) -> Any:  # noqa: N802
-            made = super().streamReader(schema)
-            read = made.read
+            source = super().streamReader(schema)
+            read = source.read
 
             def dies(partition: Any) -> Any:
                 import os
@@ -469,8 +473,8 @@ def deadly(spark: SparkSession, tmp_path: Path) -> Path:
                         Path(sign).unlink()
                         os._exit(1)
 
-            made.read = dies
-            return made
+            source.read = dies
+            return source
 
     spark.dataSource.register(Deadly)
     return tmp_path / "die"
@@ -493,6 +497,6 @@ def test_killed_inside_a_micro_batch_and_started_again_each_exchange_is_there_on
     assert 0 < so_far < between
     for path, data in held_back.items():
         path.write_bytes(data)
-    stream, batch = run(spark, "deadly", tmp_path, includeLast="true"), whole(spark, tmp_path)
+    stream, batch = run(spark, "deadly", tmp_path, includeLast="true"), batch_rows(spark, tmp_path)
     assert between < stream.count() == batch.count()
     assert batch.exceptAll(stream.select(*batch.columns)).count() == 0

@@ -28,10 +28,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("form", ["none", "zst", "parquet"])
 def test_all_tables_with_all_rows(spark: SparkSession, exported: Path, form: str) -> None:
-    found = tables(spark, str(exported / form))
-    assert list(found) == list(TABLES)
+    result = tables(spark, str(exported / form))
+    assert list(result) == list(TABLES)
     expected = {name: len(json_rows(exported / "none" / name)) for name in TABLES}
-    assert {name: frame.count() for name, frame in found.items()} == expected
+    assert {name: frame.count() for name, frame in result.items()} == expected
     assert expected["exchanges"] == 75
 
 
@@ -64,23 +64,23 @@ def test_views(spark: SparkSession, exported: Path) -> None:
     assert row.n == len(json_rows(exported / "none" / "partitions"))
 
 
-def test_manifests_tell_what_is_whole(spark: SparkSession, exported: Path) -> None:
-    found = manifests(spark, f"{exported}/parquet/")
-    assert found.keys() == TABLES.keys()
-    assert all(each["complete"] for each in found.values())
+def test_manifests_say_what_is_complete(spark: SparkSession, exported: Path) -> None:
+    result = manifests(spark, f"{exported}/parquet/")
+    assert result.keys() == TABLES.keys()
+    assert all(each["complete"] for each in result.values())
 
 
-@pytest.mark.parametrize(("folder", "names", "said"), [
+@pytest.mark.parametrize(("folder", "names", "message"), [
     ("nowhere", None, "no tables in .*nowhere; create them with kdissect export"),
     ("parquet", ["exchange"], 'unknown table "exchange"; did you mean "exchanges"'),
     ("one", ["exchanges", "groups"], "no table groups in .*one; it has exchanges"),
 ])  # fmt: skip
-def test_what_is_not_there_is_said(
-    spark: SparkSession, exported: Path, folder: str, names: Any, said: str
+def test_missing_tables_are_reported(
+    spark: SparkSession, exported: Path, folder: str, names: Any, message: str
 ) -> None:
     one = exported / "one"
     if not one.exists():
         one.mkdir()
         (one / "exchanges").symlink_to(exported / "parquet" / "exchanges")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         tables(spark, str(exported / folder), names)

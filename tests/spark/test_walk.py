@@ -1,4 +1,4 @@
-"""docs/spark.md says what works: its blocks are run in their order, in a folder with captures."""
+"""The code blocks of docs/spark.md work: they are run in order, in a folder with captures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WALK = """
 import shlex, sys, traceback
 from pathlib import Path
 from kdissect.cli.main import main
-from kdissect.spark.session import Place, session
+from kdissect.spark.session import SparkTarget, session
 
 def commands(text):
     for command in text.splitlines():
@@ -35,7 +35,7 @@ def commands(text):
         assert main(matched) == 0, command
 
 failed = 0
-with session(Place(*%r), Path("spark.log")) as spark:
+with session(SparkTarget(*%r), Path("spark.log")) as spark:
     names = {"spark": spark}
     for kind, text in %r:
         print("=====", text.splitlines()[0], flush=True)
@@ -61,17 +61,17 @@ class Block(NamedTuple):
 
 
 def blocks() -> list[Block]:
-    found = []
+    result = []
     for kind, text in re.findall(
         r"^```(sh|python)\n([\s\S]+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
     ):
         marked = re.match(r"# (cluster|elsewhere)\n", text)
-        found.append(Block(kind, marked[1] if marked else "", text[marked.end() :] if marked else text))
-    return found
+        result.append(Block(kind, marked[1] if marked else "", text[marked.end() :] if marked else text))
+    return result
 
 
-def shard(folder: Path) -> Path:
-    """A folder with captures, named as those of the page."""
+def capture_folder(folder: Path) -> Path:
+    """A folder with captures named as on the page."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     captures = folder / "captures"
@@ -87,11 +87,11 @@ def test_the_page_has_blocks_of_all_kinds() -> None:
     }  # fmt: skip
 
 
-def walk(folder: Path, told: list[tuple[str, str]], place: tuple[object, ...]) -> str:
-    """Run blocks in one session; what they print."""
+def walk(folder: Path, blocks_to_run: list[tuple[str, str]], place: tuple[object, ...]) -> str:
+    """Run blocks in one session; return their output."""
     done = subprocess.run(
-        [sys.executable, "-c", WALK % (place, told)],
-        cwd=shard(folder),
+        [sys.executable, "-c", WALK % (place, blocks_to_run)],
+        cwd=capture_folder(folder),
         env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         capture_output=True,
         text=True,
@@ -105,8 +105,8 @@ def walk(folder: Path, told: list[tuple[str, str]], place: tuple[object, ...]) -
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
-    told = [(block.kind, block.text) for block in blocks() if not block.where]
-    out = walk(tmp_path, told, (PLACE.master, None, dict(PLACE.conf)))
+    blocks_to_run = [(block.kind, block.text) for block in blocks() if not block.where]
+    out = walk(tmp_path, blocks_to_run, (PLACE.master, None, dict(PLACE.conf)))
     for expected in ("Latency", "Throughput", "Rebalances", "p99_ms", '"job":"throughput"'):
         assert expected in out, expected
     assert (tmp_path / "stream" / "checkpoint").exists()
@@ -115,10 +115,10 @@ def test_the_walk_on_a_laptop(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.deep
 def test_the_walk_on_a_cluster(tmp_path: Path) -> None:
-    told = [
+    blocks_to_run = [
         (block.kind, block.text.replace(MASTER, f"'{LOCAL_CLUSTER}'").replace("/share/", f"{tmp_path}/"))
         for block in blocks()
         if block.where == "cluster"
     ]
-    assert told
-    assert "Latency" in walk(tmp_path, told, (LOCAL_CLUSTER,))
+    assert blocks_to_run
+    assert "Latency" in walk(tmp_path, blocks_to_run, (LOCAL_CLUSTER,))

@@ -10,7 +10,7 @@ from kdissect.cli.options import colour_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import output, use_colour, width
 from kdissect.phrases import json_writer
-from kdissect.spark.session import needs, trial
+from kdissect.spark.session import check_requirements, probe_workers
 from kdissect.tables.values import json_document
 from kdissect.text import page
 from kdissect.text.page import PageSection, View, table
@@ -18,7 +18,7 @@ from kdissect.text.page import PageSection, View, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.spark.session import Need
+    from kdissect.spark.session import Requirement
 
 MISSING = 1  # exit status
 
@@ -43,10 +43,10 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
     listening there. Exit status: 1 if something is missing.
     """
     spark_target, log = target_options.take(options)
-    requirements = list(needs(spark_target))
+    requirements = list(check_requirements(spark_target))
     is_fit = all(requirement.remedy is None for requirement in requirements)
     if start and is_fit:
-        requirements += trial(spark_target, log)
+        requirements += probe_workers(spark_target, log)
     with output() as out:
         if as_json:
             json_writer(out)(json_document([requirement._asdict() for requirement in requirements]))
@@ -56,7 +56,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
         raise click.exceptions.Exit(MISSING)
 
 
-def _section(requirements: Sequence[Need]) -> PageSection:
+def _section(requirements: Sequence[Requirement]) -> PageSection:
     views = (
         View("NEED", lambda requirement: requirement.name),
         View("FOUND", lambda requirement: requirement.found, shrinks=True, width=20),

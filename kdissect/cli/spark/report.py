@@ -17,7 +17,7 @@ from kdissect.phrases import json_writer, listed
 from kdissect.query.nearest import did_you_mean
 from kdissect.spark import report as reporting
 from kdissect.spark.report import JOBS, ROWS
-from kdissect.spark.session import demand, packages, session
+from kdissect.spark.session import packages, require, session
 from kdissect.tables.manifest import FOLDER, MANIFEST
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def report(folder: str, **options: Any) -> None:
         raise click.UsageError(
             f"{target} already has the report {existing[0]}; use --overwrite to replace it"
         )
-    demand(packages())  # the jobs need pyspark
+    require(packages())  # the jobs need pyspark
     reporting.check(jobs, options["window"], by)
     with output() as out, session(spark_target, log) as spark:
         reports = reporting.report(spark, where, jobs, options["window"], by, sketches=options["sketches"])

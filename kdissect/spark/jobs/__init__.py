@@ -1,7 +1,7 @@
-"""What operators ask, as plain functions from data frames to a data frame: each works in a notebook, over
-Spark Connect, and behind ``kdissect spark report``.
+"""Reports for operators: functions from the data frames of tables to a data frame. They work in a notebook,
+over Spark Connect, and for ``kdissect spark report``.
 
-``by`` names columns that rows are made for, ``window`` is a length of time (``10s``, ``1m``, ``1h``): then
-there is a row for each piece of time, which begins at ``start``, a multiple of the length since 1970. Times
+``by`` names the columns to group by. ``window`` is a duration (``10s``, ``1m``, ``1h``): rows are also
+grouped by time window, and ``start`` is where the window begins, a multiple of the duration since 1970. Times
 are UTC.
 """

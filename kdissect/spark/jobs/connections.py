@@ -1,4 +1,4 @@
-"""Connections -> who opens how many, for how long, and how they end."""
+"""Connections -> how many each client opens, how long they last, and how they end."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ _LASTED_MS = "if(close_reason in ('fin', 'reset', 'reused'), {}, null)".format(
 
 
 def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
-    """Connections, Kafka's or not, by when they began; the most first.
+    """Connections, Kafka or not, by the time of their start; the largest groups first.
 
     Args:
         connections: the table.
         by: protocol, client, broker, address, connection, capture, software, principal.
-        window: a row for each piece of time: churn.
+        window: duration of a time window, to see churn.
 
     Returns:
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``
-        connections bigint: how many began
-        from_start bigint: of those, whose opening was captured
-        closed bigint: of those, that an end closed: fin, reset, reused
-        reset bigint: of those closed, by a reset
-        unused bigint: without any exchange
-        min_ms bigint: shortest life of those that were closed, in milliseconds
-        mean_ms double: its arithmetic mean, in milliseconds
-        p50_ms bigint: its median, in milliseconds
-        p95_ms bigint: 19 of 20 are no longer, in milliseconds
-        p99_ms bigint: 99 of 100 are no longer, in milliseconds
-        max_ms bigint: the longest, in milliseconds
-        exchanges bigint: over all of them
-        unanswered bigint: of those, without response
+        connections bigint: connections that started
+        from_start bigint: those whose TCP handshake was captured
+        closed bigint: those that were closed: fin, reset, reused
+        reset bigint: those that were closed by RST
+        unused bigint: those without any exchange
+        min_ms bigint: shortest duration of the closed ones, in milliseconds
+        mean_ms double: mean duration, in milliseconds
+        p50_ms bigint: median duration, in milliseconds
+        p95_ms bigint: 95th percentile, in milliseconds
+        p99_ms bigint: 99th percentile, in milliseconds
+        max_ms bigint: longest duration, in milliseconds
+        exchanges bigint: exchanges on all of them
+        unanswered bigint: exchanges without response
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
-        gaps bigint: places where bytes are missing
-        lost_bytes bigint: bytes that are not in the capture, snaplen's included
+        gaps bigint: number of gaps
+        lost_bytes bigint: bytes that are not in the capture, including those cut off by the snaplen
     """
     frame, names = keys.keyed(connections, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("connections"),
         keys.count_if("from_start").alias("from_start"),
         keys.count_if("close_reason in ('fin', 'reset', 'reused')").alias("closed"),
@@ -65,4 +65,4 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         ),
         keys.total("coalesce(lost_bytes, 0) + coalesce(cut_bytes, 0)").alias("lost_bytes"),
     )
-    return keys.most_first(found, names, by, F.col("connections"))
+    return keys.most_first(rows, names, by, F.col("connections"))

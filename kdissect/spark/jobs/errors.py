@@ -1,6 +1,4 @@
-"""Exchanges and what they do to partitions -> which errors met whom, how often, and how many of all that
-is.
-"""
+"""Exchanges and partitions -> which errors occurred, for whom, how often, and in what share of exchanges."""
 
 from __future__ import annotations
 
@@ -25,34 +23,34 @@ _EXCHANGE = ["connection", "number"]
 def errors(
     exchanges: DataFrame, partitions: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None
 ) -> DataFrame:
-    """Error codes that brokers answered with; the most frequent first.
+    """Error codes in responses; the most frequent first.
 
-    Counts are those of ``kdissect summary``: once for each exchange and topic that has the error.
+    Counts are those of ``kdissect summary``: one for each exchange and topic with the error.
 
     Args:
         exchanges: the table.
-        partitions: the table; it tells which topic an error is about.
+        partitions: the table; it has the topics of errors.
         by: error, api, topic, client, broker, group, connection, capture, software, principal.
-        window: a row for each piece of time.
+        window: duration of a time window.
 
     Returns:
         start timestamp: with a window, where it begins
-        ... string: the columns of ``by``; topic is null where the answer names none
-        count bigint: how often
-        exchanges bigint: those with the error, or with any where there is no row by error
+        ... string: the columns of ``by``; topic is null if the response names none
+        count bigint: number of errors
+        exchanges bigint: exchanges with the error, or with any error if not grouped by error
         of_exchanges bigint: exchanges with and without errors that have the same api, client, broker ...
-        share double: exchanges by of_exchanges
+        share double: exchanges divided by of_exchanges
         first timestamp: time of the first
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    told = partitions.where("error is not null").selectExpr(
+    partition_errors = partitions.where("error is not null").selectExpr(
         *_EXCHANGE, "error", f"{keys.OF_PARTITION['topic']} as about"
     )
-    met = exchanges.withColumn("error", F.explode("errors"))
-    placed = met.join(told.distinct(), [*_EXCHANGE, "error"], "left")
-    frame, names = keys.keyed(placed, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    errors_by_exchange = exchanges.withColumn("error", F.explode("errors"))
+    with_topic = errors_by_exchange.join(partition_errors.distinct(), [*_EXCHANGE, "error"], "left")
+    frame, names = keys.keyed(with_topic, by, window, BY)
+    counts = frame.groupBy(*names).agg(
         F.count("*").alias("count"),
         F.count_distinct(*_EXCHANGE).alias("exchanges"),
         F.min("time").alias("first"),
@@ -62,13 +60,13 @@ def errors(
         ),
     )
     shared = [name for name in by if name not in ("error", "topic")]
-    every, common = keys.keyed(exchanges, shared, window, BY)
-    of = every.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
-    same = [found[name].eqNullSafe(of[name]) for name in common] or [F.expr("true")]
-    joined = found.join(of, same).select(
-        *(found[name] for name in (*names, "count", "exchanges")),
-        of["of_exchanges"],
+    all_exchanges, common = keys.keyed(exchanges, shared, window, BY)
+    totals = all_exchanges.groupBy(*common).agg(F.count("*").alias("of_exchanges"))
+    same = [counts[name].eqNullSafe(totals[name]) for name in common] or [F.expr("true")]
+    joined = counts.join(totals, same).select(
+        *(counts[name] for name in (*names, "count", "exchanges")),
+        totals["of_exchanges"],
         F.expr("round(exchanges / of_exchanges, 4)").alias("share"),
-        *(found[name] for name in ("first", "last", "example")),
+        *(counts[name] for name in ("first", "last", "example")),
     )
     return keys.most_first(joined, names, by, F.col("count"), "first", "example")

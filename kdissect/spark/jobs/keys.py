@@ -1,12 +1,10 @@
-"""``by`` and ``window`` -> the columns that a job groups by, named as in ``kdissect summary``. Holds
-nothing.
-"""
+"""``by`` and ``window`` -> the columns that a job groups by, named as in ``kdissect summary``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  (as everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812  (the usual name)
 
 from kdissect.errors import UsageError
 from kdissect.query.filters import parse_duration
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
 US_NS = 1000
 
 CLIENT = "coalesce(nullif(client_id, ''), client_ip)"
-"""A client that told no id is known by its address."""
+"""A client without client ID is shown by its address."""
 EXAMPLE = "concat(connection, '/', number)"
-"""What ``read --exchange`` takes."""
+"""Exchange ID, as for ``read --exchange``."""
 OF_CONNECTION = {
     "client": CLIENT,
     "broker": "concat(if(broker_ip like '%:%', concat('[', broker_ip, ']'), broker_ip), ':', broker_port)",
@@ -55,15 +53,15 @@ def keyed(
 
     Args:
         frame: rows with a column ``time``.
-        by: names out of ``known``.
-        window: a length of time, None for none.
-        known: the names, and what they are in SQL.
+        by: names from ``known``.
+        window: duration of a time window; None: no window.
+        known: names and their SQL expressions.
 
     Returns:
-        The frame, and the names to group by: ``start`` first where there is a window.
+        The frame, and the names to group by; the first is ``start`` if there is a window.
 
     Raises:
-        UsageError: there is no such name or length.
+        UsageError: unknown name or invalid duration.
     """
     for name in by:
         if name not in known:
@@ -80,26 +78,26 @@ def keyed(
 def most_first(
     frame: DataFrame, names: Sequence[str], by: Sequence[str], amount: Column, *then: str
 ) -> DataFrame:
-    """Order rows: by time where they are pieces of it, the largest first, then by what they are of."""
+    """Order rows by time window if there is one, then the largest first, then by ``then`` or ``by``."""
     pieces = [name for name in names if name not in by]
     return frame.orderBy(*pieces, amount.desc(), *(then or by))
 
 
 def start(time: str, window: str) -> Column:
-    """Where the piece of time begins that a moment belongs to.
+    """The start of the time window that a time belongs to.
 
     Raises:
-        UsageError: the text is no length, or one of less than a microsecond.
+        UsageError: the duration is invalid, or shorter than a microsecond.
     """
     length = length_us(window)
     return F.expr(f"timestamp_micros(unix_micros({time}) - pmod(unix_micros({time}), {length}))")
 
 
 def length_us(window: str) -> int:
-    """The length of a window in microseconds.
+    """The duration of a window in microseconds.
 
     Raises:
-        UsageError: the text is no length, or one of less than a microsecond.
+        UsageError: the duration is invalid, or shorter than a microsecond.
     """
     length = parse_duration(window) // US_NS
     if not length:
@@ -108,25 +106,25 @@ def length_us(window: str) -> int:
 
 
 def seconds(window: str | None) -> Column | None:
-    """The length of a window in seconds, None for none."""
+    """The duration of a window in seconds; None if there is no window."""
     return None if window is None else F.lit(parse_duration(window) / 1e9)
 
 
 def count_if(condition: str) -> Column:
-    """How many rows are so."""
+    """The number of rows that meet a condition."""
     return F.expr(f"count_if({condition})")
 
 
 def total(expression: str) -> Column:
-    """A sum, 0 where there is nothing to add."""
+    """A sum; 0 if there is nothing to add."""
     return F.expr(f"coalesce(sum({expression}), 0)")
 
 
 def quantiles(expression: str, unit: str) -> list[Column]:
-    """Least, mean, quantiles and largest of a quantity.
+    """Minimum, mean, quantiles and maximum of a quantity.
 
-    Quantiles are numbers that occur. They are exact for some thousands of numbers; beyond, their true rank is
-    within 0.0001, which the sketches of ``kdissect summary`` do not reach (0.0068).
+    Quantiles are values that occur. They are exact for some thousands of values; beyond that, their rank is
+    within 0.0001 of the true one, more accurate than the sketches of ``kdissect summary`` (0.0068).
     """
     ranks = F.expr(f"percentile_approx({expression}, array(0.5D, 0.95D, 0.99D), 10000)")
     return [
@@ -138,10 +136,10 @@ def quantiles(expression: str, unit: str) -> list[Column]:
 
 
 def sketch(expression: str) -> Column:
-    """A KLL sketch of doubles in DataSketches' form, as that of ``kdissect summary``: the two can be merged.
+    """A KLL sketch of doubles in DataSketches' format; can be merged with those of ``kdissect summary``.
 
-    Both have k = 400: a number's true rank is within 0.0068 of the one asked for, with 99 % probability. Null
-    where there are no numbers: Spark refuses to ask an empty sketch.
+    Both have k = 400: with 99 % probability, the rank of a quantile is within 0.0068 of the requested one.
+    Null if there are no values: Spark cannot query an empty sketch.
     """
-    made = f"kll_sketch_agg_double(cast({expression} as double), 400)"
-    return F.expr(f"if(count({expression}) = 0, null, {made})")
+    aggregate = f"kll_sketch_agg_double(cast({expression} as double), 400)"
+    return F.expr(f"if(count({expression}) = 0, null, {aggregate})")

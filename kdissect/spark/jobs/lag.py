@@ -1,9 +1,8 @@
-"""What exchanges do to partitions -> who is behind in which: clients by what they fetch, groups by what they
-commit.
+"""Partitions -> the lag of readers: of clients by what they fetch, of groups by what they commit.
 
-The end of a partition is what answers to Fetch, latest ListOffsets and accepted Produce requests tell. An
-incremental Fetch (KIP-227) says only what changed: a client's position and what it knows of the end hold on
-its connection until it is told otherwise.
+The high watermark of a partition comes from responses to Fetch, ListOffsets (latest) and accepted Produce
+requests. An incremental Fetch (KIP-227) contains only changes: a client's position, and the high watermark
+that it knows, remain valid on its connection until a response changes them.
 """
 
 from __future__ import annotations
@@ -31,48 +30,48 @@ _COMMITS = "api in ('OffsetCommit', 'TxnOffsetCommit', 'OffsetFetch')"
 
 
 def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
-    """Who is behind, and how far; those furthest behind first.
+    """The lag of clients and groups; the largest first.
 
     Lags and offsets are those of ``kdissect summary --lag``, to the microsecond, with two differences. The
-    summary compares samples of what a group commits and of the end, at most 64 of each: its ``lag_first``,
-    ``lag_worst`` and ``worst`` of groups are near these, which are of all. And of a client it counts those
-    answers too that only leave a partition in the fetch session: ``last``, ``count`` and ``seconds`` are of
-    those here that say something about it.
+    summary compares samples of a group's commits and of the high watermark, at most 64 of each: its
+    ``lag_first``, ``lag_worst`` and ``worst`` of groups are close to these, which use all. And for a client
+    it also counts responses that leave a partition of the fetch session out: here ``last``, ``count`` and
+    ``seconds`` are of responses that contain the partition.
 
     Args:
         partitions: the table.
-        window: a row for each piece of time in which something is known.
+        window: duration of a time window; windows without any data have no row.
 
     Returns:
         start timestamp: with a window, where it begins
         kind string: ``client`` or ``group``
-        name string: client id, or group id
-        topic string: name or id of the topic
-        partition int: its partition
-        position bigint: of a client, the offset behind the last record it got
-        committed_offset bigint: of a group, the last offset committed, or told by OffsetFetch
-        high_watermark bigint: end of what consumers may read, as the wire last told it
-        last_stable_offset bigint: end of what read_committed consumers may read
-        log_start_offset bigint: first offset that is still there
-        lag bigint: records between that position or offset and the high watermark, at the end
-        lag_first bigint: the same when it was first known
-        lag_worst bigint: the same when it was largest
-        worst timestamp: when that was
-        seconds double: age of the newest record it got, when records were left; 0 when none were
-        seconds_worst double: the oldest that it was
-        first timestamp: first time that it fetched or committed
-        last timestamp: last time
-        count bigint: answers to Fetch that tell a lag; of a group, commits and answers to OffsetFetch
+        name string: client ID, or group ID
+        topic string: name or ID of the topic
+        partition int: partition of the topic
+        position bigint: of a client, the offset after the last record it fetched
+        committed_offset bigint: of a group, the last offset committed, or in a response to OffsetFetch
+        high_watermark bigint: last known high watermark
+        last_stable_offset bigint: last known last stable offset
+        log_start_offset bigint: last known log start offset
+        lag bigint: records between position or committed offset and the high watermark, at the end
+        lag_first bigint: the first lag that is known
+        lag_worst bigint: the largest lag
+        worst timestamp: time of the largest lag
+        seconds double: age of the newest record it fetched, if there were more to read; otherwise 0
+        seconds_worst double: the largest such age
+        first timestamp: time of the first fetch or commit
+        last timestamp: time of the last fetch or commit
+        count bigint: responses to Fetch with a known lag; of a group, commits and responses to OffsetFetch
     """
-    told = partitions.withColumns(
+    answered = partitions.withColumns(
         {
             "topic": F.expr(keys.OF_PARTITION["topic"]),
             "answered": F.expr("timestamp_micros(unix_micros(time) + coalesce(latency_us, 0))"),
         }
     )
-    positions = _positions(told)
-    ends = _ends(told, positions)
-    series = _clients(positions).unionByName(_groups(told, ends))
+    positions = _positions(answered)
+    ends = _ends(answered, positions)
+    series = _clients(positions).unionByName(_groups(answered, ends))
     pieces = [] if window is None else ["start"]
     if window is not None:
         series = series.withColumn("start", keys.start("time", window))
@@ -90,51 +89,51 @@ def lag(partitions: DataFrame, *, window: str | None = None) -> DataFrame:
     )
     known = ends.groupBy(*pieces, *_PLACE).agg(*(_latest(name) for name in _ENDS))
     worst = F.expr("if(lag_worst is null, null, timestamp_micros(-before))").alias("worst")
-    found = readers.join(known, [*pieces, *_PLACE], "left").select(
+    rows = readers.join(known, [*pieces, *_PLACE], "left").select(
         *(*pieces, *_READER, "position", "committed_offset", *_ENDS, "lag", "lag_first", "lag_worst"),
         worst,
         *("seconds", "seconds_worst", "first", "last", "count"),
     )
     order = (F.expr(f"-coalesce({name}, 0)") for name in ("lag", "lag_worst"))
-    return found.orderBy(*pieces, *order, *_READER)
+    return rows.orderBy(*pieces, *order, *_READER)
 
 
 def _latest(name: str, which: str = "max", alias: str | None = None) -> Column:
-    """The last value that is known, or the first one; of two at one time the larger, or the smaller."""
+    """The last known value, or with ``min`` the first; of several at one time the largest or the smallest."""
     known = f"struct(time, {name} as value)) filter (where {name} is not null)"
     return F.expr(f"({which}({known}).value").alias(alias or name)
 
 
 def _at_least_0(number: str) -> str:
-    """Null where it is null, which ``greatest`` is not."""
+    """Null stays null, unlike with ``greatest``."""
     return f"if({number} < 0, 0, {number})"
 
 
-def _positions(told: DataFrame) -> DataFrame:
-    """Where each reader of a connection stands behind each answer, and what it knows of the end."""
+def _positions(answered: DataFrame) -> DataFrame:
+    """Position and known offsets of each reader of a connection, after each response."""
     so_far = Window.partitionBy("connection", *_PLACE).orderBy("number")
 
-    def held(expression: str) -> Column:
+    def last_known(expression: str) -> Column:
         return F.last(F.expr(expression), ignorenulls=True).over(so_far)
 
     return (
-        told.where("api = 'Fetch'")
+        answered.where("api = 'Fetch'")
         .withColumns(
             {
-                "position": held("coalesce(last_offset + 1, fetch_offset)"),
-                **{name: held(f"if({name} >= 0, {name}, null)") for name in _ENDS},
+                "position": last_known("coalesce(last_offset + 1, fetch_offset)"),
+                **{name: last_known(f"if({name} >= 0, {name}, null)") for name in _ENDS},
             }
         )
-        .where("error_code = 0")  # null: nothing was said about the partition
+        .where("error_code = 0")  # null: the response does not contain the partition
         .withColumn("time", F.col("answered"))
     )
 
 
-def _ends(told: DataFrame, positions: DataFrame) -> DataFrame:
-    """What was told about the ends of partitions, and when."""
+def _ends(answered: DataFrame, positions: DataFrame) -> DataFrame:
+    """High watermarks and other offsets of partitions, with the time of each response."""
     produced = "if(api = 'Produce' and base_offset >= 0, base_offset + records, null)"
     listed = "if(api = 'ListOffsets' and asked_timestamp_ms = -1 and offset >= 0, offset, null)"
-    others = told.where("error_code = 0").select(
+    others = answered.where("error_code = 0").select(
         F.col("answered").alias("time"),
         *_PLACE,
         F.expr(f"coalesce({produced}, {listed})").alias("high_watermark"),
@@ -145,7 +144,7 @@ def _ends(told: DataFrame, positions: DataFrame) -> DataFrame:
 
 
 def _clients(positions: DataFrame) -> DataFrame:
-    """The lag of each consumer at each answer that tells one."""
+    """The lag of each consumer after each response from which it is known."""
     age = f"round({_at_least_0('unix_micros(time) - unix_micros(max_timestamp)')} / 1e6, 3)"
     return (
         positions.where("replica_id is null and high_watermark is not null and position is not null")
@@ -164,10 +163,10 @@ def _clients(positions: DataFrame) -> DataFrame:
     )
 
 
-def _groups(told: DataFrame, ends: DataFrame) -> DataFrame:
-    """The lag of each group whenever it commits or the end of a partition moves."""
+def _groups(answered: DataFrame, ends: DataFrame) -> DataFrame:
+    """The lag of each group at each commit and each change of the high watermark."""
     commits = (
-        told.where(f"{_COMMITS} and coalesce(error_code, 0) = 0 and group_id is not null")
+        answered.where(f"{_COMMITS} and coalesce(error_code, 0) = 0 and group_id is not null")
         .select(
             F.col("group_id").alias("name"),
             *_PLACE,

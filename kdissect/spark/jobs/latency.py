@@ -1,4 +1,4 @@
-"""Exchanges -> how fast they are answered, and what became of them: by api, client, broker, topic, ..."""
+"""Exchanges -> their latency, and how many of which kind: by api, client, broker, topic, ..."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ def latency(
     window: str | None = None,
     sketches: bool = False,
 ) -> DataFrame:
-    """How fast exchanges are answered; the busiest rows first.
+    """Latency and number of exchanges; the largest groups first.
 
-    Counts are those of ``kdissect summary``. Long polls, Fetches that found nothing to read for as long as
-    they might wait, are counted, and no part of the latency. An exchange counts for each of its topics.
+    Counts are those of ``kdissect summary``. Long polls, Fetches that found nothing to read until their
+    maximum wait expired, are counted, but excluded from latencies. An exchange counts for each of its topics.
 
     Args:
         exchanges: the table.
         by: api, client, broker, topic, group, connection, capture, software, principal.
-        window: a row for each piece of time.
-        sketches: the column ``sketch`` too, to merge with those of other captures and of ``kdissect summary
-            --sketches``: ``kll_merge_agg_double``, ``kll_sketch_get_quantile_double``.
+        window: duration of a time window.
+        sketches: whether to add the column ``sketch``. It can be merged with those of other captures and of
+            ``kdissect summary --sketches``: ``kll_merge_agg_double``, ``kll_sketch_get_quantile_double``.
 
     Returns:
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``
-        exchanges bigint: how many
-        answered bigint: of those, with request and response
-        unanswered bigint: whose response never came, or was not captured
-        unacknowledged bigint: that wanted no response: acks=0
+        exchanges bigint: number of exchanges
+        answered bigint: those with request and response
+        unanswered bigint: those whose response never came, or was not captured
+        unacknowledged bigint: those that expect no response: acks=0
         orphans bigint: responses whose request was not captured
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
-        min_us bigint: least latency, in microseconds
-        mean_us double: its arithmetic mean, in microseconds
-        p50_us bigint: its median, in microseconds
-        p95_us bigint: 19 of 20 are no larger, in microseconds
-        p99_us bigint: 99 of 100 are no larger, in microseconds
-        max_us bigint: the largest, in microseconds
+        min_us bigint: minimum latency, in microseconds
+        mean_us double: mean latency, in microseconds
+        p50_us bigint: median, in microseconds
+        p95_us bigint: 95th percentile, in microseconds
+        p99_us bigint: 99th percentile, in microseconds
+        max_us bigint: maximum latency, in microseconds
         long_polls bigint: exchanges that are long polls
         errors bigint: exchanges with an error code in the response
         first timestamp: time of the first
         last timestamp: time of the last
-        sketch binary: if asked for, a KLL sketch of the latencies in microseconds; null where there are none
+        sketch binary: if asked for, a KLL sketch of the latencies in microseconds; null if there are none
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("exchanges"),
         *(keys.count_if(f"kind = '{kind}'").alias(kind) for kind in ("answered", "unanswered")),
         keys.count_if("kind = 'unacknowledged'").alias("unacknowledged"),
@@ -76,4 +76,4 @@ def latency(
         F.max("time").alias("last"),
         *([keys.sketch(_US).alias("sketch")] if sketches else []),
     )
-    return keys.most_first(found, names, by, F.col("exchanges"))
+    return keys.most_first(rows, names, by, F.col("exchanges"))

@@ -1,8 +1,8 @@
 """Events of groups -> their rebalances: how long each took, and what started it.
 
-The story is told by the very functions that ``kdissect summary --groups`` uses, once for each group, in the
-workers: kdissect has to be there. A worker holds the events of one group, as many as the summary would
-(limits.py, ``summary_group_events``).
+The workers compute the rebalances of each group with the functions of ``kdissect summary --groups``, so they
+need kdissect. A worker holds the events of one group, as many as the summary (limits.py,
+``summary_group_events``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TABLES = ("groups", "exchanges")
 BY: Mapping[str, str] = {}
 USUAL: Sequence[str] = ()
 
-_TOLD = (
+_COLUMNS = (
     "group string, start_us bigint, end_us bigint, generation_before int, generation_after int, "
     "members_before int, members_after int, joins bigint, protocol string, leader string, exchange string, "
     "causes array<struct<cause:string,time_us:bigint,member_id:string,client:string,reason:string>>"
 )
-_AS_THEY_ARE = (
+_SAME_NAMES = (
     *("generation_before", "generation_after", "members_before", "members_after", "joins"),
     *("protocol", "leader", "exchange"),
 )
@@ -41,44 +41,44 @@ _COMPLETED_US = "unix_micros(time) + latency_us"
 
 
 def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = None) -> DataFrame:
-    """Rebalances in order of time; with a window how many there were, group by group.
+    """Rebalances in order of time; with a window, their number by group.
 
-    They are those of ``kdissect summary --groups``, to the microsecond. A heartbeat's member is the one that
-    joined last over its connection.
+    They are those of ``kdissect summary --groups``, to the microsecond. The member of a heartbeat is the last
+    one that joined on the same connection.
 
     Args:
         groups: the table.
-        exchanges: the table; its heartbeats tell who was alive until when.
-        window: count them for each piece of time.
+        exchanges: the table; its heartbeats show until when members were alive.
+        window: duration of a time window.
 
     Returns:
-        group string: the group id
-        start timestamp: when the first member asked to join; with a window, where the window begins
-        end timestamp: when the last one had its assignment; null where none was seen to get one
+        group string: the group ID
+        start timestamp: when the first member sent a join request; with a window, where the window begins
+        end timestamp: when the last member got its assignment; null if no assignment was captured
         seconds double: how long that took
         cause string: what started it: first, join, return, leave, timeout, subscription, revocation,
             protocol, metadata, rejoin, unknown
         causes array<struct<cause:string,time:timestamp,member_id:string,client:string,reason:string>>: that,
             and what happened meanwhile
-        generation_before int: null where it was not captured
-        generation_after int: the one that it led to
-        members_before int: null where it was not captured
-        members_after int: as the leader was told; where that was not captured, who was seen
-        joins bigint: JoinGroup requests that it took, or that all of them did
+        generation_before int: generation before it; null if it was not captured
+        generation_after int: generation after it
+        members_before int: members before it; null if that was not captured
+        members_after int: members in the leader's response; if that was not captured, members seen
+        joins bigint: number of JoinGroup requests
         protocol string: the assignor that was chosen
-        leader string: member id of the leader
-        exchange string: the first of these, for ``read --exchange``
+        leader string: member ID of the leader
+        exchange string: its first exchange, for ``read --exchange``
 
-        With a window, instead of what one rebalance has:
+        With a window, instead of the columns of a single rebalance:
         rebalances bigint: with a window, how many started
         max_seconds double: with a window, the longest of them
         by_cause map<string,bigint>: with a window, what started them, and how often
     """
-    found = (
+    rows = (
         _events(groups)
         .groupBy("group_id")
         .cogroup(_alive(groups, exchanges).groupBy("group_id"))
-        .applyInArrow(_story, _TOLD)
+        .applyInArrow(_rebalances_of_group, _COLUMNS)
         .withColumns(
             {
                 "start": F.expr("timestamp_micros(start_us)"),
@@ -89,21 +89,21 @@ def rebalances(groups: DataFrame, exchanges: DataFrame, *, window: str | None = 
         )
     )
     if window is not None:
-        return _counted(found.withColumn("start", keys.start("start", window)))
+        return _counted(rows.withColumn("start", keys.start("start", window)))
     causes = (
         "transform(causes, c -> named_struct('cause', c.cause, 'time', timestamp_micros(c.time_us), "
         "'member_id', c.member_id, 'client', c.client, 'reason', c.reason))"
     )
-    return found.select(
+    return rows.select(
         *("group", "start", "end", "seconds", "cause"),
         F.expr(causes).alias("causes"),
-        *_AS_THEY_ARE,
+        *_SAME_NAMES,
     ).orderBy("group", "start", "generation_after")
 
 
-def _counted(found: DataFrame) -> DataFrame:
+def _counted(rows: DataFrame) -> DataFrame:
     return (
-        found.groupBy("group", "start", "cause")
+        rows.groupBy("group", "start", "cause")
         .agg(F.count("*").alias("count"), F.sum("joins").alias("joins"), F.max("seconds").alias("seconds"))
         .groupBy("group", "start")
         .agg(
@@ -117,7 +117,7 @@ def _counted(found: DataFrame) -> DataFrame:
 
 
 def _events(groups: DataFrame) -> DataFrame:
-    """What the story is told from: no commits, and of each group as many as the summary keeps."""
+    """The events of each group without commits, as many as the summary keeps."""
     place = Window.partitionBy("group_id").orderBy("time", "connection", "number", "member_id")
     return (
         groups.where("event <> 'commit' and group_id is not null and time is not null")
@@ -129,15 +129,15 @@ def _events(groups: DataFrame) -> DataFrame:
 
 
 def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
-    """When the broker last took each member for one."""
+    """When the broker last accepted a request of each member."""
     place = ("group_id", "connection", "number")
-    heard = groups.where("member_id is not null").select(
+    group_rows = groups.where("member_id is not null").select(
         *place,
         "member_id",
         F.expr("if(event <> 'leave' and error is null, unix_micros(completed), null)").alias("alive_us"),
         F.expr("event in ('join', 'sync')").alias("is_own"),
     )
-    beats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
+    heartbeats = exchanges.where("api = 'Heartbeat' and kind = 'answered' and size(errors) = 0").select(
         *place,
         F.expr("cast(null as string)").alias("member_id"),
         F.expr(_COMPLETED_US).alias("alive_us"),
@@ -146,7 +146,7 @@ def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
     so_far = Window.partitionBy("group_id", "connection").orderBy("number")
     joined = F.last(F.expr("if(is_own, member_id, null)"), ignorenulls=True).over(so_far)
     return (
-        heard.unionByName(beats)
+        group_rows.unionByName(heartbeats)
         .withColumn("joined", joined)
         .select("group_id", F.expr("coalesce(member_id, joined)").alias("member_id"), "alive_us")
         .where("member_id is not null and alive_us is not null")
@@ -155,14 +155,14 @@ def _alive(groups: DataFrame, exchanges: DataFrame) -> DataFrame:
     )
 
 
-def _story(events: Any, alive: Any) -> Any:
-    """Tables of Arrow with the events of one group and its members -> one with its rebalances."""
+def _rebalances_of_group(events: Any, alive: Any) -> Any:
+    """Arrow tables with the events and the members of one group -> an Arrow table with its rebalances."""
     import pyarrow as pa
 
-    told = events.to_pylist()
-    instances = {each["member_id"]: each["group_instance_id"] for each in told if each["group_instance_id"]}
+    rows = events.to_pylist()
+    instances = {each["member_id"]: each["group_instance_id"] for each in rows if each["group_instance_id"]}
     alive_ns = {each["member_id"]: each["alive_us"] * keys.US_NS for each in alive.to_pylist()}
-    found = timeline([_event(each, instances) for each in told], alive_ns)
+    history = timeline([_event(each, instances) for each in rows], alive_ns)
     text, number, us = pa.string(), pa.int32(), pa.int64()
     cause = {"cause": text, "time_us": us, "member_id": text, "client": text, "reason": text}
     simple = {
@@ -179,12 +179,12 @@ def _story(events: Any, alive: Any) -> Any:
         "exchange": text,
     }
     schema = pa.schema([*simple.items(), ("causes", pa.list_(pa.struct(cause.items())))])
-    rows = [{"group": told[0]["group_id"], **_row(each)} for each in found]
-    return pa.Table.from_pylist(rows, schema)
+    output = [{"group": rows[0]["group_id"], **_row(each)} for each in history]
+    return pa.Table.from_pylist(output, schema)
 
 
 def _event(row: dict[str, Any], instances: Mapping[str, str]) -> GroupEvent:
-    """A row of ``groups`` as what it was made of."""
+    """A row of ``groups`` as the ``GroupEvent`` from which it was made."""
     values: dict[str, Any] = {name: value for name, value in row.items() if name in GroupEvent._fields}
     assignment, members = row["assignment"], row["members"]
     for name in ("subscribed", "members"):
@@ -207,7 +207,7 @@ def _row(each: Rebalance) -> dict[str, Any]:
     return {
         "start_us": each.start_ns // keys.US_NS,
         "end_us": None if each.end_ns is None else each.end_ns // keys.US_NS,
-        **{name: getattr(each, name) for name in _AS_THEY_ARE},
+        **{name: getattr(each, name) for name in _SAME_NAMES},
         "causes": [
             {
                 "cause": cause.cause,

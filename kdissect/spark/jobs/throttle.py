@@ -1,4 +1,4 @@
-"""Exchanges -> whom quotas slow down, and by how much."""
+"""Exchanges -> which clients are throttled by quotas, and how much."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _MS = "if(throttle_time_ms > 0, throttle_time_ms, null)"
 
 
 def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | None = None) -> DataFrame:
-    """Throttle times that brokers tell, where there are any; those that wait longest first.
+    """Throttle times in responses, of groups that have any; the largest sums first.
 
-    Counts and sums are those of ``kdissect summary``. From 2.0 on brokers answer first, and the client waits
-    then (KIP-219): the times are no part of the latency.
+    Counts and sums are those of ``kdissect summary``. Since Kafka 2.0, brokers respond first, and then the
+    client waits (KIP-219): throttle times are not part of latencies.
 
     Args:
         exchanges: the table.
         by: api, client, broker, topic, group, connection, capture, software, principal.
-        window: a row for each piece of time.
+        window: duration of a time window.
 
     Returns:
         start timestamp: with a window, where it begins
         ... string: the columns of ``by``
-        exchanges bigint: how many, throttled or not
-        throttled bigint: of those, whose response tells a throttle time
-        share double: throttled by exchanges
-        throttle_time_ms bigint: the sum of the times, in milliseconds
-        min_ms int: the shortest, in milliseconds
-        mean_ms double: the arithmetic mean, in milliseconds
-        p50_ms int: the median, in milliseconds
-        p95_ms int: 19 of 20 are no longer, in milliseconds
-        p99_ms int: 99 of 100 are no longer, in milliseconds
-        max_ms int: the longest, in milliseconds
-        first timestamp: time of the first exchange that is throttled
-        last timestamp: time of the last
+        exchanges bigint: exchanges, throttled or not
+        throttled bigint: those with a throttle time in the response
+        share double: throttled divided by exchanges
+        throttle_time_ms bigint: sum of the throttle times, in milliseconds
+        min_ms int: shortest throttle time, in milliseconds
+        mean_ms double: mean throttle time, in milliseconds
+        p50_ms int: median, in milliseconds
+        p95_ms int: 95th percentile, in milliseconds
+        p99_ms int: 99th percentile, in milliseconds
+        max_ms int: longest throttle time, in milliseconds
+        first timestamp: time of the first throttled exchange
+        last timestamp: time of the last throttled exchange
     """
     frame, names = keys.keyed(exchanges, by, window, BY)
-    found = frame.groupBy(*names).agg(
+    rows = frame.groupBy(*names).agg(
         F.count("*").alias("exchanges"),
         F.expr(f"count({_MS})").alias("throttled"),
         F.expr(f"round(count({_MS}) / count(*), 4)").alias("share"),
@@ -57,5 +57,5 @@ def throttle(exchanges: DataFrame, *, by: Sequence[str] = USUAL, window: str | N
         F.expr("min(time) filter (where throttle_time_ms > 0)").alias("first"),
         F.expr("max(time) filter (where throttle_time_ms > 0)").alias("last"),
     )
-    slowed = found.where("throttled > 0")
-    return keys.most_first(slowed, names, by, F.col("throttle_time_ms"))
+    throttled = rows.where("throttled > 0")
+    return keys.most_first(throttled, names, by, F.col("throttle_time_ms"))

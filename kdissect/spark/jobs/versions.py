@@ -1,4 +1,4 @@
-"""Exchanges -> which client speaks which version of which api, and what of that a newer Kafka refuses."""
+"""Exchanges -> the API versions that each client uses, and which of them newer brokers reject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USUAL: Sequence[str] = ()
 
 
 def versions(exchanges: DataFrame) -> DataFrame:
-    """Versions in use, what a newer Kafka refuses first (KIP-896): the audit before an upgrade.
+    """API versions in use, those that newer brokers reject (KIP-896) first: an audit before an upgrade.
 
     Counts are those of ``kdissect summary --versions``.
 
@@ -29,22 +29,24 @@ def versions(exchanges: DataFrame) -> DataFrame:
         exchanges: the table.
 
     Returns:
-        client string: client id, or the address of a client that told none
-        software string: name and version of its library, where ApiVersions told it
-        addresses array<string>: where from
-        api string: the api
-        api_key smallint: its key
-        version smallint: the version of the requests
-        since string: the release of Apache Kafka that brought this version
-        removed string: the release from which on brokers refuse it; null where today's take it
-        count bigint: how many requests
+        client string: client ID, or the address of a client without one
+        software string: name and version of its library, if its ApiVersions request was captured
+        addresses array<string>: addresses of the client
+        api string: name of the API
+        api_key smallint: API key
+        version smallint: API version of the requests
+        since string: the release of Apache Kafka that introduced this version
+        removed string: the release since which brokers reject it; null if current brokers support it
+        count bigint: number of requests
         first timestamp: time of the first
         last timestamp: time of the last
         example string: CONNECTION/NUMBER of the first, for ``read --exchange``
     """
-    asked = exchanges.where("api_key is not null and api_version is not null and request_bytes is not null")
-    frame, names = keys.keyed(asked, ("client", "software", "api"), None, keys.OF_EXCHANGE)
-    found = frame.groupBy(*names, "api_key", F.col("api_version").alias("version")).agg(
+    requests = exchanges.where(
+        "api_key is not null and api_version is not null and request_bytes is not null"
+    )
+    frame, names = keys.keyed(requests, ("client", "software", "api"), None, keys.OF_EXCHANGE)
+    counts = frame.groupBy(*names, "api_key", F.col("api_version").alias("version")).agg(
         F.sort_array(F.collect_set("client_ip")).alias("addresses"),
         F.count("*").alias("count"),
         F.min("time").alias("first"),
@@ -61,8 +63,8 @@ def versions(exchanges: DataFrame) -> DataFrame:
         ],
         "api_key smallint, version smallint, since string, removed string",
     )
-    told = found.join(F.broadcast(known), ["api_key", "version"], "left").select(
+    rows = counts.join(F.broadcast(known), ["api_key", "version"], "left").select(
         *("client", "software", "addresses", "api", "api_key", "version", "since", "removed"),
         *("count", "first", "last", "example"),
     )
-    return told.orderBy(F.isnull("removed"), "client", F.expr("coalesce(software, '')"), "api_key", "version")
+    return rows.orderBy(F.isnull("removed"), "client", F.expr("coalesce(software, '')"), "api_key", "version")

@@ -1,4 +1,4 @@
-"""Exports that the jobs are run over, and what ``kdissect summary`` tells of the same captures."""
+"""Exports as input of the jobs, and the ``kdissect summary`` of the same captures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 SAMPLES = {name_of(path): path for path in captures()}
 
 
-class Told(NamedTuple):
+class Exported(NamedTuple):
     """An export, and the summary of the same captures as its JSON has it, by table.
 
     Attributes:
@@ -38,39 +38,39 @@ class Told(NamedTuple):
     summary: dict[str, Any]
 
 
-def told(folder: Path, samples: Sequence[str], form: str) -> Told:
-    """Export some samples, and summarise them."""
+def export_samples(folder: Path, samples: Sequence[str], form: str) -> Exported:
+    """Export some samples, and summarize them."""
     paths = [SAMPLES[name] for name in samples]
     with open_capture(*paths) as packets:
         export_packets(packets, folder, [form], packets)
     with open_capture(*paths) as packets:
-        found = summarize(
+        document = summarize(
             dissect(packets), by=("partition", "group", "connection"), parts=PARTS, interval_s=10
         )
-    return Told(folder / form, orjson.loads(json_document(found)))
+    return Exported(folder / form, orjson.loads(json_document(document)))
 
 
 @pytest.fixture(scope="session")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """All samples as one capture, in JSON lines: so many exchanges that percentiles come from sketches."""
-    return told(tmp_path_factory.mktemp("everything"), list(SAMPLES), "none")
+    return export_samples(tmp_path_factory.mktemp("everything"), list(SAMPLES), "none")
 
 
 @pytest.fixture(scope="session")
-def lagging(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def lagging(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """A consumer that falls behind, in Parquet: so few exchanges that percentiles are exact."""
-    return told(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
+    return export_samples(tmp_path_factory.mktemp("lagging"), ["kafka-4-lag"], "parquet")
 
 
 @pytest.fixture(scope="session")
-def says(spark: SparkSession) -> Callable[..., list[Row]]:
-    """Run a job over a folder; what was run is remembered."""
+def run_job(spark: SparkSession) -> Callable[..., list[Row]]:
+    """Run a job on a folder; results are cached."""
     known: dict[str, list[Row]] = {}
 
-    def run(told: Told, job: str, **options: Any) -> list[Row]:
-        key = f"{told.folder} {job} {options}"
+    def run(exported: Exported, job: str, **options: Any) -> list[Row]:
+        key = f"{exported.folder} {job} {options}"
         if key not in known:
-            ((name, frame),) = report(spark, str(told.folder), [job], **options)
+            ((name, frame),) = report(spark, str(exported.folder), [job], **options)
             assert name == job
             known[key] = as_json(frame)
         return known[key]

@@ -8,30 +8,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_protocols_as_the_summary_has_them(everything: Any, says: Callable[..., Any]) -> None:
-    rows = says(everything, "connections", by=["protocol"])
-    found = {row["protocol"]: row["connections"] for row in rows}
-    assert found["Kafka"] == everything.summary["capture"]["connections"]["Kafka"]
-    assert found["HTTP"] == everything.summary["capture"]["connections"]["HTTP"]
-    assert sum(found.values()) == sum(everything.summary["capture"]["connections"].values())
+def test_protocols_as_the_summary_has_them(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows = run_job(everything, "connections", by=["protocol"])
+    counts = {row["protocol"]: row["connections"] for row in rows}
+    assert counts["Kafka"] == everything.summary["capture"]["connections"]["Kafka"]
+    assert counts["HTTP"] == everything.summary["capture"]["connections"]["HTTP"]
+    assert sum(counts.values()) == sum(everything.summary["capture"]["connections"].values())
 
 
-def test_each_connection_as_the_summary_has_it(everything: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(everything, "connections", by=["connection"]), "connection")
+def test_each_connection_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(everything, "connections", by=["connection"]), "connection")
     others = by_key(everything.summary["connections"], "connection")
     assert {key for key, row in rows.items() if row["exchanges"]} == others.keys()
     for key, other in others.items():
         same(rows[key], other, ["exchanges", "unanswered", "request_bytes", "response_bytes"])
 
 
-def test_lives_are_of_those_that_were_closed(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(lagging, "connections", by=["client"]), "client")
+def test_lives_are_of_those_that_were_closed(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(lagging, "connections", by=["client"]), "client")
     quick = rows["quick",]
     assert (quick["connections"], quick["closed"], quick["reset"]) == (3, 3, 1)
     assert 0 < quick["min_ms"] <= quick["p50_ms"] <= quick["max_ms"]
 
 
-def test_churn(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = says(lagging, "connections", by=["broker"], window="1s")
+def test_churn(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = run_job(lagging, "connections", by=["broker"], window="1s")
     assert len(rows) > 3
     assert sum(row["connections"] for row in rows) == sum(lagging.summary["capture"]["connections"].values())

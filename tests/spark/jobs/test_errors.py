@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 KEY = ("error", "api", "topic", "client")
 
 
-def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(everything, "errors"), *KEY)
+def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(everything, "errors"), *KEY)
     others = by_key(everything.summary["errors"], *KEY)
     assert rows.keys() == others.keys()
     for key, other in others.items():
         same(rows[key], other, ["count", "first", "last", "example"])
 
 
-def test_the_share_is_of_exchanges_alike(everything: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(everything, "errors", by=["api"]), "api")
+def test_shares_are_of_comparable_exchanges(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(everything, "errors", by=["api"]), "api")
     others = by_key(everything.summary["apis"], "api")
     assert rows.keys() == {key for key, row in others.items() if row["errors"]}
     for key, row in rows.items():
@@ -30,8 +30,8 @@ def test_the_share_is_of_exchanges_alike(everything: Any, says: Callable[..., An
         assert row["count"] >= row["exchanges"]
 
 
-def test_by_time_alone(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = says(lagging, "errors", by=["error"], window="10s")
+def test_by_time_alone(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = run_job(lagging, "errors", by=["error"], window="10s")
     assert sum(row["count"] for row in rows) == sum(row["count"] for row in lagging.summary["errors"])
     assert {row["of_exchanges"] for row in rows} <= {
         row["exchanges"] for row in lagging.summary["intervals"] if row["key"] is None

@@ -18,10 +18,10 @@ OFFSETS = (
 
 @pytest.mark.parametrize("captures", ["lagging", "everything"])
 def test_as_the_summary_has_it(
-    captures: str, says: Callable[..., Any], request: pytest.FixtureRequest
+    captures: str, run_job: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
-    told = request.getfixturevalue(captures)
-    rows, others = by_key(says(told, "lag"), *KEY), by_key(told.summary["lag"], *KEY)
+    exported = request.getfixturevalue(captures)
+    rows, others = by_key(run_job(exported, "lag"), *KEY), by_key(exported.summary["lag"], *KEY)
     assert rows.keys() == others.keys()
     for key, other in others.items():
         row = rows[key]
@@ -34,14 +34,14 @@ def test_as_the_summary_has_it(
             assert row["count"] <= other["count"]
 
 
-def test_of_few_commits_the_summary_knows_all(lagging: Any, says: Callable[..., Any]) -> None:
-    rows, others = by_key(says(lagging, "lag"), *KEY), by_key(lagging.summary["lag"], *KEY)
+def test_of_few_commits_the_summary_knows_all(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows, others = by_key(run_job(lagging, "lag"), *KEY), by_key(lagging.summary["lag"], *KEY)
     for key, other in others.items():
         same(rows[key], other, ["lag_first", "lag_worst"])
 
 
-def test_how_old_the_newest_record_is(lagging: Any, says: Callable[..., Any]) -> None:
-    rows, others = by_key(says(lagging, "lag"), *KEY), by_key(lagging.summary["lag"], *KEY)
+def test_how_old_the_newest_record_is(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows, others = by_key(run_job(lagging, "lag"), *KEY), by_key(lagging.summary["lag"], *KEY)
     slow = [row for (kind, name, _, _), row in rows.items() if (kind, name) == ("client", "slow")]
     assert len(slow) == 2
     for row in slow:
@@ -49,10 +49,12 @@ def test_how_old_the_newest_record_is(lagging: Any, says: Callable[..., Any]) ->
         assert row["seconds"] > 1
 
 
-def test_the_last_piece_of_time_says_how_it_ended(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = says(lagging, "lag", window="1s")
+def test_the_last_piece_of_time_says_how_it_ended(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = run_job(lagging, "lag", window="1s")
     assert len(rows) > 20
-    whole = by_key(lagging.summary["lag"], *KEY)
-    ended = by_key(sorted(rows, key=lambda row: row["start"]), *KEY)  # of equal keys the last stays
-    assert {key: row["lag"] for key, row in ended.items()} == {key: row["lag"] for key, row in whole.items()}
-    assert max(row["lag_worst"] for row in rows) == max(row["lag_worst"] for row in whole.values())
+    expected = by_key(lagging.summary["lag"], *KEY)
+    ended = by_key(sorted(rows, key=lambda row: row["start"]), *KEY)  # the last row of each key remains
+    assert {key: row["lag"] for key, row in ended.items()} == {
+        key: row["lag"] for key, row in expected.items()
+    }
+    assert max(row["lag_worst"] for row in rows) == max(row["lag_worst"] for row in expected.values())

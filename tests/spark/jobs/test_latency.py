@@ -18,7 +18,7 @@ COUNTS = (
     *("exchanges", "answered", "unanswered", "unacknowledged", "orphans", "request_bytes", "response_bytes"),
     *("long_polls", "errors", "first", "last"),
 )
-RANK_ERROR = 0.0068  # that the summary's sketches allow themselves; the job's is 0.0001
+RANK_ERROR = 0.0068  # of the summary's sketches; that of the job is 0.0001
 TABLES = {
     "api": "apis",
     "client": "clients",
@@ -43,24 +43,24 @@ def same_quantiles(row: Mapping[str, Any], spread: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("by", TABLES)
-def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any], by: str) -> None:
-    rows = by_key(says(everything, "latency", by=[by]), by)
+def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any], by: str) -> None:
+    rows = by_key(run_job(everything, "latency", by=[by]), by)
     others = by_key(everything.summary[TABLES[by]], by)
     assert rows.keys() - {(None,)} == others.keys()
     for key, other in others.items():
         same_row(rows[key], other)
-        if other["latency_us"]["count"] <= 256:  # as many as the summary keeps as they are
+        if other["latency_us"]["count"] <= 256:  # up to this many, the summary is exact
             same_quantiles(rows[key], other["latency_us"])
 
 
 def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
-    spark: SparkSession, everything: Any, says: Callable[..., Any]
+    spark: SparkSession, everything: Any, run_job: Callable[..., Any]
 ) -> None:
     frame = spark.read.json(
         str(everything.folder / "exchanges"), "api string, latency_us bigint, long_poll boolean"
     )
     collected = frame.where("latency_us is not null and not long_poll").collect()
-    rows = by_key(says(everything, "latency"), "api")
+    rows = by_key(run_job(everything, "latency"), "api")
     many = [row for row in everything.summary["apis"] if row["latency_us"]["count"] > 256]
     assert len(many) > 3
     for other in many:
@@ -73,7 +73,7 @@ def test_of_many_numbers_quantiles_are_of_nearly_the_same_rank(
 
 
 def rank_error(ordered: Sequence[int], value: int, fraction: float) -> float:
-    """How far a number's place among others is from the one that was asked for."""
+    """The difference between the rank of a number and the requested rank."""
     first, last = bisect_left(ordered, value) / len(ordered), bisect_right(ordered, value) / len(ordered)
     return max(0.0, first - fraction, fraction - last)
 
@@ -89,8 +89,8 @@ def test_a_time_series_as_the_summary_has_it(spark: SparkSession, lagging: Any) 
         same_quantiles(row, other["latency_us"])
 
 
-def test_parquet_says_the_same(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(lagging, "latency", by=["client", "api"]), "client", "api")
+def test_parquet_says_the_same(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(lagging, "latency", by=["client", "api"]), "client", "api")
     counts = {
         (row["client"], api): count
         for row in lagging.summary["clients"]
@@ -99,7 +99,7 @@ def test_parquet_says_the_same(lagging: Any, says: Callable[..., Any]) -> None:
     assert {key: row["exchanges"] for key, row in rows.items()} == counts
 
 
-def test_an_exchange_counts_for_each_of_its_topics(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(lagging, "latency", by=["topic"]), "topic")
+def test_an_exchange_counts_for_each_of_its_topics(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(lagging, "latency", by=["topic"]), "topic")
     assert rows["orders",]["exchanges"] > 0
     assert sum(row["exchanges"] for row in rows.values()) >= lagging.summary["capture"]["exchanges"]

@@ -14,11 +14,11 @@ COLUMNS = (
 )
 
 
-def told(told: Any) -> list[dict[str, Any]]:
+def summary_rows(exported: Any) -> list[dict[str, Any]]:
     """The rebalances of all groups."""
     return [
         {"group": story["group"], **each}
-        for story in told.summary["group_stories"]
+        for story in exported.summary["group_stories"]
         for each in story["rebalances"]
     ]
 
@@ -27,8 +27,11 @@ def order(row: dict[str, Any]) -> Any:
     return row["group"], row["exchange"], row["generation_after"]
 
 
-def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any]) -> None:
-    rows, others = sorted(says(everything, "rebalances"), key=order), sorted(told(everything), key=order)
+def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows, others = (
+        sorted(run_job(everything, "rebalances"), key=order),
+        sorted(summary_rows(everything), key=order),
+    )
     assert len(rows) == len(others) > 50
     for row, other in zip(rows, others, strict=True):
         same(row, other, ["group", *COLUMNS])
@@ -38,8 +41,8 @@ def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., A
             same(cause, other_cause, ["cause", "time", "member_id", "client", "reason"])
 
 
-def test_counted_by_time(lagging: Any, everything: Any, says: Callable[..., Any]) -> None:
-    rows, others = says(everything, "rebalances", window="1h"), told(everything)
+def test_counted_by_time(lagging: Any, everything: Any, run_job: Callable[..., Any]) -> None:
+    rows, others = run_job(everything, "rebalances", window="1h"), summary_rows(everything)
     assert sum(row["rebalances"] for row in rows) == len(others)
     assert sum(row["joins"] for row in rows) == sum(row["joins"] for row in others)
     causes: Counter[str] = Counter()

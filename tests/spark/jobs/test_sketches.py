@@ -1,4 +1,4 @@
-"""Sketches of latencies: those of a summary and those of Spark are merged by either."""
+"""Sketches of latencies: kdissect and Spark can merge their own and each other's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SURE = 3 * RANK_ERROR  # the stated error holds with 99 % of probability
+SURE = 3 * RANK_ERROR  # the stated error holds with a probability of 99 %
 MERGED = """
     with of_both as (
         select key as api, sketch from summary where by = 'api' and quantity = 'latency_us' and start is null
@@ -31,7 +31,7 @@ MERGED = """
 
 
 def test_sketches_merge_both_ways(
-    spark: SparkSession, everything: Any, says: Callable[..., Any], tmp_path: Path
+    spark: SparkSession, everything: Any, run_job: Callable[..., Any], tmp_path: Path
 ) -> None:
     kept: dict[str, list[int]] = {}
     summarizer = Summarizer()
@@ -45,7 +45,7 @@ def test_sketches_merge_both_ways(
             kept.setdefault(row.api, []).append(max(0, row.latency_us))
     path = tmp_path / "sketches.jsonl"
     path.write_bytes(b"".join(lines(summarizer, None)))
-    rows = by_key(says(everything, "latency", sketches=True), "api")
+    rows = by_key(run_job(everything, "latency", sketches=True), "api")
     from_spark = {api: b64decode(row["sketch"]) for (api,), row in rows.items() if row["sketch"]}
 
     spark.read.schema(SCHEMA).json(str(path)).createOrReplaceTempView("summary")
@@ -62,14 +62,14 @@ def test_sketches_merge_both_ways(
         count, quantiles = by_spark[api]
         assert count == ours.count
         p50, p99 = ours.at((0.5, 0.99))
-        for told in (quantiles, {0.5: p50, 0.99: p99}):
-            assert_ranks(numbers, told)
+        for quantile_values in (quantiles, {0.5: p50, 0.99: p99}):
+            assert_ranks(numbers, quantile_values)
 
 
-def assert_ranks(numbers: list[int], told: dict[float, Any]) -> None:
-    """Twice the same numbers have the quantiles that they have once."""
+def assert_ranks(numbers: list[int], quantile_values: dict[float, Any]) -> None:
+    """The quantiles of numbers do not change if each occurs twice."""
     ordered = sorted(numbers)
-    for fraction, value in told.items():
+    for fraction, value in quantile_values.items():
         slack = SURE + 1 / len(ordered)
         assert bisect_left(ordered, value) / len(ordered) - slack <= fraction
         assert fraction <= bisect_right(ordered, value) / len(ordered) + slack

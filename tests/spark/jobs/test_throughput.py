@@ -14,8 +14,8 @@ CARRIED = tuple(
 )
 
 
-def test_topics_as_the_summary_has_them(everything: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(everything, "throughput"), "topic")
+def test_topics_as_the_summary_has_them(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(everything, "throughput"), "topic")
     others = by_key(everything.summary["topics"], "topic")
     assert rows.keys() == others.keys()
     for key, other in others.items():
@@ -25,16 +25,16 @@ def test_topics_as_the_summary_has_them(everything: Any, says: Callable[..., Any
         assert tuple(min(20, count) for count in counts) == (len(other["producers"]), len(other["consumers"]))
 
 
-def test_partitions_as_the_summary_has_them(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = by_key(says(lagging, "throughput", by=["topic", "partition"]), "topic", "partition")
+def test_partitions_as_the_summary_has_them(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = by_key(run_job(lagging, "throughput", by=["topic", "partition"]), "topic", "partition")
     others = by_key(lagging.summary["partitions"], "topic", "partition")
     assert rows.keys() == others.keys()
     for key, other in others.items():
         same(rows[key], other, [*CARRIED, "replicated_bytes"])
 
 
-def test_pieces_of_time_add_up(lagging: Any, says: Callable[..., Any]) -> None:
-    rows = says(lagging, "throughput", by=["client"], window="1s")
+def test_pieces_of_time_add_up(lagging: Any, run_job: Callable[..., Any]) -> None:
+    rows = run_job(lagging, "throughput", by=["client"], window="1s")
     (topic,) = lagging.summary["topics"]
     for name in ("produced_records", "fetched_bytes"):
         assert sum(row[name] for row in rows) == topic[name]

@@ -22,8 +22,8 @@ COLUMNS = (
 )
 
 
-def test_everything_as_the_summary_has_it(everything: Any, says: Callable[..., Any]) -> None:
-    rows, others = says(everything, "versions"), everything.summary["versions"]["used"]
+def test_everything_as_the_summary_has_it(everything: Any, run_job: Callable[..., Any]) -> None:
+    rows, others = run_job(everything, "versions"), everything.summary["versions"]["used"]
     assert len(rows) == len(others) > 100
     for row, other in zip(rows, others, strict=True):
         same(row, other, COLUMNS)

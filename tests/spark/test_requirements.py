@@ -11,32 +11,32 @@ import pytest
 from kdissect.errors import SparkError
 from kdissect.spark import session as needing
 from kdissect.spark.session import (
-    Need,
+    Requirement,
     SparkTarget,
     address,
+    check_requirements,
     connect,
-    demand,
     folder,
     java,
-    needs,
     packages,
     port,
     python,
+    require,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def install_java(folder: Path, says: str, status: int = 0) -> None:
+def install_java(folder: Path, output: str, status: int = 0) -> None:
     (folder / "bin").mkdir()
     path = folder / "bin" / "java"
-    path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\nexit {status}\n")
+    path.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\nexit {status}\n")
     path.chmod(0o755)
 
 
 @pytest.mark.parametrize(
-    ("says", "found", "is_fit"),
+    ("output", "found", "is_fit"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', "17.0.15", True),
         ('java version "1.8.0_202"\nJava(TM) SE Runtime', "1.8.0_202", False),
@@ -46,14 +46,14 @@ def install_java(folder: Path, says: str, status: int = 0) -> None:
     ],
 )
 def test_releases_of_java(
-    says: str, found: str, is_fit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, found: str, is_fit: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_java(tmp_path, says)
+    install_java(tmp_path, output)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    need = java()
-    assert need.name == "Java 17 or newer"
-    assert need.found == f"{found} ({tmp_path}/bin/java)"
-    assert (need.remedy is None) == is_fit
+    requirement = java()
+    assert requirement.name == "Java 17 or newer"
+    assert requirement.found == f"{found} ({tmp_path}/bin/java)"
+    assert (requirement.remedy is None) == is_fit
 
 
 def test_a_java_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert java().found == "no java on the PATH"
     with pytest.raises(SparkError) as caught:
-        demand([java()])
+        require([java()])
     assert str(caught.value) == (
         "Spark needs Java 17 or newer: no java on the PATH; install one, or set JAVA_HOME to it"
     )
@@ -88,18 +88,20 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", version)
     install = "pip install 'kdissect[spark]'"
     assert list(packages()) == [
-        Need("pyspark", "4.1.4, not 4.2 or newer, older than 5", install),
-        Need("pyarrow", "26.0.1"),
-        Need("pandas", "not installed", install),
+        Requirement("pyspark", "4.1.4, not 4.2 or newer, older than 5", install),
+        Requirement("pyarrow", "26.0.1"),
+        Requirement("pandas", "not installed", install),
     ]
     versions.update(pyspark="4.2.0.dev1", pandas="3.1.1", pyarrow="9.0.0")
-    assert [need.remedy is None for need in packages()] == [True, False, False]
+    assert [requirement.remedy is None for requirement in packages()] == [True, False, False]
 
 
 def test_packages_of_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Spark Connect" in connect().name
     monkeypatch.setattr(needing, "CONNECT_PACKAGES", ("nobody.has.this",))
-    assert connect() == Need("the packages of Spark Connect", "no nobody", "pip install 'kdissect[spark]'")
+    assert connect() == Requirement(
+        "the packages of Spark Connect", "no nobody", "pip install 'kdissect[spark]'"
+    )
 
 
 def test_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,16 +125,16 @@ def test_ports() -> None:
 def test_somebody_listens() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         number = server.getsockname()[1]
-        (need,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}/;token=x"))
-        assert need == Need(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
-        (need,) = address(SparkTarget(f"spark://127.0.0.1:{number},127.0.0.1:1"))
-        assert need.remedy is None
-    (need,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}"))
-    assert (need.found, need.remedy) == (
+        (requirement,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}/;token=x"))
+        assert requirement == Requirement(f"a server at --remote sc://127.0.0.1:{number}/;token=x", "listens")
+        (requirement,) = address(SparkTarget(f"spark://127.0.0.1:{number},127.0.0.1:1"))
+        assert requirement.remedy is None
+    (requirement,) = address(SparkTarget(remote=f"sc://127.0.0.1:{number}"))
+    assert (requirement.found, requirement.remedy) == (
         "Connection refused", "check host and port, and that the server is running"
     )  # fmt: skip
-    (need,) = address(SparkTarget(remote="sc://127.0.0.1:nix"))
-    assert need.remedy is not None
+    (requirement,) = address(SparkTarget(remote="sc://127.0.0.1:nix"))
+    assert requirement.remedy is not None
 
 
 @pytest.mark.parametrize("master", [None, "local[4]", "yarn", "k8s://https://host:6443"])
@@ -141,6 +143,6 @@ def test_masters_that_are_not_looked_for(master: str | None) -> None:
 
 
 def test_a_server_needs_no_java_here() -> None:
-    names = [need.name for need in needs(SparkTarget(remote="sc://127.0.0.1:1"))]
+    names = [requirement.name for requirement in check_requirements(SparkTarget(remote="sc://127.0.0.1:1"))]
     assert "Java 17 or newer" not in names
     assert names[-1] == "a server at --remote sc://127.0.0.1:1"
