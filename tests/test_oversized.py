@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from random import Random
@@ -387,3 +388,29 @@ def test_a_record_longer_than_any(tmp_path: Path, value: bytes, command: str) ->
     payload = streamed_zstd(record(Item(value=NOISE + NOISE), 0) + record(Item(value=value), 1))
     capture = fetched(tmp_path / "a.pcap", batch(codec=ZSTD, payload=payload, count=2))
     assert run(*command.split(), str(capture))[0] < MOST_WHOLE_KIB
+
+
+def test_workers_and_their_parent_write_a_large_batch_in_parts(large: dict[str, Path]) -> None:
+    of_children = "resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss"
+    code = f"{MEASURED}    import resource\n    print({of_children}, file=sys.stderr)\n"
+    outputs = []
+    for jobs, most in (("1", ()), ("2", ()), ("1", ("-c", "30000")), ("2", ("-c", "30000"))):
+        command = [sys.executable, "-c", code, "records", "--json", "-j", jobs, *most, str(large["batch"])]
+        done = subprocess.run(command, capture_output=True, check=True)
+        outputs.append(done.stdout)
+        assert max(map(int, done.stderr.splitlines()[-2:])) < MOST_RECORDS_KIB
+    assert outputs[0] == outputs[1]
+    assert outputs[2] == outputs[3]
+    assert (outputs[0].count(b"\n"), outputs[2].count(b"\n")) == (RECORDS, 30_000)
+
+
+def test_no_temporary_file_is_left_of_rows_that_were_not_written(
+    large: dict[str, Path], tmp_path: Path
+) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "kdissect", "records", "-j", "2", str(large["batch"])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as run_away:
+        assert run_away.stdout is not None
+        run_away.stdout.readline()
+        run_away.stdout.close()  # as ``head -n 1`` does
+    assert list(tmp_path.iterdir()) == []

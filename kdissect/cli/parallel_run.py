@@ -30,7 +30,7 @@ from kdissect.exchanges.learned import LearnedFacts
 from kdissect.net.tcp import Shard, cores
 from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch, WorkerEnd
 from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
-from kdissect.parallel.worker import Stopped, Texts, Worker
+from kdissect.parallel.worker import Stopped, Texts, Worker, remove_large_texts
 from kdissect.parallel.worker_pool import Inbox, WorkerPool
 from kdissect.pipeline import Dissection
 
@@ -214,7 +214,11 @@ class ParallelRun(Run):
         skip = 0
         if isinstance(sink, Tree):  # the parent removes the empty line before the first tree
             sink.is_first, skip = False, 1
-        self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
+        work.prefix = f"kdissect-{os.getpid()}-"
+        try:
+            self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
+        finally:
+            remove_large_texts(work.prefix)
 
     def packet_blocks(self) -> Iterator[Any]:
         """Return the rows, as the iterable that a progress bar wraps."""

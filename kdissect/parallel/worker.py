@@ -6,10 +6,14 @@ and those of the batches sent ahead.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import Counter, deque
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import RESERVED, TopicRefs, topic_refs
 from kdissect.parallel.assembling import AHEAD, Columns, LateRows, ParentUpdate, Stop, WorkerBatch
 
@@ -228,7 +232,70 @@ class _Buffer:
         self.write = write
 
 
-RowOutput = tuple[int, "bytes | list[bytes]"]
+_HELD_BYTES = 8 << 20  # text of one exchange that is kept in memory
+_TAKEN_ROWS = 1000  # rows of one exchange whose text is taken from the sink at a time
+
+
+class LargeText:
+    """Text of one exchange's rows, in a temporary file: a batch can have gigabytes of it.
+
+    Args:
+        prefix: of the file's name, by which the parent removes files that it did not read.
+
+    Attributes:
+        path: the file, readable by its owner only.
+        ends: where each piece ends: a row if the output may end after any row.
+    """
+
+    __slots__ = ("ends", "path")
+
+    def __init__(self, prefix: str) -> None:
+        from tempfile import mkstemp  # rarely needed
+
+        handle, name = mkstemp(prefix=prefix)
+        os.close(handle)
+        self.path = Path(name)
+        self.ends = array("q")
+
+    def append(self, pieces: Iterable[bytes]) -> None:
+        """Write more pieces.
+
+        Raises:
+            OutputError: the disk is full.
+        """
+        try:
+            with self.path.open("ab") as file:
+                for piece in pieces:
+                    file.write(piece)
+                    self.ends.append(len(piece) + (self.ends[-1] if self.ends else 0))
+        except OSError as error:
+            raise OutputError(f"temporary file {self.path}: {error.strerror or error}") from None
+
+    def __getitem__(self, pieces: slice) -> LargeText:
+        """The first pieces."""
+        self.ends = self.ends[pieces]
+        return self
+
+    def chunks(self) -> Iterator[bytes]:
+        """Read the text once, and remove the file."""
+        with self.path.open("rb") as file:
+            left = self.ends[-1] if self.ends else 0
+            while left and (chunk := file.read(min(left, _HELD_BYTES))):
+                yield chunk
+                left -= len(chunk)
+        self.path.unlink()
+
+
+def remove_large_texts(prefix: str) -> None:
+    """Remove the files of texts that were not read, because the run ended early."""
+    from tempfile import gettempdir
+
+    with suppress(OSError):
+        for path in Path(gettempdir()).glob(f"{prefix}*"):
+            path.unlink(missing_ok=True)
+
+
+RowOutput = tuple[int, "bytes | list[bytes] | LargeText"]
 """The number of rows, and their text: of all together, or of each if the output may end after any row."""
 
 
@@ -246,7 +313,20 @@ class Texts:
 
     def take(self, outputs: Sequence[RowOutput]) -> None:
         """Write rows."""
-        text = b"".join([data if isinstance(data, bytes) else b"".join(data) for _, data in outputs])
+        texts: list[bytes] = []
+        for _, data in outputs:
+            if isinstance(data, LargeText):
+                self._put(b"".join(texts))
+                texts.clear()
+                for chunk in data.chunks():
+                    self._put(chunk)
+            elif isinstance(data, bytes):
+                texts.append(data)
+            else:
+                texts += data
+        self._put(b"".join(texts))
+
+    def _put(self, text: bytes) -> None:
         if self._skip and text:
             text, self._skip = text[self._skip :], 0
         self._write(text)
@@ -285,6 +365,9 @@ class Text(Selected):
             the one row.
         per_row: whether to keep the text of each row apart, because the output may end after any row.
         end: returns the result at the end.
+
+    Attributes:
+        prefix: of the names of temporary files, see ``LargeText``.
     """
 
     def __init__(
@@ -303,22 +386,35 @@ class Text(Selected):
         self._feed = feed
         self._rows = rows
         self._per_row = per_row
+        self.prefix = "kdissect-"
 
     def make(self, exchange: Exchange) -> RowOutput | None:
         """The text of the exchange's rows; None if it has none."""
         if self._rows is None:
             self._feed(exchange)
             return 1, self._page.take()
-        count = 0
+        count = taken = held = 0
         pieces: list[bytes] = []
+        large: LargeText | None = None
         for weight, row in self._rows(exchange):
             count += weight
             self._feed(row)
-            if self._per_row:
+            if self._per_row or count - taken >= _TAKEN_ROWS:
+                taken = count
                 pieces.append(self._page.take())
+                held += len(pieces[-1])
+            if held > _HELD_BYTES:
+                large = large or LargeText(self.prefix)
+                large.append(pieces)
+                pieces, held = [], 0
         if not count:
             return None
-        return count, pieces if self._per_row else self._page.take()
+        if not self._per_row:
+            pieces.append(self._page.take())
+        if large is not None:
+            large.append(pieces)
+            return count, large
+        return count, pieces if self._per_row else b"".join(pieces)
 
     def end(self) -> Any:
         """The result of the sink; None if it has none."""
