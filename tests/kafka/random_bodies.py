@@ -62,18 +62,18 @@ def all_messages() -> list[Message]:
 
 def cases(messages: Sequence[Message]) -> list[Case]:
     """Every version of every message, final layouts and drafts."""
-    found = []
+    result = []
     for message in messages:
-        found += [
+        result += [
             Case(message, version, None)
             for version in range(message.versions.first, message.versions.last + 1)
         ]
         for draft in message.drafts:
-            found += [
+            result += [
                 Case(message, version, draft)
                 for version in range(draft.versions.first, draft.versions.last + 1)
             ]
-    return found
+    return result
 
 
 def random_body(shape: Layout, random: Random, *, unknown_tags: bool = True) -> Body:
