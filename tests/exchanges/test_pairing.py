@@ -1,4 +1,4 @@
-"""Playbooks: frames in, (correlation id, kind) out."""
+"""Scenarios: frames in, (correlation ID, kind) out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record data opened for tests, and what to compare it with."""
+"""Decoded record data for tests, and expected values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random bodies for every layout there is: what the decoder would yield, made from the schema.
+"""Random bodies for every layout, generated from the schema: what the decoder should return.
 
 Seeded and without hypothesis: a body of a nested message costs too many draws to shrink, and a seed repeats
 it just as well.

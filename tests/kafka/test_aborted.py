@@ -1,4 +1,4 @@
-"""Which batches an aborted transaction hides; tests/kafka/test_batches.py has whole responses."""
+"""Which batches an aborted transaction hides; tests/kafka/test_batches.py has complete responses."""
 
 from __future__ import annotations
 

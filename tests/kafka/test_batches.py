@@ -1,4 +1,4 @@
-"""Record data opened: every format and codec, offsets and times, control records, transactions."""
+"""Decoding record data: every format and codec, offsets and timestamps, control records, transactions."""
 
 from __future__ import annotations
 

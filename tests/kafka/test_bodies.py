@@ -1,4 +1,4 @@
-"""The boundary where bytes that do not fit become anomalies."""
+"""Bytes that do not fit their layout become anomalies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every codec in every framing, whole, cut and damaged; and bombs, which cost nothing."""
+"""Every codec in every framing: complete, truncated and damaged; and decompression bombs, stopped early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record data that is cut off, lies, has bad checksums, is a bomb or nothing at all."""
+"""Record data that is truncated, malformed, empty, a decompression bomb, or has wrong checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our layouts against those of kio, which come from Kafka's own schema files: an outside judge."""
+"""Our layouts against those of kio, which are generated from Kafka's own schema files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: whole, byte by byte, with others behind them, lying, with bad checksums."""
+"""Messages of magic 0 and 1: complete, truncated, followed by others, malformed, wrong checksums."""
 
 from __future__ import annotations
 

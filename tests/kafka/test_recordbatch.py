@@ -1,4 +1,4 @@
-"""Records of magic 2: every width of varint, whole, cut byte by byte, followed by others, and lying."""
+"""Records of magic 2: every width of varint, complete, truncated, followed by others, malformed."""
 
 from __future__ import annotations
 

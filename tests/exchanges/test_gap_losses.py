@@ -1,4 +1,4 @@
-"""What gaps cost: counted once for each exchange, and written on those that are told."""
+"""Exchanges lost in gaps: each is counted once, and noted on those captured in part."""
 
 from __future__ import annotations
 

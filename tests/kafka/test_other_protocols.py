@@ -1,4 +1,4 @@
-"""What begins like another protocol, or like a SASL token."""
+"""Streams that begin like another protocol, or with a SASL token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests cut inside their header: what a few bytes can tell, and what confirms them."""
+"""Requests truncated inside their header: what the first bytes show, and what confirms them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bound on what all connections hold together."""
+"""The limit on the memory of all connections."""
 
 from __future__ import annotations
 
