@@ -1,4 +1,4 @@
-"""Records with what the messages around them tell, from the bytes of a batch: no frames, no captures."""
+"""Records with their context, from the bytes of a batch: without frames or captures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fetch(raw: bytes, *, topic: str = "orders", partition: dict[str, Any] | None
 
 
 def produce(raw: bytes, answer: dict[str, Any] | None = None, *, topic: str = "orders") -> Exchange:
-    """A Produce to partition 3; ``answer``: what the response says of it, None: there is none."""
+    """A Produce to partition 3; ``answer``: its struct in the response. None: no response."""
     sent = {"topic_data": [{"name": topic, "partition_data": [{"index": 3, "records": data(raw)}]}]}
     told = {"name": topic, "partition_responses": [{"index": 3, **(answer or {})}]}
     return exchange("Produce", 9, sent, None if answer is None else {"responses": [told]})
@@ -61,7 +61,7 @@ def long_batch(odd: Iterable[int], count: int = 150) -> bytes:
 
 
 def batches_of(*exchanges: Exchange) -> list[DecodedBatch]:
-    """All batches that they carry."""
+    """All their batches."""
     return [
         batch
         for exchange in exchanges

@@ -209,7 +209,7 @@ def _consumer_heartbeat(
     topics = None
     if assignment is not None:
         topics = assignment.get("topic_partitions", assignment.get("assigned_topic_partitions"))
-    yield _by_epoch(
+    yield _with_event(
         event._replace(
             kind=CONSUMER,
             protocol=request.get("server_assignor") or None,
@@ -236,7 +236,7 @@ def _streams_heartbeat(
     if topology is not None:
         subtopologies = topology.get("subtopologies") or []
         subscribed = _names_in([name for each in subtopologies for name in each.get("source_topics") or ()])
-    yield _by_epoch(
+    yield _with_event(
         event._replace(
             kind=STREAMS,
             subscribed=subscribed,
@@ -247,7 +247,7 @@ def _streams_heartbeat(
     )
 
 
-def _by_epoch(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
+def _with_event(event: GroupEvent, request: Body, response: Body) -> GroupEvent:
     """Set the event of a heartbeat from the member epochs in it."""
     sent, assigned = request.get("member_epoch"), response.get("member_epoch")
     error = _error(response)

@@ -59,7 +59,7 @@ SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
 
-_IDENTIFYING = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+_IDENTIFYING_APIS = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
 
 
 class Identity:
@@ -91,7 +91,7 @@ class Identity:
 
     def learn(self, exchange: Exchange) -> None:
         """Read a complete exchange, and set the client's identity in it."""
-        if exchange.api_key in _IDENTIFYING:
+        if exchange.api_key in _IDENTIFYING_APIS:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):
@@ -119,7 +119,7 @@ class Identity:
         self._rounds += 1
         if self._rounds == 1:
             self._candidate = user_of(mechanism, _request_token(exchange))
-        answer = _accepting_token(exchange)
+        answer = _response_token(exchange)
         if answer is None or self._candidate is None:
             return
         if _accepts(mechanism, answer):
@@ -176,7 +176,7 @@ def _request_token(exchange: Exchange) -> bytes:
     return token if isinstance(token, bytes) else b""
 
 
-def _accepting_token(exchange: Exchange) -> bytes | None:
+def _response_token(exchange: Exchange) -> bytes | None:
     """The broker's token. None without a response, and for an error."""
     frame = exchange.response_frame
     if frame is None or exchange.api_key is None:
@@ -412,12 +412,12 @@ class KafkaConnection:
             self._first_item(side, item)
         if self._client is not None:
             if isinstance(item, Gap):
-                return self._take_gap(side, item)
+                return self._process_gap(side, item)
             framing = self._framings[side]
             frames_or_lost = framing.feed(item)
             if frames_or_lost:
                 self._connection.expect(side, 0)
-                return self._take(side, frames_or_lost)
+                return self._process_frames(side, frames_or_lost)
             self._connection.expect(side, framing.bytes_expected)
             return []
         if isinstance(item, Gap):
@@ -431,17 +431,17 @@ class KafkaConnection:
         frames[1 - side] = self._framings[1 - side].retry()  # bytes of one side help to recognize the other
         if self._refused:
             self._refuse("not Kafka")
-        return self._take_both(frames)
+        return self._process_both(frames)
 
     def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
         """End the connection at packet time ``now_ns``, or give it up for a ``reason``: outstanding requests
         become unanswered.
         """
-        out = self._take_both([framing.retry(final=True) for framing in self._framings])
+        out = self._process_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
             self._refuse("not Kafka")
         for side in (0, 1):
-            out += self._take(side, self._framings[side].close())
+            out += self._process_frames(side, self._framings[side].close())
         if self._pairing is not None:
             out += self._finish(self._pairing.complete_unanswered(now_ns, reason))
         self._framings = ()  # each refers to this object
@@ -567,27 +567,27 @@ class KafkaConnection:
         for framing in self._framings:
             framing.lose()
 
-    def _take_gap(self, side: int, gap: Gap) -> list[Exchange]:
+    def _process_gap(self, side: int, gap: Gap) -> list[Exchange]:
         self._counts.update(self._count(gap))
         self._connection.expect(side, 0)
         if self._losses is None:
             assert self._pairing is not None
             self._losses = GapLosses(self._pairing, self._counts)
         framing = self._framings[side]
-        out = self._take(side, framing.feed(gap))
+        out = self._process_frames(side, framing.feed(gap))
         if not framing.synchronized:
             self._hide(side)
         return out
 
-    def _take_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
+    def _process_both(self, frames: list[list[Frame | Lost]]) -> list[Exchange]:
         """Process frames of both sides: requests first, because responses are found by them."""
         if self._client is None:
             return []
         broker = 1 - self._client
-        out = self._take(self._client, frames[self._client])
-        return out + self._take(broker, frames[broker] + self._framings[broker].retry())
+        out = self._process_frames(self._client, frames[self._client])
+        return out + self._process_frames(broker, frames[broker] + self._framings[broker].retry())
 
-    def _take(self, side: int, frames: list[Frame | Lost]) -> list[Exchange]:
+    def _process_frames(self, side: int, frames: list[Frame | Lost]) -> list[Exchange]:
         if not frames or self._client is None:
             return []
         out: list[Exchange] = []

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kdissect.exchanges.touched import Touched
     from kdissect.model import Exchange
 
-_WAITING = frozenset({"Fetch", "ShareFetch"})  # the broker delays the response until there are records
-_WAITED = 0.9  # of max_wait_ms: brokers check their timers every few milliseconds
+_LONG_POLL_APIS = frozenset({"Fetch", "ShareFetch"})  # the broker delays the response until there are records
+_LONG_POLL_FRACTION = 0.9  # of max_wait_ms: brokers check their timers every few milliseconds
 _MS_NS = 1_000_000
 
 
@@ -30,10 +30,10 @@ def is_long_poll(exchange: Exchange, partitions: Sequence[Touched] | None = None
         partitions: ``touched(exchange)``, if already known.
     """
     request, latency_ns = exchange.request, exchange.latency_ns
-    if exchange.api not in _WAITING or request is None or latency_ns is None:
+    if exchange.api not in _LONG_POLL_APIS or request is None or latency_ns is None:
         return False
     max_wait_ms = request.get("max_wait_ms")
-    if not max_wait_ms or latency_ns // 1000 * 1000 < _WAITED * _MS_NS * max_wait_ms:
+    if not max_wait_ms or latency_ns // 1000 * 1000 < _LONG_POLL_FRACTION * _MS_NS * max_wait_ms:
         return False
     if content.errors(exchange):
         return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
 # These describe the cluster: they name every partition and touch none.
-_DESCRIBES = frozenset(
+_DESCRIBING_APIS = frozenset(
     {
         *("Metadata", "UpdateMetadata", "LeaderAndIsr", "StopReplica", "DescribeTopicPartitions"),
         *("DescribeLogDirs", "DescribeProducers", "DescribeQuorum", "ListPartitionReassignments"),
@@ -68,7 +68,7 @@ class Touched(NamedTuple):
 
 def touched(exchange: Exchange) -> list[Touched]:
     """The partitions in wire order, those of the request first."""
-    if exchange.api in _DESCRIBES:
+    if exchange.api in _DESCRIBING_APIS:
         return []
     requested = _structs(request_layout(exchange), exchange.request, exchange.topic_names)
     responded = _structs(response_layout(exchange), exchange.response, exchange.topic_names)

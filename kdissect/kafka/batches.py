@@ -173,9 +173,9 @@ def read_records(
     while end - pos >= _ENTRY_BYTES:
         magic = data[pos + _MAGIC_AT]
         if magic == 2:
-            batch = _open_batch(source, pos, base_offset)
+            batch = _decode_batch(source, pos, base_offset)
         elif magic < 2:
-            batch = _open_messages(source, pos, base_offset)
+            batch = _decode_messages(source, pos, base_offset)
         else:
             batch = _unreadable(source, pos)
         if batch is None:
@@ -262,7 +262,7 @@ class _Source:
 # --- magic 2 ------------------------------------------------------------------------------------------------
 
 
-def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
+def _decode_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
     data, end = source.records.data, source.records.end
     if end - pos < _BATCH_BYTES:
         return None
@@ -317,8 +317,8 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
         detail = f"{count} records declared, {shown} present"
         anomalies.append(source.anomaly("wrong_record_count", pos, detail))
     if attributes & _LOG_APPEND_TIME:
-        records = _at_time(records, max_ms)
-        source.rest = source.rest and (_at_time(part, max_ms) for part in source.rest)
+        records = _with_timestamp(records, max_ms)
+        source.rest = source.rest and (_with_timestamp(part, max_ms) for part in source.rest)
     controls = _read_controls(records, pos, source, anomalies) if attributes & _CONTROL else ()
     return _new(
         Batch,
@@ -344,7 +344,7 @@ def _open_batch(source: _Source, pos: int, base_offset: int | None) -> Batch | N
     )
 
 
-def _at_time(records: list[Record], time_ms: int) -> list[Record]:
+def _with_timestamp(records: list[Record], time_ms: int) -> list[Record]:
     return [_new(Record, (each[0], time_ms, *each[2:])) for each in records]
 
 
@@ -423,7 +423,7 @@ def _read_twice(read: Callable[[], Generator[list[Record], None, _T]], size: int
 # --- magic 0 and 1 ------------------------------------------------------------------------------------------
 
 
-def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
+def _decode_messages(source: _Source, pos: int, base_offset: int | None) -> Batch | None:
     data, end = source.records.data, source.records.end
     magic, attributes = data[pos + _MAGIC_AT], data[pos + _ATTRIBUTES_AT]
     compressed = attributes & _CODEC
@@ -444,7 +444,7 @@ def _open_messages(source: _Source, pos: int, base_offset: int | None) -> Batch 
     elif not parts.last:
         return None
     if compressed and parts.last:
-        parts = _open_set(source, pos, parts.last, attributes, anomalies)
+        parts = _decode_wrapper(source, pos, parts.last, attributes, anomalies)
     if base_offset is not None:
         parts = _numbered(parts, base_offset)
     first = parts.first[0].offset if parts.first else base_offset or 0
@@ -470,7 +470,7 @@ def _end_of_unreadable(data: bytes, pos: int, end: int) -> int:
     return min(end, pos + _LOG_OVERHEAD + size) if size >= _MIN_SIZE[0] else end
 
 
-def _open_set(
+def _decode_wrapper(
     source: _Source, pos: int, wrapper: Record, attributes: int, anomalies: list[Anomaly]
 ) -> _Parts:
     """The messages inside a compressed one, with absolute offsets (KIP-31) and their timestamps (KIP-32)."""

@@ -392,9 +392,9 @@ def _decode(
         anomalies.append(_uncaptured(data, where))
     if api_key == ENVELOPE:
         if where == REQUEST:
-            _open_envelope_request(value, show_secrets, budget)
+            _decode_envelope_request(value, show_secrets, budget)
         elif request is not None:
-            _open_envelope_response(value, request, show_secrets, budget)
+            _decode_envelope_response(value, request, show_secrets, budget)
     if not show_secrets:
         secrets.withhold(message, value)
     return DecodedBody(value, layout, anomalies)
@@ -414,7 +414,7 @@ def _decode_exactly(layout: BodyLayout, data: bytes, pos: int, budget: DecodeBud
     return value if end == len(data) else None
 
 
-def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget) -> None:
+def _decode_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget) -> None:
     """Decode the request that a broker forwards for its client (KIP-590): header and body, without a size."""
     data = value.get("request_data")
     if not isinstance(data, bytes):
@@ -439,7 +439,7 @@ def _open_envelope_request(value: Body, show_secrets: bool, budget: DecodeBudget
     )
 
 
-def _open_envelope_response(value: Body, request: Body, show_secrets: bool, budget: DecodeBudget) -> None:
+def _decode_envelope_response(value: Body, request: Body, show_secrets: bool, budget: DecodeBudget) -> None:
     data, request_data = value.get("response_data"), request.get("request_data")
     if not (isinstance(data, bytes) and isinstance(request_data, Embedded)):
         return

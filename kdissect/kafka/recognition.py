@@ -342,7 +342,7 @@ _DECODER = getincrementaldecoder("utf-8")
 
 LONGEST_CLIENT_ID = 255
 _IN_A_ROW = 3
-_STEP = 10_000  # a Java client numbers its requests to all brokers together
+_MAX_ID_STEP = 10_000  # a Java client numbers its requests to all brokers together
 
 
 class Beginning(NamedTuple):
@@ -416,5 +416,5 @@ def _continues(previous: Beginning, request: Beginning) -> bool:
     common = min(len(previous.client), len(request.client))
     return (
         previous.client[:common] == request.client[:common]
-        and 0 <= request.correlation_id - previous.correlation_id <= _STEP
+        and 0 <= request.correlation_id - previous.correlation_id <= _MAX_ID_STEP
     )

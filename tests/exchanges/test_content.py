@@ -45,38 +45,38 @@ def produce(*fields: RecordData | None) -> Body:
 
 
 def test_topics_are_distinct_and_in_wire_order_the_requests_first() -> None:
-    made = exchange(
+    sample = exchange(
         "Metadata",
         8,
         {"topics": [{"name": "b"}, {"name": "a"}, {"name": "b"}]},
         {"topics": [{"name": "c"}, {"name": "a"}]},
     )
-    assert content.topics(made) == ["b", "a", "c"]
+    assert content.topics(sample) == ["b", "a", "c"]
 
 
 def test_arrays_of_names() -> None:
     assert content.topics(exchange("DeleteTopics", 3, {"topic_names": ["b", "a"]})) == ["b", "a"]
 
 
-def test_ids_are_named_where_the_name_was_taught() -> None:
+def test_ids_are_named_where_the_name_was_learned() -> None:
     body = {"topics": [{"topic_id": ORDERS_ID, "partitions": []}, {"topic_id": "other", "partitions": []}]}
-    made = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
-    assert content.topics(made) == ["orders", "other"]
+    sample = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
+    assert content.topics(sample) == ["orders", "other"]
 
 
 def test_a_name_beside_an_id_stands_for_both() -> None:
-    made = exchange("Metadata", 12, {}, {"topics": [{"name": "orders", "topic_id": ORDERS_ID}]})
-    assert content.topics(made) == ["orders"]
+    sample = exchange("Metadata", 12, {}, {"topics": [{"name": "orders", "topic_id": ORDERS_ID}]})
+    assert content.topics(sample) == ["orders"]
 
 
 @pytest.mark.parametrize(("name", "shown"), [(None, [ZERO]), ("orders", ["orders"])])
 def test_the_zero_id_is_shown_only_where_no_name_is(name: str | None, shown: list[str]) -> None:
-    made = exchange("Metadata", 12, {"topics": [{"topic_id": ZERO, "name": name}]})
-    assert content.topics(made) == shown
+    sample = exchange("Metadata", 12, {"topics": [{"topic_id": ZERO, "name": name}]})
+    assert content.topics(sample) == shown
 
 
 def test_partitions_of_arrays_of_structs_and_of_numbers() -> None:
-    made = exchange(
+    sample = exchange(
         "Fetch",
         11,
         {
@@ -85,22 +85,22 @@ def test_partitions_of_arrays_of_structs_and_of_numbers() -> None:
         },
         {"responses": [{"topic": "a", "partitions": [{"partition_index": 0}, {"partition_index": 2}]}]},
     )
-    assert content.partitions(made) == [("a", 1), ("a", 0), ("b", 7), ("a", 2)]
-    assert content.topics(made) == ["a", "b"]
+    assert content.partitions(sample) == [("a", 1), ("a", 0), ("b", 7), ("a", 2)]
+    assert content.topics(sample) == ["a", "b"]
 
 
 def test_partitions_beside_the_topic_and_in_an_array_of_numbers() -> None:
     flat = {"topic_name": "a", "partition_index": 3}
-    made = exchange("ControlledShutdown", 1, {}, {"remaining_partitions": [flat]})
-    assert content.partitions(made) == [("a", 3)]
-    made = exchange("OffsetFetch", 1, {"topics": [{"name": "a", "partition_indexes": [4, 5]}]})
-    assert content.partitions(made) == [("a", 4), ("a", 5)]
+    sample = exchange("ControlledShutdown", 1, {}, {"remaining_partitions": [flat]})
+    assert content.partitions(sample) == [("a", 3)]
+    sample = exchange("OffsetFetch", 1, {"topics": [{"name": "a", "partition_indexes": [4, 5]}]})
+    assert content.partitions(sample) == [("a", 4), ("a", 5)]
 
 
 def test_partitions_carry_the_topics_name() -> None:
     body = {"topics": [{"topic_id": ORDERS_ID, "partitions": [{"partition": 1}]}]}
-    made = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
-    assert content.partitions(made) == [("orders", 1)]
+    sample = exchange("Fetch", 13, body, topic_names={ORDERS_ID: "orders"})
+    assert content.partitions(sample) == [("orders", 1)]
 
 
 def test_tagged_structs_are_looked_into() -> None:
@@ -120,10 +120,10 @@ def fields_below(fields: Sequence[Field], version: int) -> Iterator[tuple[Field,
 
 def all_layouts() -> Iterator[tuple[str, int, Sequence[Field]]]:
     for api in apis.all_apis():
-        for told in (schema.request(api.key), schema.response(api.key)):
-            assert told is not None
-            for version in range(told.versions.first, told.versions.last + 1):
-                yield told.name, version, layout(told, version).fields
+        for expected in (schema.request(api.key), schema.response(api.key)):
+            assert expected is not None
+            for version in range(expected.versions.first, expected.versions.last + 1):
+                yield expected.name, version, layout(expected, version).fields
 
 
 def test_no_struct_names_two_topics() -> None:
@@ -135,12 +135,12 @@ def test_no_struct_names_two_topics() -> None:
 
 
 def test_record_data_is_in_four_messages_and_at_the_end_of_one_path() -> None:
-    found = {}
+    result = {}
     for name, version, fields in all_layouts():
         paths = [path for path in fields_below(fields, version) if path[-1].type == "records"]
         if paths:
-            found[name] = [".".join(field.name for field in path) for path in paths]
-    assert found == {
+            result[name] = [".".join(field.name for field in path) for path in paths]
+    assert result == {
         "ProduceRequest": ["topic_data.partition_data.records"],
         "FetchResponse": ["responses.partitions.records"],
         "FetchSnapshotResponse": ["topics.partitions.unaligned_records"],
@@ -153,10 +153,10 @@ def test_record_data_is_in_four_messages_and_at_the_end_of_one_path() -> None:
 
 def test_errors_are_distinct_names_in_wire_order_without_none() -> None:
     partitions = [{"partition_index": n, "error_code": code} for n, code in enumerate((0, 6, 3, 6))]
-    made = exchange(
+    sample = exchange(
         "Fetch", 11, {}, {"error_code": 70, "responses": [{"topic": "a", "partitions": partitions}]}
     )
-    assert content.errors(made) == [
+    assert content.errors(sample) == [
         "FETCH_SESSION_ID_NOT_FOUND",
         "NOT_LEADER_OR_FOLLOWER",
         "UNKNOWN_TOPIC_OR_PARTITION",
@@ -189,9 +189,9 @@ def test_no_error_no_response_unknown_error() -> None:
     ],
 )
 def test_groups(api: str, version: int, request_: Body, groups: list[str]) -> None:
-    made = exchange(api, version, request_)
-    assert content.groups(made) == groups
-    assert content.group_id(made) == (groups[0] if groups else None)
+    sample = exchange(api, version, request_)
+    assert content.groups(sample) == groups
+    assert content.group_id(sample) == (groups[0] if groups else None)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_groups(api: str, version: int, request_: Body, groups: list[str]) -> No
     ],
 )
 def test_transactional_ids(api: str, version: int, request_: Body, names: list[str]) -> None:
-    made = exchange(api, version, request_)
-    assert content.transactional_ids(made) == names
-    assert content.transactional_id(made) == (names[0] if names else None)
+    sample = exchange(api, version, request_)
+    assert content.transactional_ids(sample) == names
+    assert content.transactional_id(sample) == (names[0] if names else None)
 
 
 def test_groups_in_a_response_are_not_the_requests() -> None:
@@ -226,32 +226,32 @@ def test_throttle_time() -> None:
 
 
 def test_records_of_a_request() -> None:
-    made = exchange("Produce", 9, produce(record_data(batch(3)), record_data(batch(2), batch(1))))
-    assert (content.records(made), content.records_bytes(made)) == (6, 3 * 61)
+    sample = exchange("Produce", 9, produce(record_data(batch(3)), record_data(batch(2), batch(1))))
+    assert (content.records(sample), content.records_bytes(sample)) == (6, 3 * 61)
 
 
 def test_records_of_a_response() -> None:
     partitions = [{"records": record_data(batch(3))}, {"records": None}, {"records": record_data()}]
-    made = exchange("Fetch", 11, {}, {"responses": [{"partitions": partitions}]})
-    assert (content.records(made), content.records_bytes(made)) == (3, 61)
+    sample = exchange("Fetch", 11, {}, {"responses": [{"partitions": partitions}]})
+    assert (content.records(sample), content.records_bytes(sample)) == (3, 61)
 
 
 def test_no_record_where_there_could_be_some_is_zero() -> None:
-    made = exchange("Fetch", 11, {}, {"responses": []})
-    assert (content.records(made), content.records_bytes(made)) == (0, 0)
+    sample = exchange("Fetch", 11, {}, {"responses": []})
+    assert (content.records(sample), content.records_bytes(sample)) == (0, 0)
 
 
 def test_records_are_absent_where_none_could_be() -> None:
-    for made in (exchange("Heartbeat", 4, {}, {}), exchange("Fetch", 11, {}), exchange(None, 3)):
-        assert (content.records(made), content.records_bytes(made)) == (None, None)
+    for sample in (exchange("Heartbeat", 4, {}, {}), exchange("Fetch", 11, {}), exchange(None, 3)):
+        assert (content.records(sample), content.records_bytes(sample)) == (None, None)
 
 
 def test_message_sets_count_unless_they_are_compressed() -> None:
     plain, gzip = message(0), message(1)
-    made = exchange("Produce", 0, produce(record_data(plain, plain)))
-    assert (content.records(made), content.records_bytes(made)) == (2, 2 * len(plain))
-    made = exchange("Produce", 0, produce(record_data(plain), record_data(gzip)))
-    assert (content.records(made), content.records_bytes(made)) == (None, 2 * len(plain))
+    sample = exchange("Produce", 0, produce(record_data(plain, plain)))
+    assert (content.records(sample), content.records_bytes(sample)) == (2, 2 * len(plain))
+    sample = exchange("Produce", 0, produce(record_data(plain), record_data(gzip)))
+    assert (content.records(sample), content.records_bytes(sample)) == (None, 2 * len(plain))
 
 
 # -- bodies that are not whole, or not laid out by the newest schema
@@ -259,17 +259,17 @@ def test_message_sets_count_unless_they_are_compressed() -> None:
 
 @pytest.mark.parametrize("request_", [{}, {"topics": None}, {"topics": [{}]}, {"topics": [{"topic": "a"}]}])
 def test_partial_bodies(request_: Body) -> None:
-    made = exchange("Fetch", 11, request_, {"responses": [{"partitions": [{}]}]})
-    assert content.topics(made) in ([], ["a"])
-    assert content.partitions(made) == []
-    assert content.errors(made) == []
-    assert content.records(made) == 0
+    sample = exchange("Fetch", 11, request_, {"responses": [{"partitions": [{}]}]})
+    assert content.topics(sample) in ([], ["a"])
+    assert content.partitions(sample) == []
+    assert content.errors(sample) == []
+    assert content.records(sample) == 0
 
 
 def test_bodies_without_layout_say_nothing() -> None:
-    made = exchange(None, 3, {"_undecoded": b"xyz"}, {"_undecoded": b"xyz"}, api_key=200, api_version=3)
-    assert (content.topics(made), content.partitions(made), content.errors(made)) == ([], [], [])
-    assert (content.group_id(made), content.transactional_id(made), content.records(made)) == (
+    sample = exchange(None, 3, {"_undecoded": b"xyz"}, {"_undecoded": b"xyz"}, api_key=200, api_version=3)
+    assert (content.topics(sample), content.partitions(sample), content.errors(sample)) == ([], [], [])
+    assert (content.group_id(sample), content.transactional_id(sample), content.records(sample)) == (
         None,
         None,
         None,
@@ -277,9 +277,11 @@ def test_bodies_without_layout_say_nothing() -> None:
 
 
 def test_drafts_have_their_own_fields() -> None:
-    told = schema.request(apis.find("ConsumerGroupHeartbeat").key)
-    assert told is not None
-    assert told.drafts
-    made = exchange("ConsumerGroupHeartbeat", 0, {"group_id": "g", "subscribed_topic_names": ["a"]}, draft=0)
-    assert content.group_id(made) == "g"
-    assert content.topics(made) == ["a"]
+    expected = schema.request(apis.find("ConsumerGroupHeartbeat").key)
+    assert expected is not None
+    assert expected.drafts
+    sample = exchange(
+        "ConsumerGroupHeartbeat", 0, {"group_id": "g", "subscribed_topic_names": ["a"]}, draft=0
+    )
+    assert content.group_id(sample) == "g"
+    assert content.topics(sample) == ["a"]

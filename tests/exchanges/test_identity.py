@@ -41,17 +41,21 @@ def identity() -> tuple[Identity, ConnectionInfo]:
     return Identity(info), info
 
 
-def exchange(info: ConnectionInfo, api: int, version: int, asked: bytes, answered: bytes | None) -> Exchange:
+def exchange(
+    info: ConnectionInfo, api: int, version: int, request: bytes, answered: bytes | None
+) -> Exchange:
     response = None if answered is None else frame(answered)
-    return Exchange(info, 1, ANSWERED, frame(asked), response, api, version, 1)
+    return Exchange(info, 1, ANSWERED, frame(request), response, api, version, 1)
 
 
 def test_software_is_written_on_the_exchange_that_told_it() -> None:
     who, info = identity()
-    asked = request_payload(API_VERSIONS, 3, {"client_software_name": "lib", "client_software_version": "9"})
-    told = exchange(info, API_VERSIONS, 3, asked, None)
-    who.learn(told)
-    assert (told.client_software_name, told.client_software_version) == ("lib", "9")
+    request = request_payload(
+        API_VERSIONS, 3, {"client_software_name": "lib", "client_software_version": "9"}
+    )
+    result = exchange(info, API_VERSIONS, 3, request, None)
+    who.learn(result)
+    assert (result.client_software_name, result.client_software_version) == ("lib", "9")
     older = exchange(info, API_VERSIONS, 0, request_payload(API_VERSIONS, 0), None)
     who.learn(older)
     assert older.client_software_name == "lib"
@@ -61,8 +65,8 @@ def test_authentication_again_with_another_user_replaces_the_principal() -> None
     who, info = identity()
     for user in (b"alice", b"bob"):
         who.on_handshake(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
-        asked = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0" + user + b"\0x"})
-        done = exchange(info, SASL_AUTHENTICATE, 2, asked, response_payload(SASL_AUTHENTICATE, 2))
+        request = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0" + user + b"\0x"})
+        done = exchange(info, SASL_AUTHENTICATE, 2, request, response_payload(SASL_AUTHENTICATE, 2))
         who.learn(done)
         assert done.principal == f"User:{user.decode()}"
         assert not who.raw_tokens
@@ -71,8 +75,8 @@ def test_authentication_again_with_another_user_replaces_the_principal() -> None
 def test_a_refusal_or_no_answer_makes_nobody() -> None:
     who, info = identity()
     who.on_handshake(frame(request_payload(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})))
-    asked = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0eve\0x"})
+    request = request_payload(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0eve\0x"})
     for answered in (response_payload(SASL_AUTHENTICATE, 2, {"error_code": 58}), None):
-        refused = exchange(info, SASL_AUTHENTICATE, 2, asked, answered)
+        refused = exchange(info, SASL_AUTHENTICATE, 2, request, answered)
         who.learn(refused)
         assert refused.principal is None

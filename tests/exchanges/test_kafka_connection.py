@@ -136,7 +136,7 @@ def test_a_first_request_of_tomorrow_is_believed_by_its_answer(
         assert exchanges[0].kind == "answered"
 
 
-def test_a_gap_costs_the_exchanges_in_it_and_is_told_on_the_next() -> None:
+def test_a_gap_costs_the_exchanges_in_it_and_is_reported_on_the_next() -> None:
     requests, answers = heartbeats(6), heartbeat_answers(6)
     missing = len(requests[1]) + len(requests[2])
     steps = [
@@ -176,7 +176,7 @@ def test_a_gap_in_the_responses() -> None:
     ]
 
 
-def test_garbage_in_a_known_stream_is_told_and_left_behind() -> None:
+def test_garbage_in_a_known_stream_is_reported_and_left_behind() -> None:
     requests, answers = heartbeats(2), heartbeat_answers(2)
     steps = [
         (CLIENT, requests[0]),
@@ -194,7 +194,7 @@ def versions_and_software() -> list[tuple[int, bytes]]:
     return [(CLIENT, request(API_VERSIONS, 3, body)), (BROKER, response(API_VERSIONS, 3))]
 
 
-def test_the_client_software_is_told_on_its_own_exchange_and_after() -> None:
+def test_the_client_software_is_reported_on_its_own_exchange_and_after() -> None:
     exchanges, _ = play(*versions_and_software(), *BEATS)
     assert {(e.client_software_name, e.client_software_version) for e in exchanges} == {
         ("my-client", "1.2.3")
@@ -352,9 +352,9 @@ def test_letting_go_keeps_boundaries_and_gives_up_what_waits() -> None:
     large = sized(answers[1][4:] + bytes(10_000))
     assert kafka.feed(BROKER, data(large[:9_000])) == []
     assert kafka.held > 9_000
-    given_up = kafka.shed(50)
-    assert kinds(given_up) == [(HEARTBEAT, 1, "unanswered"), (HEARTBEAT, 2, "unanswered")]
-    assert anomalies(given_up) == ["given_up", "given_up"]
+    dropped = kafka.shed(50)
+    assert kinds(dropped) == [(HEARTBEAT, 1, "unanswered"), (HEARTBEAT, 2, "unanswered")]
+    assert anomalies(dropped) == ["given_up", "given_up"]
     assert kafka.held < 1_000
     (orphan,) = kafka.feed(BROKER, data(large[9_000:] + b"\0\0"))
     assert orphan.response_frame is not None

@@ -14,7 +14,7 @@ def completed(*times_ns: int) -> list[Exchange]:
     ]
 
 
-def told(exchanges: list[Exchange]) -> list[int]:
+def numbers(exchanges: list[Exchange]) -> list[int]:
     return [one.completed_ns for one in exchanges]
 
 
@@ -25,22 +25,22 @@ def test_while_nobody_waits_everything_passes() -> None:
 
 
 def test_what_one_packet_completes_on_several_connections_is_sorted() -> None:
-    assert told(Ordering[Exchange](DEFAULT).feed(completed(3, 1, 2), None)) == [1, 2, 3]
+    assert numbers(Ordering[Exchange](DEFAULT).feed(completed(3, 1, 2), None)) == [1, 2, 3]
 
 
 def test_a_connection_keeps_its_own_order() -> None:
     stage = Ordering[Exchange](DEFAULT)
     mine = [exchange(completed_ns=time_ns, connection=connection("mine")) for time_ns in (14, 12)]
     assert stage.feed(mine + completed(13, 15), 10) == []
-    assert told(stage.feed([], None)) == [13, 14, 12, 15]
+    assert numbers(stage.feed([], None)) == [13, 14, 12, 15]
 
 
 def test_what_others_complete_while_one_waits_comes_after_what_it_waited_with() -> None:
     stage = Ordering[Exchange](DEFAULT)
-    assert told(stage.feed(completed(5), 10)) == [5]
-    assert told(stage.feed(completed(12, 14), 10)) == []
-    assert told(stage.feed([], 13)) == [12]
-    assert told(stage.feed(completed(13), None)) == [13, 14]
+    assert numbers(stage.feed(completed(5), 10)) == [5]
+    assert numbers(stage.feed(completed(12, 14), 10)) == []
+    assert numbers(stage.feed([], 13)) == [12]
+    assert numbers(stage.feed(completed(13), None)) == [13, 14]
 
 
 def test_ties_go_by_packet_and_then_by_connection() -> None:
@@ -54,6 +54,6 @@ def test_ties_go_by_packet_and_then_by_connection() -> None:
 
 def test_past_a_bound_the_earliest_goes_on() -> None:
     stage = Ordering[Exchange](Limits(order_rows=2))
-    assert told(stage.feed(completed(1, 2, 3, 4), 0)) == [1, 2]
+    assert numbers(stage.feed(completed(1, 2, 3, 4), 0)) == [1, 2]
     stage = Ordering[Exchange](Limits(order_bytes=-1))
-    assert told(stage.feed(completed(3, 4), 0)) == [3, 4]
+    assert numbers(stage.feed(completed(3, 4), 0)) == [3, 4]

@@ -1,4 +1,4 @@
-"""Playbooks: frames in, (correlation id, kind) out."""
+"""Scenarios: frames in, (correlation ID, kind) out."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def pairing(limits: Limits = DEFAULT) -> Pairing:
     return Pairing(INFO, limits)
 
 
-def ask(
+def send(
     stage: Pairing, correlation_id: int, api: int = HEARTBEAT, *, time_ns: int = 0, **body: object
 ) -> list[str]:
     payload = request_payload(api, 4 if api == HEARTBEAT else 9, body, correlation_id=correlation_id)
-    return told(stage.request(frame(payload, time_ns=time_ns)))
+    return described(stage.request(frame(payload, time_ns=time_ns)))
 
 
 def answer(stage: Pairing, correlation_id: int, *, time_ns: int = 0) -> list[str]:
     payload = response_payload(HEARTBEAT, 4, correlation_id=correlation_id)
-    return told(stage.response(frame(payload, time_ns=time_ns)))
+    return described(stage.response(frame(payload, time_ns=time_ns)))
 
 
-def told(exchanges: list[Exchange]) -> list[str]:
+def described(exchanges: list[Exchange]) -> list[str]:
     return [f"{exchange.number}: {exchange.correlation_id} {exchange.kind}" for exchange in exchanges]
 
 
 def test_pipelined_requests_are_paired_by_correlation_id() -> None:
     stage = pairing()
-    assert ask(stage, 7) + ask(stage, 8) + ask(stage, 9) == []
+    assert send(stage, 7) + send(stage, 8) + send(stage, 9) == []
     assert answer(stage, 7) == ["1: 7 answered"]
     assert answer(stage, 8) == ["2: 8 answered"]
     assert answer(stage, 9) == ["3: 9 answered"]
@@ -44,24 +44,24 @@ def test_pipelined_requests_are_paired_by_correlation_id() -> None:
 
 def test_latency_is_last_byte_of_request_to_first_byte_of_response() -> None:
     stage = pairing()
-    ask(stage, 1, time_ns=1_000)
+    send(stage, 1, time_ns=1_000)
     (exchange,) = stage.response(frame(response_payload(HEARTBEAT, 4), time_ns=51_000))
     assert exchange.latency_ns == 50_000
     assert exchange.time_ns == 1_000
 
 
-def test_acks_0_wants_no_answer_and_shifts_nobody() -> None:
+def test_acks_0_expects_no_response_and_shifts_nobody() -> None:
     stage = pairing()
-    assert ask(stage, 1) == []
-    assert ask(stage, 2, PRODUCE, acks=0) == ["1: 2 unacknowledged"]
-    assert ask(stage, 3, PRODUCE, acks=1) == []
+    assert send(stage, 1) == []
+    assert send(stage, 2, PRODUCE, acks=0) == ["1: 2 unacknowledged"]
+    assert send(stage, 3, PRODUCE, acks=1) == []
     assert answer(stage, 1) == ["2: 1 answered"]
     assert answer(stage, 3) == ["3: 3 answered"]
 
 
-def test_a_broker_that_answers_acks_0_all_the_same_is_told() -> None:
+def test_a_broker_that_answers_acks_0_all_the_same_is_reported() -> None:
     stage = pairing()
-    ask(stage, 2, PRODUCE, acks=0)
+    send(stage, 2, PRODUCE, acks=0)
     (exchange,) = stage.response(frame(response_payload(PRODUCE, 9, correlation_id=2)))
     assert (exchange.kind, exchange.api_key, exchange.api_version) == ("orphan", PRODUCE, 9)
     assert [anomaly.kind for anomaly in exchange.anomalies] == ["unasked_response"]
@@ -70,32 +70,32 @@ def test_a_broker_that_answers_acks_0_all_the_same_is_told() -> None:
 def test_a_response_tells_that_older_requests_were_never_answered() -> None:
     stage = pairing()
     for correlation_id in (1, 2, 3):
-        ask(stage, correlation_id)
+        send(stage, correlation_id)
     assert answer(stage, 3) == ["1: 1 unanswered", "2: 2 unanswered", "3: 3 answered"]
 
 
 def test_a_response_without_a_request_is_an_orphan() -> None:
     stage = pairing()
-    ask(stage, 5)
+    send(stage, 5)
     assert answer(stage, 4) == ["1: 4 orphan"]
     assert answer(stage, 5) == ["2: 5 answered"]
-    assert told(stage.response(frame(b"ab", size=30))) == ["3: None orphan"]
+    assert described(stage.response(frame(b"ab", size=30))) == ["3: None orphan"]
     with pytest.raises(DecodeError):
         stage.response(frame(b"ab"))
 
 
 def test_what_waits_at_the_end_is_unanswered() -> None:
     stage = pairing()
-    ask(stage, 1)
-    ask(stage, 2)
-    assert told(stage.complete_unanswered(9)) == ["1: 1 unanswered", "2: 2 unanswered"]
+    send(stage, 1)
+    send(stage, 2)
+    assert described(stage.complete_unanswered(9)) == ["1: 1 unanswered", "2: 2 unanswered"]
     assert stage.complete_unanswered(9) == []
 
 
-def test_the_same_correlation_id_again_pairs_in_order_and_is_told() -> None:
+def test_the_same_correlation_id_again_pairs_in_order_and_is_reported() -> None:
     stage = pairing()
-    ask(stage, 0, time_ns=1)
-    ask(stage, 0, time_ns=2)
+    send(stage, 0, time_ns=1)
+    send(stage, 0, time_ns=2)
     (first,) = stage.response(frame(response_payload(HEARTBEAT, 4, correlation_id=0)))
     (second,) = stage.response(frame(response_payload(HEARTBEAT, 4, correlation_id=0)))
     assert (first.time_ns, second.time_ns) == (1, 2)
@@ -105,23 +105,23 @@ def test_the_same_correlation_id_again_pairs_in_order_and_is_told() -> None:
 @pytest.mark.parametrize(
     "limits", [Limits(pending_requests=10), Limits(pending_bytes=10 * 60), Limits(pending_age_ns=10)]
 )
-def test_past_a_bound_the_oldest_request_is_given_up(limits: Limits) -> None:
+def test_past_a_bound_the_oldest_request_is_dropped(limits: Limits) -> None:
     stage = pairing(limits)
-    given_up = [kind for number in range(100) for kind in ask(stage, number, time_ns=number)]
-    assert given_up[:2] == ["1: 0 unanswered", "2: 1 unanswered"]
-    assert 75 <= len(given_up) <= 95
+    dropped = [kind for number in range(100) for kind in send(stage, number, time_ns=number)]
+    assert dropped[:2] == ["1: 0 unanswered", "2: 1 unanswered"]
+    assert 75 <= len(dropped) <= 95
     assert answer(stage, 99)[-1] == "100: 99 answered"
 
 
 def test_bodies_are_let_go_before_requests_are() -> None:
     stage = pairing(Limits(pending_bytes=100_000))
     large = request_payload(HEARTBEAT, 4, {"member_id": "m" * 20_000})
-    told = []
+    described = []
     for number in range(50):
         payload = large[:4] + number.to_bytes(4, "big") + large[8:]
-        told += stage.request(frame(payload))
+        described += stage.request(frame(payload))
         assert stage.held < 200_000
-    assert told == []
+    assert described == []
     kept = [len(one.first_frame.data) for one in stage.waiting]
     assert kept[:45] == [SHED_BYTES] * 45
     assert kept[-3:] == [len(large)] * 3
@@ -132,7 +132,7 @@ def test_bodies_are_let_go_before_requests_are() -> None:
 def test_all_bodies_can_be_let_go() -> None:
     stage = pairing()
     stage.request(frame(request_payload(HEARTBEAT, 4, {"member_id": "m" * 20_000}, correlation_id=1)))
-    ask(stage, 2)
+    send(stage, 2)
     assert stage.shorten()
     assert not stage.shorten()
     assert answer(stage, 2) == ["1: 1 unanswered", "2: 2 answered"]
@@ -164,19 +164,19 @@ def test_what_is_no_request_at_all_is_refused(garbage: bytes) -> None:
 
 def test_ids_that_come_again_say_nothing_once_a_response_may_be_missing() -> None:
     stage = pairing()
-    assert ask(stage, 0) == []
+    assert send(stage, 0) == []
     stage.mistrust()  # the answer was lost
-    assert ask(stage, 0) == []
+    assert send(stage, 0) == []
     assert answer(stage, 0) == ["1: 0 unanswered", "2: 0 answered"]
-    ask(stage, 0)
+    send(stage, 0)
     stage.mistrust()
     assert answer(stage, 0) == ["3: 0 orphan"]
 
 
 def test_ids_that_count_are_trusted_behind_a_gap() -> None:
     stage = pairing()
-    ask(stage, 1)
-    ask(stage, 2)
+    send(stage, 1)
+    send(stage, 2)
     stage.mistrust()
     assert answer(stage, 2) == ["1: 1 unanswered", "2: 2 answered"]
 
@@ -185,30 +185,30 @@ def test_a_token_is_answered_by_the_next_response_unless_one_may_be_missing() ->
     stage = pairing()
     stage.token_request(frame(b"token"))
     stage.mistrust()
-    ask(stage, 7)
+    send(stage, 7)
     assert answer(stage, 7) == ["1: None unanswered", "2: 7 answered"]
 
 
 def test_where_requests_may_be_missing_an_answer_must_fit() -> None:
     stage = pairing()
     stage.forget_last_id()
-    ask(stage, 7)
+    send(stage, 7)
     odd = response_payload(HEARTBEAT, 4, correlation_id=7) + b"left over"
     (orphan,) = stage.response(frame(odd))
     assert orphan.kind == "orphan"
     assert answer(stage, 7) == ["2: 7 answered"]
-    ask(stage, 8)
+    send(stage, 8)
     (answered,) = stage.response(frame(odd[:3] + b"\x08" + odd[4:]))  # nothing is in doubt any more
     assert answered.kind == "answered"
 
 
 def test_a_request_found_late_is_not_answered_by_what_comes_next() -> None:
     stage = pairing()
-    ask(stage, 0, time_ns=1)
+    send(stage, 0, time_ns=1)
     answer(stage, 0)
     stage.forget_last_id()
     passed = frame(response_payload(HEARTBEAT, 4, correlation_id=0), time_ns=20)
     assert [one.kind for one in stage.response(passed)] == ["orphan"]
-    ask(stage, 0, time_ns=10)
-    ask(stage, 0, time_ns=30)
+    send(stage, 0, time_ns=10)
+    send(stage, 0, time_ns=30)
     assert answer(stage, 0) == ["3: 0 unanswered", "4: 0 answered"]

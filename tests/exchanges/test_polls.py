@@ -11,12 +11,12 @@ MS_NS = 1_000_000
 
 
 def fetch(latency_ms: int, answer: dict[str, Any] | None = None, **request: Any) -> Any:
-    asked = {"max_wait_ms": 500, "topics": [], **request}
-    return exchange("Fetch", 11, asked, answer or {"responses": []}, latency_ns=latency_ms * MS_NS)
+    fields = {"max_wait_ms": 500, "topics": [], **request}
+    return exchange("Fetch", 11, fields, answer or {"responses": []}, latency_ns=latency_ms * MS_NS)
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("sample", "expected"),
     [
         (fetch(500), True),
         (fetch(451), True),
@@ -27,12 +27,12 @@ def fetch(latency_ms: int, answer: dict[str, Any] | None = None, **request: Any)
         (exchange("Metadata", 9, {"max_wait_ms": 500}, {}, latency_ns=500 * MS_NS), False),
     ],
 )  # fmt: skip
-def test_a_long_poll_waits_in_vain(made: Any, expected: bool) -> None:
-    assert is_long_poll(made) is expected
+def test_a_long_poll_waits_in_vain(sample: Any, expected: bool) -> None:
+    assert is_long_poll(sample) is expected
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("sample", "expected"),
     [
         (fetch(1, replica_id=-1), None),
         (fetch(1, replica_id=2), 2),
@@ -42,5 +42,5 @@ def test_a_long_poll_waits_in_vain(made: Any, expected: bool) -> None:
         (exchange("OffsetForLeaderEpoch", 3, {"replica_id": 2}), None),
     ],
 )  # fmt: skip
-def test_brokers_that_copy_tell_who_they_are(made: Any, expected: int | None) -> None:
-    assert replica_id(made) == expected
+def test_brokers_that_copy_tell_who_they_are(sample: Any, expected: int | None) -> None:
+    assert replica_id(sample) == expected

@@ -18,13 +18,13 @@ RAW = b"".join(batch([Item(b"k", b"%d" % number)], base_offset=number) for numbe
 
 def values(snapshots: Snapshots, *exchanges: Exchange) -> list[bytes | str | None]:
     """What is in them: values, and the kinds of anomalies."""
-    found: list[bytes | str | None] = []
+    result: list[bytes | str | None] = []
     for exchange in exchanges:
         for each in partition_records(exchange):
             for opened in decode_batches(snapshots.join(each), show_secrets=True):
-                found += [anomaly.kind for anomaly in opened.batch.anomalies]
-                found += [record.record.value for record in opened]
-    return found
+                result += [anomaly.kind for anomaly in opened.batch.anomalies]
+                result += [record.record.value for record in opened]
+    return result
 
 
 def slices(*bounds: int) -> list[Exchange]:

@@ -292,8 +292,8 @@ class _Generator:
 
 def fault(layout: Layout, body: Any) -> EncodeError:
     """The first field of a body that cannot be written, by name."""
-    found = _fault(layout, layout.fields, body, "")
-    path, why = found or ("", "cannot be encoded")
+    result = _fault(layout, layout.fields, body, "")
+    path, why = result or ("", "cannot be encoded")
     return EncodeError(f"{layout}: {path + ' ' if path else ''}{why}")
 
 
@@ -304,9 +304,9 @@ def _fault(layout: Layout, fields: Sequence[Field], struct: Any, prefix: str) ->
     for field in [*positional, *tagged]:
         path = prefix + field.name
         if field.name in struct:
-            found = _fault_in(layout, field, struct[field.name], path)
-            if found:
-                return found
+            result = _fault_in(layout, field, struct[field.name], path)
+            if result:
+                return result
         elif field in positional:
             return path, "is missing"
     try:
@@ -320,8 +320,8 @@ def _fault_in(layout: Layout, field: Field, value: Any, path: str) -> tuple[str,
     if field.array:
         if value is not None and not isinstance(value, list | tuple):
             return path, f"is {_kind(value)} where a list belongs"
-        found = (_fault_of(layout, field, item, f"{path}[{at}]") for at, item in enumerate(value or ()))
-        return next(filter(None, found), None)
+        result = (_fault_of(layout, field, item, f"{path}[{at}]") for at, item in enumerate(value or ()))
+        return next(filter(None, result), None)
     if value is None and field.type == "struct" and is_nullable(field, layout.version):
         return None
     return _fault_of(layout, field, value, path)

@@ -1,4 +1,4 @@
-"""Random bodies for every layout there is: what the decoder would yield, made from the schema.
+"""Random bodies for every layout, generated from the schema: what the decoder should return.
 
 Seeded and without hypothesis: a body of a nested message costs too many draws to shrink, and a seed repeats
 it just as well.
@@ -62,18 +62,18 @@ def all_messages() -> list[Message]:
 
 def cases(messages: Sequence[Message]) -> list[Case]:
     """Every version of every message, final layouts and drafts."""
-    found = []
+    result = []
     for message in messages:
-        found += [
+        result += [
             Case(message, version, None)
             for version in range(message.versions.first, message.versions.last + 1)
         ]
         for draft in message.drafts:
-            found += [
+            result += [
                 Case(message, version, draft)
                 for version in range(draft.versions.first, draft.versions.last + 1)
             ]
-    return found
+    return result
 
 
 def random_body(shape: Layout, random: Random, *, unknown_tags: bool = True) -> Body:

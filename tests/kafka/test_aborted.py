@@ -1,4 +1,4 @@
-"""Which batches an aborted transaction hides; tests/kafka/test_batches.py has whole responses."""
+"""Which batches an aborted transaction hides; tests/kafka/test_batches.py has complete responses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from kdissect.kafka.records import RecordData
 from tests.record_batches import ABORT_KEY, COMMIT_KEY, CONTROL, TRANSACTIONAL, Item, batch
 
 
-def hidden(told: list[dict[str, int]], *entries: bytes) -> list[bool]:
-    transactions = AbortedTransactions(told)
+def hidden(aborted: list[dict[str, int]], *entries: bytes) -> list[bool]:
+    transactions = AbortedTransactions(aborted)
     data = b"".join(entries)
     return [transactions.hide(each) for each in read_records(RecordData(data, 0, len(data)))]
 
@@ -28,12 +28,12 @@ def test_a_transaction_may_begin_inside_a_batch_that_compaction_shortened() -> N
 
 
 def test_a_commit_marker_ends_nothing_that_was_aborted() -> None:
-    told = [{"producer_id": 1, "first_offset": 0}]
-    assert hidden(told, mark(COMMIT_KEY, 1, 0), entry(1, 1)) == [False, True]
-    assert hidden(told, mark(ABORT_KEY, 1, 0), entry(1, 1)) == [False, False]
+    aborted = [{"producer_id": 1, "first_offset": 0}]
+    assert hidden(aborted, mark(COMMIT_KEY, 1, 0), entry(1, 1)) == [False, True]
+    assert hidden(aborted, mark(ABORT_KEY, 1, 0), entry(1, 1)) == [False, False]
 
 
 def test_producers_do_not_mix() -> None:
-    told = [{"producer_id": 1, "first_offset": 0}, {"producer_id": 2, "first_offset": 1}]
+    aborted = [{"producer_id": 1, "first_offset": 0}, {"producer_id": 2, "first_offset": 1}]
     data = entry(1, 0), entry(2, 1), mark(ABORT_KEY, 1, 2), entry(1, 3), entry(2, 4)
-    assert hidden(told, *data) == [True, True, False, False, True]
+    assert hidden(aborted, *data) == [True, True, False, False, True]

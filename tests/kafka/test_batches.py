@@ -1,4 +1,4 @@
-"""Record data opened: every format and codec, offsets and times, control records, transactions."""
+"""Decoding record data: every format and codec, offsets and timestamps, control records, transactions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kdissect.kafka.batches import read_records
 from kdissect.kafka.records import RecordData
 from kdissect.limits import MIB
 from kdissect.model import Embedded
-from tests.kafka.opened import (
+from tests.kafka.decoded_batches import (
     EVERY_FORMAT,
     ITEMS,
+    decoded_batches,
     expected,
     kinds,
     marker,
     only,
-    opened,
     places,
     transactional,
 )
@@ -48,14 +48,14 @@ from tests.record_batches import (
 @EVERY_FORMAT
 def test_every_format_in_every_codec(magic: int, codec: str) -> None:
     data = entries(magic, ITEMS, codec=CODECS[codec], base_offset=90)
-    found = only(data)
-    assert found.records == expected(magic, ITEMS, 90)
-    assert (found.pos, found.size, found.magic) == (0, len(data), magic)
-    assert (found.base_offset, found.last_offset) == (90, 92)
-    assert found.compression == codec
-    assert found.timestamp_type == ("CreateTime" if magic else None)
-    assert found.anomalies == []
-    assert (found.transactional, found.control, found.aborted) == (False, False, False)
+    result = only(data)
+    assert result.records == expected(magic, ITEMS, 90)
+    assert (result.pos, result.size, result.magic) == (0, len(data), magic)
+    assert (result.base_offset, result.last_offset) == (90, 92)
+    assert result.compression == codec
+    assert result.timestamp_type == ("CreateTime" if magic else None)
+    assert result.anomalies == []
+    assert (result.transactional, result.control, result.aborted) == (False, False, False)
 
 
 @EVERY_FORMAT
@@ -68,10 +68,10 @@ def test_log_append_time_is_that_of_every_record(magic: int, codec: str) -> None
         data = message_set(1, items, codec=number, flags=LOG_APPEND, wrapper_ms=BASE_MS + 77)
     else:
         data = batch(ITEMS, codec=number, flags=LOG_APPEND, max_ms=BASE_MS + 77)
-    found = only(data)
-    assert found.timestamp_type == "LogAppendTime"
-    assert {record.timestamp_ms for record in found.records} == {BASE_MS + 77}
-    assert [record.value for record in found.records] == [item.value for item in ITEMS]
+    result = only(data)
+    assert result.timestamp_type == "LogAppendTime"
+    assert {record.timestamp_ms for record in result.records} == {BASE_MS + 77}
+    assert [record.value for record in result.records] == [item.value for item in ITEMS]
 
 
 def test_what_a_batch_says_about_its_producer() -> None:
@@ -84,17 +84,17 @@ def test_what_a_batch_says_about_its_producer() -> None:
         base_sequence=2**31 - 2,
         flags=TRANSACTIONAL | DELETE_HORIZON,
     )
-    found = only(data)
-    assert (found.leader_epoch, found.producer_id, found.producer_epoch) == (3, 77, 2)
-    assert [found.sequence(record) for record in found.records] == [2**31 - 2, 2**31 - 1, 0]
-    assert (found.transactional, found.control, found.delete_horizon_ms) == (True, False, BASE_MS)
-    assert found.records == expected(2, ITEMS, 10)
+    result = only(data)
+    assert (result.leader_epoch, result.producer_id, result.producer_epoch) == (3, 77, 2)
+    assert [result.sequence(record) for record in result.records] == [2**31 - 2, 2**31 - 1, 0]
+    assert (result.transactional, result.control, result.delete_horizon_ms) == (True, False, BASE_MS)
+    assert result.records == expected(2, ITEMS, 10)
 
 
 def test_what_the_others_do_not_say() -> None:
-    for found in (only(batch(ITEMS)), only(messages(1, ITEMS))):
-        assert found.sequence(found.records[0]) is None
-        assert found.delete_horizon_ms is None
+    for result in (only(batch(ITEMS)), only(messages(1, ITEMS))):
+        assert result.sequence(result.records[0]) is None
+        assert result.delete_horizon_ms is None
     assert only(messages(1, ITEMS)).producer_id is None
 
 
@@ -108,14 +108,14 @@ def test_formats_may_be_mixed_and_unlike_messages_are_batches_of_their_own() -> 
         batch(ITEMS, base_offset=13),
         batch(ITEMS, base_offset=16, codec=ZSTD),
     ]
-    found = opened(b"".join(data))
-    assert [each.size for each in found] == [len(each) for each in data]
-    assert [each.pos for each in found] == [sum(map(len, data[:place])) for place in range(len(data))]
-    assert [place for each in found for place in places(each)] == list(range(19))
-    assert [kinds(each) for each in found] == [[]] * 7
+    result = decoded_batches(b"".join(data))
+    assert [each.size for each in result] == [len(each) for each in data]
+    assert [each.pos for each in result] == [sum(map(len, data[:place])) for place in range(len(data))]
+    assert [place for each in result for place in places(each)] == list(range(19))
+    assert [kinds(each) for each in result] == [[]] * 7
 
 
-def test_nothing_is_opened_before_it_is_asked_for() -> None:
+def test_nothing_is_decoded_before_it_is_needed() -> None:
     bomb = batch(codec=GZIP, payload=gzip.compress(bytes(20 * MIB)))
     data = batch(ITEMS) + bomb
     tracemalloc.start()
@@ -127,19 +127,19 @@ def test_nothing_is_opened_before_it_is_asked_for() -> None:
 
 
 def test_an_empty_field_has_no_batches() -> None:
-    assert opened(b"") == []
+    assert decoded_batches(b"") == []
 
 
 def test_an_empty_batch_keeps_its_place() -> None:
-    found = only(batch([], base_offset=5, last_offset_delta=9, producer_id=7, base_sequence=3))
-    assert (found.records, found.base_offset, found.last_offset, found.anomalies) == ([], 5, 14, [])
+    result = only(batch([], base_offset=5, last_offset_delta=9, producer_id=7, base_sequence=3))
+    assert (result.records, result.base_offset, result.last_offset, result.anomalies) == ([], 5, 14, [])
     assert only(batch([], codec=GZIP, payload=b"")).anomalies == []
 
 
 def test_a_compacted_batch_has_gaps() -> None:
     items = [Item(offset=2), Item(offset=5), Item(offset=6)]
-    found = only(batch(items, base_offset=100, last_offset_delta=9))
-    assert (places(found), found.base_offset, found.last_offset) == ([102, 105, 106], 100, 109)
+    result = only(batch(items, base_offset=100, last_offset_delta=9))
+    assert (places(result), result.base_offset, result.last_offset) == ([102, 105, 106], 100, 109)
 
 
 # --- offsets ------------------------------------------------------------------------------------------------
@@ -148,14 +148,14 @@ def test_a_compacted_batch_has_gaps() -> None:
 @EVERY_FORMAT
 def test_offsets_of_a_produce_count_from_what_the_response_says(magic: int, codec: str) -> None:
     data = entries(magic, ITEMS, codec=CODECS[codec]) + entries(magic, ITEMS[:2], codec=CODECS[codec])
-    found = opened(data, base_offset=1000)
-    assert [place for each in found for place in places(each)] == [1000, 1001, 1002, 1003, 1004]
-    assert (found[0].base_offset, found[-1].last_offset) == (1000, 1004)
+    result = decoded_batches(data, base_offset=1000)
+    assert [place for each in result for place in places(each)] == [1000, 1001, 1002, 1003, 1004]
+    assert (result[0].base_offset, result[-1].last_offset) == (1000, 1004)
 
 
 def test_sequence_numbers_do_not_depend_on_the_offsets() -> None:
-    found = only(batch(ITEMS, producer_id=1, base_sequence=50), base_offset=1000)
-    assert [found.sequence(record) for record in found.records] == [50, 51, 52]
+    result = only(batch(ITEMS, producer_id=1, base_sequence=50), base_offset=1000)
+    assert [result.sequence(record) for record in result.records] == [50, 51, 52]
 
 
 def test_offsets_inside_a_compressed_message_of_magic_1_are_relative() -> None:
@@ -178,10 +178,10 @@ def test_offsets_inside_a_compressed_message_of_magic_0_are_absolute() -> None:
 
 
 def test_absolute_offsets_stay_in_64_bits() -> None:
-    found = only(message_set(1, ITEMS, codec=GZIP, wrapper_offset=-(2**63)))
-    assert all(-(2**63) <= place < 2**63 for place in places(found))
+    result = only(message_set(1, ITEMS, codec=GZIP, wrapper_offset=-(2**63)))
+    assert all(-(2**63) <= place < 2**63 for place in places(result))
     for magic in (0, 1, 2):
-        last = opened(entries(magic, ITEMS) * 3, base_offset=2**63 - 2)[-1]
+        last = decoded_batches(entries(magic, ITEMS) * 3, base_offset=2**63 - 2)[-1]
         assert all(-(2**63) <= place < 2**63 for place in places(last))
         assert -(2**63) <= last.base_offset < 2**63
         assert -(2**63) <= last.last_offset < 2**63
@@ -192,9 +192,9 @@ def test_absolute_offsets_stay_in_64_bits() -> None:
 
 def test_control_records_have_names() -> None:
     for key, name in ((COMMIT_KEY, "COMMIT"), (ABORT_KEY, "ABORT")):
-        found = only(marker(key, 1, 0))
-        (control,) = found.controls
-        assert (found.control, control.type, found.anomalies) == (True, name, [])
+        result = only(marker(key, 1, 0))
+        (control,) = result.controls
+        assert (result.control, control.type, result.anomalies) == (True, name, [])
         assert isinstance(control.value, Embedded)
         assert control.value.decoded["coordinator_epoch"] == 5
 
@@ -203,9 +203,9 @@ def test_control_records_have_names() -> None:
     ("key", "value"), [(None, b""), (b"\0", b""), (b"\0\0\0\2", b"\0\1"), (ABORT_KEY, b"\0")]
 )
 def test_control_records_that_are_none(key: bytes | None, value: bytes) -> None:
-    found = only(batch([Item(key, value)], flags=CONTROL))
-    assert kinds(found) == ["malformed_payload"]
-    assert (found.records[0].key, len(found.controls)) == (key, 1)
+    result = only(batch([Item(key, value)], flags=CONTROL))
+    assert kinds(result) == ["malformed_payload"]
+    assert (result.records[0].key, len(result.controls)) == (key, 1)
 
 
 def test_control_records_without_a_value_are_no_fault() -> None:
@@ -228,14 +228,14 @@ def test_aborted_transactions_hide_a_producers_batches_up_to_its_marker() -> Non
             transactional(1, 16),  # aborted again
         ]
     )
-    told = [{"producer_id": 1, "first_offset": 16}, {"producer_id": 1, "first_offset": 3}]
-    hidden = [each.base_offset for each in opened(data, aborted=told) if each.aborted]
+    reported = [{"producer_id": 1, "first_offset": 16}, {"producer_id": 1, "first_offset": 3}]
+    hidden = [each.base_offset for each in decoded_batches(data, aborted=reported) if each.aborted]
     assert hidden == [3, 8, 16]
     for nothing in (None, [], ()):
-        assert not any(each.aborted for each in opened(data, aborted=nothing))
+        assert not any(each.aborted for each in decoded_batches(data, aborted=nothing))
 
 
 def test_message_sets_among_aborted_batches_are_not_hidden() -> None:
     data = messages(1, ITEMS) + transactional(-1, 3)
-    told = [{"producer_id": -1, "first_offset": 0}, {}]
-    assert [each.aborted for each in opened(data, aborted=told)] == [False, True]
+    reported = [{"producer_id": -1, "first_offset": 0}, {}]
+    assert [each.aborted for each in decoded_batches(data, aborted=reported)] == [False, True]

@@ -1,4 +1,4 @@
-"""The boundary where bytes that do not fit become anomalies."""
+"""Bytes that do not fit their layout become anomalies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_body_that_fits_has_no_anomaly() -> None:
     assert decoded.anomalies == []
 
 
-def test_bytes_behind_a_complete_body_are_kept_and_told() -> None:
+def test_bytes_behind_a_complete_body_are_kept_and_reported() -> None:
     # librdkafka 2.16 sends three bytes too many after Metadata v12
     decoded = decode_request(request_payload(METADATA, 12) + b"\0\0\0", METADATA)
     assert decoded.value["_left_over"] == b"\0\0\0"
@@ -42,7 +42,7 @@ def test_a_body_that_ends_early_shows_the_fields_that_are_there() -> None:
     assert kinds(decoded) == ["truncated_body"]
 
 
-def test_a_lying_length_is_told_with_its_place() -> None:
+def test_a_lying_length_is_reported_with_its_position() -> None:
     payload = bytearray(request_payload(HEARTBEAT, 3, {"group_id": "abcdef", "member_id": "m"}))
     payload[payload.index(b"abcdef") - 2 : payload.index(b"abcdef")] = b"\x80\x00"
     decoded = decode_request(bytes(payload), HEARTBEAT)
@@ -95,7 +95,7 @@ def envelope(
     return request, decode_response(answer, ENVELOPE, 0, request=request.value)
 
 
-def test_an_envelope_is_opened_in_both_directions() -> None:
+def test_an_envelope_is_decoded_in_both_directions() -> None:
     request, response = envelope(HEARTBEAT, 4, {"group_id": "g"}, {"error_code": 27})
     inner = request.value["request_data"]
     assert isinstance(inner, Embedded)
@@ -116,7 +116,7 @@ def test_an_envelope_with_a_credential_api_inside_withholds_its_bytes() -> None:
     assert isinstance(response.value["response_data"].data, Withheld)
 
 
-def test_envelopes_inside_envelopes_are_not_opened() -> None:
+def test_envelopes_inside_envelopes_are_not_decoded() -> None:
     payload = request_payload(HEARTBEAT, 4)
     for _ in range(300):
         payload = request_payload(ENVELOPE, 0, {"request_data": payload})

@@ -84,8 +84,8 @@ def test_every_role_of_every_layout(message: Message) -> None:
         body = random_body(case.layout, case.random("collect"))
         for role in {field.role for field in every_field(case.layout.fields)} - {None}:
             function = collector(message, case.version, str(role), case.draft)
-            found = list(with_role(case.layout.fields, case.version, str(role), body))
-            assert found == ([] if function is None else function(body))
+            values = list(with_role(case.layout.fields, case.version, str(role), body))
+            assert values == ([] if function is None else function(body))
 
 
 def every_field(fields: Sequence[Field]) -> Iterator[Field]:

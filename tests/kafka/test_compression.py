@@ -1,4 +1,4 @@
-"""Every codec in every framing, whole, cut and damaged; and bombs, which cost nothing."""
+"""Every codec in every framing: complete, truncated and damaged; and decompression bombs, stopped early."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ def test_cut_anywhere_gives_what_was_before(name: str) -> None:
     codec, compress = WRITERS[name]
     data = TEXT[:300]
     packed = compress(data)
-    whole = 0
+    complete = 0
     for kept in range(len(packed)):
         plain, fault = inflate(codec, packed[:kept], MOST)
         assert data.startswith(plain)
         if fault is None:  # between two members, frames or blocks
-            whole += 1
+            complete += 1
         else:
             assert isinstance(fault, Truncated | Malformed)
-    assert whole <= len(packed) // 100 + 1
+    assert complete <= len(packed) // 100 + 1
 
 
 @EACH_COMPRESSED
@@ -174,7 +174,7 @@ def test_the_bound_is_by_ratio_between_two_fixed_ones() -> None:
 
 
 @EACH_COMPRESSED
-def test_small_data_is_read_whole_and_cut_anywhere_like_large(name: str) -> None:
+def test_small_data_is_read_completely_and_cut_anywhere_like_large(name: str) -> None:
     codec, compress = WRITERS[name]
     for data in (b"", b"a", NOISE[:100], TEXT[:3000]):
         if data or name not in ("snappy java twice", "snappy java", "snappy java small blocks"):

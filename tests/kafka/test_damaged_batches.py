@@ -1,4 +1,4 @@
-"""Record data that is cut off, lies, has bad checksums, is a bomb or nothing at all."""
+"""Record data that is truncated, malformed, empty, a decompression bomb, or has wrong checksums."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kdissect.kafka.compression import Budget
 from kdissect.kafka.recordbatch import Record
 from kdissect.kafka.records import RecordData
 from kdissect.limits import DEFAULT, MIB, Limits
-from tests.kafka.opened import (
+from tests.kafka.decoded_batches import (
     EVERY_FORMAT,
     ITEMS,
+    decoded_batches,
     expected,
     kinds,
     marker,
     only,
-    opened,
     places,
     transactional,
 )
@@ -56,15 +56,19 @@ def test_a_cut_off_last_entry_is_left_out_byte_by_byte(magic: int, codec: str) -
     first = entries(magic, ITEMS, codec=CODECS[codec])
     second = entries(magic, ITEMS[:1], codec=CODECS[codec], base_offset=3)
     for kept in range(len(second)):
-        assert [place for each in opened(first + second[:kept]) for place in places(each)] == [0, 1, 2]
-    assert places(opened(first + second)[-1])[-1] == 3
+        assert [place for each in decoded_batches(first + second[:kept]) for place in places(each)] == [
+            0,
+            1,
+            2,
+        ]
+    assert places(decoded_batches(first + second)[-1])[-1] == 3
 
 
 @EVERY_FORMAT
 @pytest.mark.parametrize("tail", [b"\0" * 17, b"\xff" * 17])
 def test_too_few_bytes_for_an_entry_are_left_out(magic: int, codec: str, tail: bytes) -> None:
-    found = opened(entries(magic, ITEMS, codec=CODECS[codec]) + tail)
-    assert [place for each in found for place in places(each)] == [0, 1, 2]
+    result = decoded_batches(entries(magic, ITEMS, codec=CODECS[codec]) + tail)
+    assert [place for each in result for place in places(each)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_too_few_bytes_for_an_entry_are_left_out(magic: int, codec: str, tail: b
     ],
 )
 def test_what_is_no_batch_ends_the_reading(data: bytes, detail: str) -> None:
-    first, second = opened(batch(ITEMS) + data)
+    first, second = decoded_batches(batch(ITEMS) + data)
     assert kinds(first) == []
     assert kinds(second) == ["malformed_records"]
     assert detail in second.anomalies[0].detail
@@ -89,33 +93,35 @@ def test_what_is_no_batch_ends_the_reading(data: bytes, detail: str) -> None:
 @pytest.mark.parametrize("codec", [0, GZIP, ZSTD])
 @pytest.mark.parametrize("count", [-1, 0, 2, 4, 2**31 - 1])
 def test_a_batch_that_lies_about_its_count_shows_what_is_there(codec: int, count: int) -> None:
-    found = only(batch(ITEMS, codec=codec, count=count))
-    assert found.records == expected(2, ITEMS)
-    assert kinds(found) == ["wrong_record_count"]
-    assert f"{count} records declared, 3 present" in found.anomalies[0].detail
+    result = only(batch(ITEMS, codec=codec, count=count))
+    assert result.records == expected(2, ITEMS)
+    assert kinds(result) == ["wrong_record_count"]
+    assert f"{count} records declared, 3 present" in result.anomalies[0].detail
 
 
 def test_a_batch_that_lies_about_its_length_shows_what_is_there() -> None:
-    whole = batch(ITEMS)
-    short, *_ = opened(batch(ITEMS, length=len(whole) - 12 - 4) + bytes(80))
+    complete = batch(ITEMS)
+    short, *_ = decoded_batches(batch(ITEMS, length=len(complete) - 12 - 4) + bytes(80))
     assert short.records == expected(2, ITEMS)[:2]
     assert kinds(short) == ["crc_mismatch", "malformed_records"]
     assert "2 of 3 records are shown" in short.anomalies[1].detail
-    long = only(batch(ITEMS, length=len(whole) - 12 + 30) + bytes(30))
+    long = only(batch(ITEMS, length=len(complete) - 12 + 30) + bytes(30))
     assert long.records[:3] == expected(2, ITEMS)
     assert kinds(long) == ["crc_mismatch", "malformed_records"]
-    assert opened(batch(ITEMS, length=len(whole))) == []  # cut off, as far as anybody can tell
+    assert decoded_batches(batch(ITEMS, length=len(complete))) == []  # cut off, as far as anybody can tell
 
 
 @EVERY_FORMAT
-def test_a_checksum_that_does_not_hold_is_told_and_costs_nothing(magic: int, codec: str) -> None:
+def test_a_checksum_that_does_not_hold_is_reported_and_costs_nothing(magic: int, codec: str) -> None:
     data = bytearray(entries(magic, ITEMS, codec=CODECS[codec]))
     data[17 if magic == 2 else 12] ^= 0xFF
-    found, after = (
-        opened(bytes(data) + batch(ITEMS)) if CODECS[codec] or magic == 2 else (only(bytes(data)), None)
+    result, after = (
+        decoded_batches(bytes(data) + batch(ITEMS))
+        if CODECS[codec] or magic == 2
+        else (only(bytes(data)), None)
     )
-    assert found.records == expected(magic, ITEMS)
-    assert kinds(found) == ["crc_mismatch"]
+    assert result.records == expected(magic, ITEMS)
+    assert kinds(result) == ["crc_mismatch"]
     assert after is None or after.anomalies == []
     record_data = RecordData(b"??" + bytes(data), 2, 2 + len(data))
     assert check_crcs(record_data, "here") == [("crc_mismatch", "here", "batch at byte 0")]
@@ -131,16 +137,16 @@ def test_checksums_hold_without_opening(magic: int, codec: str) -> None:
 
 def test_checksums_inside_a_compressed_message_are_checked_too() -> None:
     inner = message(1, offset=0, crc=1) + message(1, offset=1, crc=1) + message(1, offset=2)
-    found = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
-    assert places(found) == [0, 1, 2]
-    assert kinds(found) == ["crc_mismatch"]
-    assert "2 messages inside it" in found.anomalies[0].detail
+    result = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
+    assert places(result) == [0, 1, 2]
+    assert kinds(result) == ["crc_mismatch"]
+    assert "2 messages inside it" in result.anomalies[0].detail
 
 
 def test_many_bad_checksums_are_one_anomaly() -> None:
     good = message(0)
-    found = only(good + message(0, crc=1) * 500)
-    assert [anomaly.detail for anomaly in found.anomalies] == [f"batch at byte {len(good)}: 500 messages"]
+    result = only(good + message(0, crc=1) * 500)
+    assert [anomaly.detail for anomaly in result.anomalies] == [f"batch at byte {len(good)}: 500 messages"]
     data = good + message(0, crc=1) * 5
     assert len(check_crcs(RecordData(data, 0, len(data)))) == 5
 
@@ -148,7 +154,7 @@ def test_many_bad_checksums_are_one_anomaly() -> None:
 def test_a_message_that_lies_is_stepped_over() -> None:
     lying = bytearray(message(1, Item(b"key", b"value"), offset=1))
     lying[29] = 200
-    first, second = opened(message(1, offset=0) + bytes(lying) + message(1, offset=2))
+    first, second = decoded_batches(message(1, offset=0) + bytes(lying) + message(1, offset=2))
     assert (places(first), kinds(first)) == ([0], ["malformed_records"])
     assert (places(second), kinds(second)) == ([2], [])
 
@@ -156,9 +162,9 @@ def test_a_message_that_lies_is_stepped_over() -> None:
 def test_one_level_of_nesting_and_no_more() -> None:
     inner = message_set(1, ITEMS, codec=GZIP)
     twice = message(1, Item(None, gzip.compress(messages(1, ITEMS) + inner)), offset=9, attributes=GZIP)
-    found = only(twice)
-    assert len(found.records) == 3
-    assert "compressed message inside a compressed one" in found.anomalies[0].detail
+    result = only(twice)
+    assert len(result.records) == 3
+    assert "compressed message inside a compressed one" in result.anomalies[0].detail
 
 
 @pytest.mark.parametrize(
@@ -172,17 +178,17 @@ def test_one_level_of_nesting_and_no_more() -> None:
     ],
 )
 def test_inside_a_compressed_message_too_what_is_there_is_shown(inner: bytes, shown: int, what: str) -> None:
-    found = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
-    assert len(found.records) == shown
-    assert kinds(found) == ["malformed_records"]
-    assert what in found.anomalies[0].detail
+    result = only(message(1, Item(None, gzip.compress(inner)), offset=2, attributes=GZIP))
+    assert len(result.records) == shown
+    assert kinds(result) == ["malformed_records"]
+    assert what in result.anomalies[0].detail
 
 
 def test_messages_of_both_magics_inside_a_compressed_one() -> None:
     inner = messages(0, ITEMS) + messages(1, ITEMS, base_offset=3)
-    found = only(message(1, Item(None, gzip.compress(inner)), offset=15, attributes=GZIP))
-    assert places(found) == [10, 11, 12, 13, 14, 15]
-    assert found.anomalies == []
+    result = only(message(1, Item(None, gzip.compress(inner)), offset=15, attributes=GZIP))
+    assert places(result) == [10, 11, 12, 13, 14, 15]
+    assert result.anomalies == []
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
@@ -193,36 +199,36 @@ def test_codecs_that_nobody_knows(magic: int, codec: int) -> None:
         data = batch(codec=codec, payload=payload, count=4)
     else:
         data = message(magic, Item(None, payload), attributes=codec)
-    found = only(data)
-    assert (found.records, kinds(found), found.compression) == ([], ["unknown_codec"], f"codec {codec}")
+    result = only(data)
+    assert (result.records, kinds(result), result.compression) == ([], ["unknown_codec"], f"codec {codec}")
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_damaged_compression_is_told(magic: int, codec: str) -> None:
+def test_damaged_compression_is_reported(magic: int, codec: str) -> None:
     number = CODECS[codec]
     if magic == 2:
         data = batch(codec=number, payload=b"not compressed at all", count=3)
     else:
         data = message(magic, Item(None, b"not compressed at all"), attributes=number)
-    found = only(data)
-    assert (found.records, kinds(found)) == ([], ["damaged_compression"])
+    result = only(data)
+    assert (result.records, kinds(result)) == ([], ["damaged_compression"])
     if magic < 2:
         assert kinds(only(message(magic, Item(None, None), attributes=number))) == ["damaged_compression"]
 
 
 def test_records_before_the_damage_are_shown() -> None:
     items = [Item(value=Random(n).randbytes(3000)) for n in range(100)]
-    whole = batch(items, codec=GZIP)
-    found = only(batch(codec=GZIP, payload=whole[61 : len(whole) * 2 // 3], count=100))
-    assert 50 < len(found.records) < 100
+    complete = batch(items, codec=GZIP)
+    result = only(batch(codec=GZIP, payload=complete[61 : len(complete) * 2 // 3], count=100))
+    assert 50 < len(result.records) < 100
     assert (
-        found.records
+        result.records
         == [Record(place, BASE_MS, None, item.value) for place, item in enumerate(items)][
-            : len(found.records)
+            : len(result.records)
         ]
     )
-    assert kinds(found) == ["damaged_compression"]
+    assert kinds(result) == ["damaged_compression"]
 
 
 # --- bombs and noise ----------------------------------------------------------------------------------------
@@ -231,10 +237,10 @@ def test_records_before_the_damage_are_shown() -> None:
 def test_small_bombs_in_one_field_share_a_bound() -> None:
     bomb = batch(codec=ZSTD, payload=streamed_zstd(bytes(MIB)))
     limits = Limits(inflated_always_bytes=2 * MIB, inflated_ratio=10)
-    found = opened(bomb * 200, limits=limits)
-    assert len(found) == 200
-    assert [kinds(each) for each in found[2:]] == [["oversized_records"]] * 198
-    assert "oversized_records" not in kinds(found[0])
+    result = decoded_batches(bomb * 200, limits=limits)
+    assert len(result) == 200
+    assert [kinds(each) for each in result[2:]] == [["oversized_records"]] * 198
+    assert "oversized_records" not in kinds(result[0])
 
 
 def test_small_bombs_in_the_fields_of_one_frame_share_a_bound() -> None:
@@ -242,11 +248,11 @@ def test_small_bombs_in_the_fields_of_one_frame_share_a_bound() -> None:
     wrapped = message(1, Item(None, gzip.compress(bytes(MIB))), attributes=GZIP)
     limits = Limits(inflated_always_bytes=2 * MIB, inflated_ratio=10)
     budget = Budget()
-    found = [only(data, limits=limits) for data in (bomb, wrapped) * 3]
-    assert not any("oversized_records" in kinds(each) for each in found)
+    result = [only(data, limits=limits) for data in (bomb, wrapped) * 3]
+    assert not any("oversized_records" in kinds(each) for each in result)
     fields = [RecordData(data, 0, len(data)) for data in (bomb, wrapped) * 3]
-    found = [each for field in fields for each in read_records(field, limits, budget=budget)]
-    assert ["oversized_records" in kinds(each) for each in found] == [False] * 2 + [True] * 4
+    result = [each for field in fields for each in read_records(field, limits, budget=budget)]
+    assert ["oversized_records" in kinds(each) for each in result] == [False] * 2 + [True] * 4
     assert budget.inflated == 2 * MIB
 
 
@@ -254,14 +260,14 @@ def test_small_bombs_in_the_fields_of_one_frame_share_a_bound() -> None:
 def test_the_number_of_records_is_bounded(magic: int) -> None:
     limits = Limits(batch_items=100)
     data = entries(magic, [Item()] * 101, codec=GZIP)
-    found = only(data, limits=limits)
-    assert (len(found.records), kinds(found)) == (100, ["oversized_records"])
+    result = only(data, limits=limits)
+    assert (len(result.records), kinds(result)) == (100, ["oversized_records"])
     assert only(entries(magic, [Item()] * 100, codec=GZIP), limits=limits).anomalies == []
 
 
 def test_messages_past_the_number_are_a_set_of_their_own() -> None:
-    found = opened(messages(1, [Item()] * 250), limits=Limits(batch_items=100))
-    assert [len(each.records) for each in found] == [100, 100, 50]
+    result = decoded_batches(messages(1, [Item()] * 250), limits=Limits(batch_items=100))
+    assert [len(each.records) for each in result] == [100, 100, 50]
 
 
 def mutated(data: bytes, random: Random) -> bytes:
@@ -299,16 +305,16 @@ def test_ten_thousand_mutated_batches_are_anomalies_and_nothing_more() -> None:
     tracemalloc.start()
     for number in range(10_000):
         data = mutated(seeds[number % len(seeds)], random)
-        told = [{"producer_id": 5, "first_offset": 4}] if number % 2 else None
+        reported = [{"producer_id": 5, "first_offset": 4}] if number % 2 else None
         base = random.choice((None, 0, 7, 2**63 - 1))
         record_data = RecordData(data, 0, len(data))
-        found = list(read_records(record_data, base_offset=base, aborted=told))
+        result = list(read_records(record_data, base_offset=base, aborted=reported))
         check_crcs(record_data)
-        wrong = {anomaly.kind for each in found for anomaly in each.anomalies}
+        wrong = {anomaly.kind for each in result for anomaly in each.anomalies}
         seen |= wrong
         odd += bool(wrong)
-        assert sum(each.size for each in found) <= len(data)
-        for each in found:
+        assert sum(each.size for each in result) <= len(data)
+        for each in result:
             for record in each.records:
                 assert -(2**63) <= record.offset < 2**63
     peak = tracemalloc.get_traced_memory()[1]
@@ -328,20 +334,20 @@ def test_ten_thousand_mutated_batches_are_anomalies_and_nothing_more() -> None:
 # --- large batches ------------------------------------------------------------------------------------------
 
 
-def whole_ones(parts: list[Batch]) -> list[Batch]:
+def complete_count(parts: list[Batch]) -> list[Batch]:
     """Batches put together from their parts."""
-    found: list[Batch] = []
+    result: list[Batch] = []
     for part in parts:
         if part.first:
-            so_far = found[-1]
+            so_far = result[-1]
             assert part.first == len(so_far.records)
             assert (part.number, part.anomalies) == (so_far.number, so_far.anomalies)
             records = so_far.records + part.records
-            found[-1] = so_far._replace(records=records, elsewhere=so_far.number - len(records))
+            result[-1] = so_far._replace(records=records, elsewhere=so_far.number - len(records))
         else:
-            found.append(part)
-    assert not any(each.elsewhere for each in found)
-    return found
+            result.append(part)
+    assert not any(each.elsewhere for each in result)
+    return result
 
 
 @pytest.fixture
@@ -380,16 +386,16 @@ def test_parts_are_what_the_whole_batch_is(small_parts: Callable[[int], None], k
         options: dict[str, Any] = {"base_offset": random.choice((None, 0, 7, 2**63 - 1))}
         options["limits"] = Limits(batch_items=random.choice((10, 100_000)))
         cases.append((RecordData(data, 0, len(data)), options))
-    whole = [list(read_records(data, **options)) for data, options in cases]
+    complete = [list(read_records(data, **options)) for data, options in cases]
     small_parts(kept)
     several = compared = 0
-    for (data, options), expected_ones in zip(cases, whole, strict=True):
+    for (data, options), expected_ones in zip(cases, complete, strict=True):
         parts = list(read_records(data, **options))
         several += len(parts) > len(expected_ones)
         # Of control records a part is enough: each batch of them has one, in Kafka. What gzip says before it
         # finds damage depends on the size of pieces.
         if not any(each.control or "damaged_compression" in kinds(each) for each in expected_ones):
-            assert whole_ones(parts) == expected_ones
+            assert complete_count(parts) == expected_ones
             compared += 1
     assert several > 500
     assert compared > 900
@@ -400,18 +406,18 @@ def test_a_record_of_a_large_batch_has_a_bound(small_parts: Callable[[int], None
     limits = Limits(record_bytes=1000)
     for magic in (1, 2):
         items = [Item(value=b"a" * 700), Item(value=b"b" * 1001), Item()]
-        found = only(entries(magic, items, codec=GZIP), limits=limits)
-        assert (len(found.records), kinds(found)) == (1, ["oversized_records"])
+        result = only(entries(magic, items, codec=GZIP), limits=limits)
+        assert (len(result.records), kinds(result)) == (1, ["oversized_records"])
 
 
 def test_headers_of_a_record_have_a_bound() -> None:
     many = Item(headers=((b"", b""),) * 101)
-    found = only(batch([Item(), many, Item()]), limits=Limits(record_headers=100))
-    assert (len(found.records), kinds(found)) == (1, ["oversized_records"])
+    result = only(batch([Item(), many, Item()]), limits=Limits(record_headers=100))
+    assert (len(result.records), kinds(result)) == (1, ["oversized_records"])
     assert only(batch([many]), limits=Limits(record_headers=101)).anomalies == []
 
 
 def test_malformed_control_records_are_counted_together() -> None:
-    found = only(batch([Item(None, None)] * 1000, flags=CONTROL))
-    assert (len(found.records), len(found.controls), len(found.anomalies)) == (1000, 1000, 11)
-    assert "990 more control records" in found.anomalies[-1].detail
+    result = only(batch([Item(None, None)] * 1000, flags=CONTROL))
+    assert (len(result.records), len(result.controls), len(result.anomalies)) == (1000, 1000, 11)
+    assert "990 more control records" in result.anomalies[-1].detail

@@ -26,10 +26,10 @@ from tests.frames import request_payload
 )
 def test_the_header_version_follows_from_api_and_version(api_key: int, version: int, header: str) -> None:
     data = bytes.fromhex(header)
-    found = read_request_header(data + b"body")
-    assert found.body_pos == len(data)
-    assert (found.api_key, found.api_version, found.correlation_id) == (api_key, version, 1)
-    assert found.client_id == (None if (api_key, version) == (7, 0) else "c")
+    result = read_request_header(data + b"body")
+    assert result.body_pos == len(data)
+    assert (result.api_key, result.api_version, result.correlation_id) == (api_key, version, 1)
+    assert result.client_id == (None if (api_key, version) == (7, 0) else "c")
 
 
 def test_a_null_client_id() -> None:
@@ -57,9 +57,9 @@ def test_cut_short_it_tells_what_it_can(end: int) -> None:
         with pytest.raises(DecodeError):
             read_request_header(data[:end])
     else:
-        found = read_request_header(data[:end])
-        assert (found.api_key, found.correlation_id) == (12, 1)
-        assert found.body_pos == (-1 if end < len(data) else len(data))
+        result = read_request_header(data[:end])
+        assert (result.api_key, result.correlation_id) == (12, 1)
+        assert result.body_pos == (-1 if end < len(data) else len(data))
 
 
 def test_correlation_ids_are_signed_and_may_be_missing() -> None:

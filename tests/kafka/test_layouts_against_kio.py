@@ -1,4 +1,4 @@
-"""Our layouts against those of kio, which come from Kafka's own schema files: an outside judge."""
+"""Our layouts against those of kio, which are generated from Kafka's own schema files."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ Layout = list[tuple[str, str, bool, bool, int | None, "Layout"]]
 """(name, type, array, nullable, tag, struct) in the order of the bytes, tagged fields by tag."""
 
 
-def ours(found: tuple[schema.Field, ...], version: int) -> Layout:
+def ours(result: tuple[schema.Field, ...], version: int) -> Layout:
     layout = []
-    for field in found:
+    for field in result:
         if version in field.versions:
             null = field.nullable is not None and version in field.nullable
             kind = field.type.replace("string16", "string")
@@ -88,12 +88,12 @@ def same_name(mine: str, other: str) -> bool:
 def differences(mine: Layout, other: Layout, path: str) -> list[str]:
     if [field[1:5] for field in mine] != [field[1:5] for field in other]:
         return [f"{path}: {[field[:5] for field in mine]}, kio: {[field[:5] for field in other]}"]
-    found = []
+    result = []
     for own, field in zip(mine, other, strict=True):
         if not same_name(own[0], field[0]):
-            found.append(f"{path}.{own[0]}, kio: {field[0]}")
-        found += differences(own[5], field[5], f"{path}.{own[0]}")
-    return found
+            result.append(f"{path}.{own[0]}, kio: {field[0]}")
+        result += differences(own[5], field[5], f"{path}.{own[0]}")
+    return result
 
 
 def kio_entities() -> Iterator[tuple[Message, int, Any]]:
@@ -118,11 +118,11 @@ def message_of(kind: EntityType, entity: Any) -> Message:
 
 def test_every_layout_of_kio_is_ours() -> None:
     compared: Counter[str] = Counter()
-    found = []
+    result = []
     for message, version, entity in kio_entities():
-        found += differences(ours(message.fields, version), theirs(entity), f"{message.name} v{version}")
+        result += differences(ours(message.fields, version), theirs(entity), f"{message.name} v{version}")
         compared[message.kind] += 1
-    assert found == []
+    assert result == []
     assert compared == {"request": 302, "response": 302, "header": 4, "data": 17}
 
 

@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: whole, byte by byte, with others behind them, lying, with bad checksums."""
+"""Messages of magic 0 and 1: complete, truncated, followed by others, malformed, wrong checksums."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def expected(magic: int, items: list[Item], base_offset: int = 0) -> list[Record
 
 @MAGIC
 @given(pairs=st.lists(st.tuples(CONTENT, CONTENT), max_size=6))
-def test_what_is_written_is_read_whole_and_between_other_bytes(
+def test_what_is_written_is_read_completely_and_between_other_bytes(
     magic: int, pairs: list[tuple[bytes | None, bytes | None]]
 ) -> None:
     items = [Item(), *(Item(*pair) for pair in pairs)]
     data = messages(magic, items, base_offset=40)
-    found = expected(magic, items, 40)
-    assert read(data) == MessageSet(found, len(data), [], None)
+    result = expected(magic, items, 40)
+    assert read(data) == MessageSet(result, len(data), [], None)
     end = 5 + len(data)
-    assert read_messages(b"?" * 5 + data + b"?" * 99, 5, end, 1000) == MessageSet(found, end, [], None)
+    assert read_messages(b"?" * 5 + data + b"?" * 99, 5, end, 1000) == MessageSet(result, end, [], None)
 
 
 @MAGIC
@@ -48,9 +48,9 @@ def test_byte_by_byte_an_incomplete_message_is_left_where_it_is(magic: int) -> N
     ends = [len(messages(magic, ITEMS[:count])) for count in range(5)]
     for kept in range(18, len(data)):
         count = sum(end <= kept for end in ends) - 1
-        whole = MessageSet(expected(magic, ITEMS[:count]), ends[count], [], None)
-        assert read(data[:kept]) == whole
-        assert read_messages(data, 0, kept, 1000) == whole
+        complete = MessageSet(expected(magic, ITEMS[:count]), ends[count], [], None)
+        assert read(data[:kept]) == complete
+        assert read_messages(data, 0, kept, 1000) == complete
 
 
 def test_messages_of_another_kind_are_another_set() -> None:
@@ -60,18 +60,18 @@ def test_messages_of_another_kind_are_another_set() -> None:
 
 
 @MAGIC
-def test_as_many_as_wanted(magic: int) -> None:
-    found = read(messages(magic, ITEMS), max_messages=2)
-    assert found == MessageSet(expected(magic, ITEMS[:2]), len(messages(magic, ITEMS[:2])), [], None)
+def test_at_most_as_many_as_requested(magic: int) -> None:
+    result = read(messages(magic, ITEMS), max_messages=2)
+    assert result == MessageSet(expected(magic, ITEMS[:2]), len(messages(magic, ITEMS[:2])), [], None)
 
 
 @MAGIC
 def test_a_checksum_that_does_not_hold_costs_nothing(magic: int) -> None:
     good = message(magic, offset=0)
     data = good + message(magic, offset=1, crc=7) + message(magic, offset=2)
-    found = read(data)
-    assert [record.offset for record in found.records] == [0, 1, 2]
-    assert (found.bad_crcs, found.fault, found.end) == ([len(good)], None, len(data))
+    result = read(data)
+    assert [record.offset for record in result.records] == [0, 1, 2]
+    assert (result.bad_crcs, result.fault, result.end) == ([len(good)], None, len(data))
 
 
 def with_lengths(magic: int, key_length: int, value_length: int) -> bytes:
@@ -100,10 +100,10 @@ def with_lengths(magic: int, key_length: int, value_length: int) -> bytes:
 def test_lengths_that_do_not_fit(magic: int, key_length: int, value_length: int) -> None:
     good = message(magic, offset=0)
     for tail in (b"", b"\0" * 50, good):
-        found = read(good + with_lengths(magic, key_length, value_length) + tail)
-        assert len(found.records) == 1
-        assert isinstance(found.fault, Malformed)
-        assert found.end == found.fault.pos == len(good)
+        result = read(good + with_lengths(magic, key_length, value_length) + tail)
+        assert len(result.records) == 1
+        assert isinstance(result.fault, Malformed)
+        assert result.end == result.fault.pos == len(good)
 
 
 @MAGIC

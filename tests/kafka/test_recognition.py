@@ -56,25 +56,25 @@ OTHER_PROTOCOLS = {
 
 
 def search(*items: bytes, at_start: bool = False) -> Search:
-    found = Search(DEFAULT, at_start=at_start)
+    held = Search(DEFAULT, at_start=at_start)
     for number, item in enumerate(items, 1):
-        found.feed(data(item, number))
-    return found
+        held.feed(data(item, number))
+    return held
 
 
-def begins(found: Search, *, final: bool = False) -> bool | None:
-    assert found.first_run is not None
-    return is_first_request(found, found.first_run, final)
+def begins(held: Search, *, final: bool = False) -> bool | None:
+    assert held.first_run is not None
+    return is_first_request(held, held.first_run, final)
 
 
 @pytest.mark.parametrize("name", OTHER_PROTOCOLS)
 def test_other_protocols_are_not_taken_for_kafka(name: str) -> None:
     payload = OTHER_PROTOCOLS[name]
     for pieces in ([payload], [payload[i : i + 7] for i in range(0, len(payload), 7)]):
-        found = search(*pieces, at_start=True)
-        assert not begins(found)
+        held = search(*pieces, at_start=True)
+        assert not begins(held)
         assert locate_request(search(*pieces)) is None
-        assert begins(found, final=True) is False
+        assert begins(held, final=True) is False
 
 
 @pytest.mark.parametrize("snaplen", [12, 14, 20, 30, 42])
@@ -84,15 +84,15 @@ def test_other_protocols_that_a_snaplen_cut_are_not_taken_for_kafka(name: str, s
     if len(payload) <= snaplen:
         return
     for at_start in (True, False):
-        found = Search(DEFAULT, at_start=at_start)
+        held = Search(DEFAULT, at_start=at_start)
         for number in range(1, 5):
-            found.feed(data(payload[:snaplen], number))
-            found.feed(gap(len(payload) - snaplen, "cut"))
+            held.feed(data(payload[:snaplen], number))
+            held.feed(gap(len(payload) - snaplen, "cut"))
         if at_start:
-            assert found.first_run is not None
+            assert held.first_run is not None
             for answer in (None, payload[:8]):
-                assert not is_first_request(found, found.first_run, True, answer)
-        assert locate_request(found) is None
+                assert not is_first_request(held, held.first_run, True, answer)
+        assert locate_request(held) is None
 
 
 def test_a_first_request_is_recognized_at_once_and_only_when_whole() -> None:
@@ -104,9 +104,9 @@ def test_a_first_request_is_recognized_at_once_and_only_when_whole() -> None:
 
 def test_a_first_request_cut_by_a_snaplen_is_believed_for_its_header() -> None:
     payload = heartbeats(1)[0]
-    found = search(payload[:30], at_start=True)
-    found.feed(gap(len(payload) - 30, "cut"))
-    assert begins(found)
+    held = search(payload[:30], at_start=True)
+    held.feed(gap(len(payload) - 30, "cut"))
+    assert begins(held)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 17, 60, 99, 500])
@@ -121,19 +121,19 @@ def test_mid_stream_the_next_request_is_found_by_its_content(offset: int) -> Non
 
 def test_a_chain_of_cut_frames_confirms_itself() -> None:
     one = heartbeats(1)[0]
-    found = Search(DEFAULT)
+    held = Search(DEFAULT)
     for number in range(3):
-        found.feed(data(one[:40], number))
-        found.feed(gap(len(one) - 40, "cut"))
-    assert locate_request(found) == 0
+        held.feed(data(one[:40], number))
+        held.feed(gap(len(one) - 40, "cut"))
+    assert locate_request(held) == 0
 
 
 def located(
-    found: Search, ids: tuple[int | None, int | None], *, api: int = HEARTBEAT, version: int = 4
+    held: Search, ids: tuple[int | None, int | None], *, api: int = HEARTBEAT, version: int = 4
 ) -> int | None:
     """Where a response to any id in between stands."""
     least, greatest = min(one or 0 for one in ids), max(one or 0 for one in ids)
-    return locate_response(found, lambda one: (api, version) if least <= one <= greatest else None, ids)
+    return locate_response(held, lambda one: (api, version) if least <= one <= greatest else None, ids)
 
 
 def test_responses_are_found_by_the_requests_that_wait() -> None:
@@ -151,25 +151,25 @@ def test_any_correlation_ids_may_wait(ids: tuple[int | None, int | None]) -> Non
 
 
 def test_a_response_found_before_its_request_is_looked_for_again() -> None:
-    found = search(NOISE, heartbeat_answers(1, first=9)[0])
-    assert located(found, (8, 8)) is None
-    assert located(found, (8, 9)) is None
-    found.rescan()
-    assert located(found, (8, 9)) == len(NOISE)
+    held = search(NOISE, heartbeat_answers(1, first=9)[0])
+    assert located(held, (8, 8)) is None
+    assert located(held, (8, 9)) is None
+    held.rescan()
+    assert located(held, (8, 9)) == len(NOISE)
 
 
 def test_a_response_must_decode_as_what_was_asked_or_be_followed_by_another() -> None:
     body = {"responses": [{"topic": "orders", "partitions": [{"records": NOISE}]}]}
     answer = response(FETCH, 11, body, correlation_id=5)
-    found = search(NOISE[:100] + answer)
-    assert located(found, (5, 5), api=FETCH, version=11) == 100
+    held = search(NOISE[:100] + answer)
+    assert located(held, (5, 5), api=FETCH, version=11) == 100
     for version in (4, 99):
-        found = search(NOISE[:100] + answer)
-        assert located(found, (5, 5), api=FETCH, version=version) is None
-        found = search(NOISE[:100], answer)
-        assert located(found, (5, 5), api=FETCH, version=version) is None
-        found.feed(data(heartbeat_answers(1, first=6)[0]))
-        assert located(found, (5, 5), api=FETCH, version=version) == 100
+        held = search(NOISE[:100] + answer)
+        assert located(held, (5, 5), api=FETCH, version=version) is None
+        held = search(NOISE[:100], answer)
+        assert located(held, (5, 5), api=FETCH, version=version) is None
+        held.feed(data(heartbeat_answers(1, first=6)[0]))
+        assert located(held, (5, 5), api=FETCH, version=version) == 100
 
 
 def test_responses_alone_are_believed_when_three_chain() -> None:
@@ -177,10 +177,10 @@ def test_responses_alone_are_believed_when_three_chain() -> None:
     assert locate_response_chain(search(NOISE[:10], *answers)) == 10
     assert locate_response_chain(search(NOISE[:10], *answers[:2])) is None
     assert locate_response_chain(search(answers[0], answers[2], answers[1])) is None
-    found = search(NOISE[:10])
+    held = search(NOISE[:10])
     for place, answer in zip((None, None, 10), answers, strict=True):
-        found.feed(data(answer))
-        assert locate_response_chain(found) == place
+        held.feed(data(answer))
+        assert locate_response_chain(held) == place
 
 
 def test_through_framing_a_mid_stream_start_costs_the_bytes_before_the_boundary() -> None:
@@ -207,31 +207,31 @@ TRAPS = {
 @pytest.mark.parametrize("name", TRAPS)
 def test_a_search_in_vain_looks_at_each_byte_a_few_times_only(name: str, size: int) -> None:
     limits = Limits(resync_bytes=256 * 1024)
-    found = Search(limits)
+    held = Search(limits)
     stream = TRAPS[name]
-    asked = 0
+    outstanding = 0
 
     def api_of(correlation_id: int) -> tuple[int, int] | None:
-        nonlocal asked
-        asked += 1
+        nonlocal outstanding
+        outstanding += 1
         return (FETCH, 11) if correlation_id == 5 else None
 
     for start in range(0, len(stream), size):
-        found.feed(data(stream[start : start + size]))
-        assert locate_request(found) is None
-        assert locate_response(found, api_of, (1, 200)) is None
-        assert locate_response_chain(found) is None
-        assert found.held <= limits.resync_bytes
-    assert found.effort <= 100 * len(stream) + 2 * limits.resync_bytes
-    assert asked <= 2 * len(stream)
+        held.feed(data(stream[start : start + size]))
+        assert locate_request(held) is None
+        assert locate_response(held, api_of, (1, 200)) is None
+        assert locate_response_chain(held) is None
+        assert held.held <= limits.resync_bytes
+    assert held.effort <= 100 * len(stream) + 2 * limits.resync_bytes
+    assert outstanding <= 2 * len(stream)
 
 
 def test_packets_without_any_captured_payload_take_no_room() -> None:
-    found = search()
+    held = search()
     for number in range(100_000):
-        found.feed(gap(1448, "cut", number))
-    assert found.held < 1000
-    assert found.cut(found.end)[0] == Lost(144_800_000, 0)
+        held.feed(gap(1448, "cut", number))
+    assert held.held < 1000
+    assert held.cut(held.end)[0] == Lost(144_800_000, 0)
 
 
 def test_an_old_answer_is_not_taken_for_a_request() -> None:
@@ -241,5 +241,5 @@ def test_an_old_answer_is_not_taken_for_a_request() -> None:
     answer = response(8, 0, answered, correlation_id=0)
     assert locate_request(search(*[answer] * 5)) is None
     written = {"acks": 0, "timeout_ms": 1, "topic_data": [{"name": "spread", "partition_data": []}]}
-    asked = request(PRODUCE, 0, written, correlation_id=1, client_id="shop")
-    assert locate_request(search(asked, asked)) == 0
+    outstanding = request(PRODUCE, 0, written, correlation_id=1, client_id="shop")
+    assert locate_request(search(outstanding, outstanding)) == 0

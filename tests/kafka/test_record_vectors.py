@@ -16,7 +16,7 @@ from kdissect.kafka.batches import check_crcs
 from kdissect.kafka.recordbatch import Record
 from kdissect.kafka.records import RecordData
 from kdissect.model import Embedded
-from tests.kafka.opened import opened
+from tests.kafka.decoded_batches import decoded_batches
 from tests.vectors.messages import FILE as MESSAGES
 from tests.vectors.messages import Place, struct
 
@@ -55,43 +55,43 @@ EVERY_RELEASE = pytest.mark.parametrize("release", COUNTS)
 @cache
 def vectors() -> dict[str, list[dict[str, Any]]]:
     """By release."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    entries: dict[str, list[dict[str, Any]]] = {}
     for line in lzma.decompress(FILE.read_bytes()).splitlines():
-        told = orjson.loads(line)
-        told["bytes"] = bytes.fromhex(told["bytes"])
-        found.setdefault(told["release"], []).append(told)
-    return found
+        entry = orjson.loads(line)
+        entry["bytes"] = bytes.fromhex(entry["bytes"])
+        entries.setdefault(entry["release"], []).append(entry)
+    return entries
 
 
 def test_how_many_there_are(report: Callable[[str], None]) -> None:
-    assert {release: len(found) for release, found in vectors().items()} == COUNTS
-    sizes = [len(told["bytes"]) for found in vectors().values() for told in found]
+    assert {release: len(entries) for release, entries in vectors().items()} == COUNTS
+    sizes = [len(entry["bytes"]) for entries in vectors().values() for entry in entries]
     report(f"Kafka {', '.join(COUNTS)}: {len(sizes)} vectors of record data, {sum(sizes)} bytes")
 
 
 @EVERY_RELEASE
 def test_we_read_what_kafka_reads(release: str) -> None:
-    for told in vectors()[release]:
-        found = opened(told["bytes"])
-        assert [each.anomalies for each in found] == [[]] * len(found), told["name"]
-        if "batches" in told:
-            theirs = [their_batch(group) for group in joined(told["batches"])]
-            assert [our_batch(each) for each in found] == theirs, told["name"]
+    for entry in vectors()[release]:
+        entries = decoded_batches(entry["bytes"])
+        assert [each.anomalies for each in entries] == [[]] * len(entries), entry["name"]
+        if "batches" in entry:
+            theirs = [their_batch(group) for group in joined(entry["batches"])]
+            assert [our_batch(each) for each in entries] == theirs, entry["name"]
         else:  # the reader of that release tells records only
-            theirs = [their_record(each) for each in told["records"]]
-            assert [record for each in found for record in each.records] == theirs, told["name"]
+            theirs = [their_record(each) for each in entry["records"]]
+            assert [record for each in entries for record in each.records] == theirs, entry["name"]
 
 
 @EVERY_RELEASE
 def test_headers_are_what_kafka_reads(release: str) -> None:
-    for told in vectors()[release]:
-        data = RecordData(told["bytes"], 0, len(told["bytes"]))
+    for entry in vectors()[release]:
+        data = RecordData(entry["bytes"], 0, len(entry["bytes"]))
         assert check_crcs(data) == []
-        if "batches" not in told:
+        if "batches" not in entry:
             continue
-        for ours, theirs in zip(data.batches(), told["batches"], strict=True):
+        for ours, theirs in zip(data.batches(), entry["batches"], strict=True):
             size = ours["batch_length" if ours["magic"] == 2 else "message_size"]
-            assert (ours["crc"], 12 + size) == (theirs["checksum"], theirs["sizeInBytes"]), told["name"]
+            assert (ours["crc"], 12 + size) == (theirs["checksum"], theirs["sizeInBytes"]), entry["name"]
             if ours["magic"] == 2:
                 assert ours["max_timestamp"] == theirs["maxTimestamp"]
                 assert ours["records_count"] == theirs["countOrNull"]
@@ -102,9 +102,9 @@ def test_checksum_of_the_lz4_header_is_wrong_in_magic_0_and_nowhere_else(release
     """KAFKA-3160: what wrote magic 0 before it was found out, and whatever still writes magic 0."""
     right = {0: 0, 1: 0, 2: 0}
     wrong = {0: 0, 1: 0, 2: 0}
-    for told in vectors()[release]:
-        if "lz4" in told["name"]:
-            data = told["bytes"]
+    for entry in vectors()[release]:
+        if "lz4" in entry["name"]:
+            data = entry["bytes"]
             counts = right if has_right_header(data[data.index(LZ4_MAGIC) :]) else wrong
             counts[data[16]] += 1
     assert right[0] == wrong[1] == wrong[2] == 0
@@ -171,19 +171,19 @@ def our_batch(batch: Batch) -> dict[str, Any]:
     }
 
 
-def their_record(told: dict[str, Any], magic: int | None = None) -> Record:
+def their_record(entry: dict[str, Any], magic: int | None = None) -> Record:
     return Record(
-        told["offset"],
-        None if magic == 0 else told["timestamp"],  # newer readers say -1
-        raw(told["key"]),
-        raw(told["value"]),
-        tuple((key, raw(value)) for key, value in told.get("headers", ())),
+        entry["offset"],
+        None if magic == 0 else entry["timestamp"],  # newer readers say -1
+        raw(entry["key"]),
+        raw(entry["value"]),
+        tuple((key, raw(value)) for key, value in entry.get("headers", ())),
     )
 
 
-def their_control(told: dict[str, Any]) -> tuple[str, bytes | None, dict[str, Any]]:
-    place = Place(schema.embedded(MARKERS[told["control"]]), 0, None)
-    return told["control"], raw(told["value"]), struct(told["marker"], place.layout.fields, place)
+def their_control(entry: dict[str, Any]) -> tuple[str, bytes | None, dict[str, Any]]:
+    place = Place(schema.embedded(MARKERS[entry["control"]]), 0, None)
+    return entry["control"], raw(entry["value"]), struct(entry["marker"], place.layout.fields, place)
 
 
 def our_control(control: Control) -> tuple[str | None, bytes | None, dict[str, Any]]:

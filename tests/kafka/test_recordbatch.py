@@ -1,4 +1,4 @@
-"""Records of magic 2: every width of varint, whole, cut byte by byte, followed by others, and lying."""
+"""Records of magic 2: every width of varint, complete, truncated, followed by others, malformed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ items_of_any_sort = st.lists(
 
 
 @given(items_of_any_sort)
-def test_what_is_written_is_read_whole_and_between_other_bytes(items: list[Item]) -> None:
+def test_what_is_written_is_read_completely_and_between_other_bytes(items: list[Item]) -> None:
     for item, offset in zip(items, offsets(items), strict=True):
         if abs(offset) >= 2**31:
             return
@@ -115,9 +115,9 @@ def test_cut_anywhere_keeps_the_records_before(items: list[Item], choices: st.Da
     kept = choices.draw(st.integers(0, len(data) - 1))
     for records, fault in (read(data[:kept]), read(data, 0, kept)):
         assert records == expected(items)[: len(records)]
-        whole = len(written(items[: len(records)]))
-        assert whole <= kept
-        assert (fault is None) == (kept == whole)
+        complete_bytes = len(written(items[: len(records)]))
+        assert complete_bytes <= kept
+        assert (fault is None) == (kept == complete_bytes)
 
 
 def test_byte_by_byte() -> None:
@@ -172,14 +172,14 @@ def test_lies_end_the_reading_and_keep_what_was_before(lie: bytes, reason: str) 
 
 def test_numbers_that_pass_64_bits_go_on_from_the_other_end() -> None:
     data = record(Item(timestamp_ms=BASE_MS + 5), 5)
-    (found,), fault = read_batch(data, 0, len(data), 2**63 - 3, 2**63 - 2, DEFAULT)
-    assert (found.offset, found.timestamp_ms, fault) == (-(2**63) + 2, -(2**63) + 3, None)
+    (result,), fault = read_batch(data, 0, len(data), 2**63 - 3, 2**63 - 2, DEFAULT)
+    assert (result.offset, result.timestamp_ms, fault) == (-(2**63) + 2, -(2**63) + 3, None)
     data = record(Item(timestamp_ms=2**63 - 1), 0, base_ms=0)
-    (found,), fault = read_batch(data, 0, len(data), 0, 2**61, DEFAULT)
-    assert found.timestamp_ms == 2**61 - 2**63 - 1
+    (result,), fault = read_batch(data, 0, len(data), 0, 2**61, DEFAULT)
+    assert result.timestamp_ms == 2**61 - 2**63 - 1
     data = varint(15) + b"\0" + b"\xff" * 9 + b"\x7f\0\1\1\0"
-    (found,), _ = read_batch(data, 0, len(data), 0, 0, DEFAULT)
-    assert found.timestamp_ms == -(2**63)
+    (result,), _ = read_batch(data, 0, len(data), 0, 0, DEFAULT)
+    assert result.timestamp_ms == -(2**63)
 
 
 def test_a_batch_of_nothing_but_records_is_bounded() -> None:
@@ -209,19 +209,19 @@ def test_mutations_raise_nothing_and_never_go_round_in_circles() -> None:
         for n in range(12)
     ]
     plain = written(items)
-    whole = 0
+    complete_bytes = 0
     for _ in range(2000):
         data = bytearray(plain)
         for _ in range(random.randint(1, 3)):
             data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
         records, fault = read(bytes(data))
         assert len(records) <= len(plain) // 7
-        whole += fault is None
-        for found in records:
-            assert -(2**63) <= found.offset < 2**63
-            assert found.timestamp_ms is not None
-            assert -(2**63) <= found.timestamp_ms < 2**63
-    assert 0 < whole < 2000
+        complete_bytes += fault is None
+        for result in records:
+            assert -(2**63) <= result.offset < 2**63
+            assert result.timestamp_ms is not None
+            assert -(2**63) <= result.timestamp_ms < 2**63
+    assert 0 < complete_bytes < 2000
 
 
 def test_nullable_is_what_the_tests_think() -> None:

@@ -64,11 +64,11 @@ def test_a_batch_header_is_61_bytes_of_names_and_what_its_attributes_mean() -> N
 
 def test_formats_may_be_mixed_in_one_field() -> None:
     data = message(0) + message(1) + batch(2)
-    found = scan(b"!" + data + b"!", 1, 1 + len(data))
-    assert [entry["magic"] for entry in found.batches] == [0, 1, 2]
-    assert found.batches[1]["timestamp"] == 1_600_000_000_000
-    assert "timestamp" not in found.batches[0]
-    assert (found.records, found.cut_off, found.fault) == (4, 0, None)
+    result = scan(b"!" + data + b"!", 1, 1 + len(data))
+    assert [entry["magic"] for entry in result.batches] == [0, 1, 2]
+    assert result.batches[1]["timestamp"] == 1_600_000_000_000
+    assert "timestamp" not in result.batches[0]
+    assert (result.records, result.cut_off, result.fault) == (4, 0, None)
 
 
 def test_a_compressed_message_set_hides_how_many_records_it_has() -> None:
@@ -79,9 +79,9 @@ def test_a_compressed_message_set_hides_how_many_records_it_has() -> None:
 @pytest.mark.parametrize("kept", range(1, len(batch())))
 def test_a_cut_off_last_entry_is_no_fault(kept: int) -> None:
     data = batch() + batch(base=103)[:kept]
-    found = scan(data, 0, len(data))
-    assert [entry["base_offset"] for entry in found.batches] == [100]
-    assert (found.records, found.cut_off, found.fault) == (3, kept, None)
+    result = scan(data, 0, len(data))
+    assert [entry["base_offset"] for entry in result.batches] == [100]
+    assert (result.records, result.cut_off, result.fault) == (3, kept, None)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_a_cut_off_last_entry_is_no_fault(kept: int) -> None:
         (message(1).replace(b"\xca\xfe\xba\xbe\x01", b"\xca\xfe\xba\xbe\xff"), "magic -1 at byte 0"),
     ],
 )
-def test_lies_end_the_reading_and_are_told(data: bytes, fault: str) -> None:
+def test_lies_end_the_reading_and_are_reported(data: bytes, fault: str) -> None:
     assert scan(data, 0, len(data)).fault == fault
 
 
 def test_a_length_that_lies_upwards_allocates_nothing() -> None:
     data = batch(length=2**31 - 1)
-    found = scan(data, 0, len(data))
-    assert (found.batches, found.cut_off) == ([], len(data))
+    result = scan(data, 0, len(data))
+    assert (result.batches, result.cut_off) == ([], len(data))
 
 
 def test_equality_is_by_bytes_and_an_empty_field_is_not_null() -> None:

@@ -227,13 +227,13 @@ class TestRoles:
                     assert field.role == "topic", name
 
     def test_credentials(self) -> None:
-        found = {
+        result = {
             (name, field.name)
             for name, _, fields in layouts()
             for field in all_fields(fields)
             if field.role == "secret"
         }
-        assert found == {
+        assert result == {
             ("SaslAuthenticateRequest", "auth_bytes"),
             ("SaslAuthenticateResponse", "auth_bytes"),
             ("CreateDelegationTokenResponse", "hmac"),
@@ -260,13 +260,13 @@ class TestRoles:
             for field in fields:
                 yield from structs(field.fields)
 
-        found = set()
+        result = set()
         for name, _, fields in layouts():
             for struct in structs(fields):
                 if any(field.role == "config" for field in struct):
                     assert {field.name for field in struct} & {"name", "key"}
-                    found.add(name)
-        assert found == {
+                    result.add(name)
+        assert result == {
             "CreateTopicsRequest",
             "CreateTopicsResponse",
             "DescribeConfigsResponse",

@@ -50,5 +50,5 @@ def test_values_that_name_no_schema(value: bytes | None) -> None:
 
 @given(st.binary(max_size=30), st.none() | st.binary(max_size=30))
 def test_any_bytes(value: bytes, header: bytes | None) -> None:
-    found = schema_id(value, header)
-    assert found is None or (found.id is None) != (found.guid is None)
+    result = schema_id(value, header)
+    assert result is None or (result.id is None) != (result.guid is None)

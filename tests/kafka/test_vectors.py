@@ -32,22 +32,22 @@ WITHOUT = {
 @pytest.mark.parametrize("file", schema.file_names())
 def test_kafkas_values_and_ours_are_the_same(file: str, oracle: Callable[..., None]) -> None:
     for message in schema.parse(schema.file_text(file), file).messages:
-        for place, found in vectors().get(message.name, {}).items():
+        for place, result in vectors().get(message.name, {}).items():
             decode, encode = decoder(*place), encoder(*place)
-            for vector in found:
+            for vector in result:
                 expected = body_of(vector, place)
                 walked = walk(place.message, place.version, vector.raw, 0, place.draft)
                 assert decode(vector.raw, 0, DecodeBudget()) == (expected, len(vector.raw)), vector
                 assert (walked.error, walked.value, walked.end) == (None, expected, len(vector.raw)), vector
                 assert encode(expected) == vector.raw, vector
-            for release, instances in Counter(vector.release for vector in found).items():
+            for release, instances in Counter(vector.release for vector in result).items():
                 oracle(f"message versions by Apache Kafka {release}", instances=instances)
 
 
 def test_which_layouts_kafka_confirms(report: Callable[[str], None]) -> None:
     everything = {str(case.layout) for case in cases(all_messages())}
     confirmed = {str(place.layout) for places in vectors().values() for place in places}
-    every = [vector for places in vectors().values() for found in places.values() for vector in found]
+    every = [vector for places in vectors().values() for result in places.values() for vector in result]
     report(
         f"layouts: {len(everything)}, written by Apache Kafka's classes: {len(confirmed)}, of"
         f" {len(vectors())} messages in {len(every)} instances, {sum(len(each.raw) for each in every)} bytes"
@@ -64,15 +64,15 @@ def test_every_request_and_response_is_confirmed_by_two_generations_of_kafka() -
             places = vectors()[message.name]
             final = {place.version for place in places if place.draft is None}
             assert final == set(range(message.versions.first, message.versions.last + 1))
-            for found in places.values():
-                assert set(Counter(vector.release for vector in found).values()) == {INSTANCES}
+            for result in places.values():
+                assert set(Counter(vector.release for vector in result).values()) == {INSTANCES}
 
 
 def test_vectors_hold_what_is_easily_got_wrong() -> None:
     seen: Counter[str] = Counter()
     for places in vectors().values():
-        for found in places.values():
-            for vector in found:
+        for result in places.values():
+            for vector in result:
                 seen.update(traits(vector.json))
     rare = {name: count for name, count in seen.items() if count < 100}
     assert rare == {}

@@ -337,7 +337,7 @@ _TELEMETRY = "telemetry"
 
 CONSUMER, CONNECT = "consumer", "connect"
 
-_OF_MEMBERS = {
+_MEMBER_MESSAGES = {
     (CONSUMER, _SUBSCRIPTION): "ConsumerProtocolSubscription",
     (CONSUMER, _ASSIGNMENT): "ConsumerProtocolAssignment",
     (CONNECT, _SUBSCRIPTION): "ConnectWorkerMetadata",
@@ -473,28 +473,28 @@ def _decode(
 
 def _expected(role: str, protocol: GroupProtocol) -> str | None:
     """The message that the bytes must be. None for user data and principals, which applications define."""
-    return _OF_MEMBERS.get((protocol.type or "", role))
+    return _MEMBER_MESSAGES.get((protocol.type or "", role))
 
 
 def _decode_bytes(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
 ) -> DecodedPayload | None:
     if role in (_SUBSCRIPTION, _ASSIGNMENT):
-        return _of_member(role, data, protocol, budget)
+        return _decode_member_bytes(role, data, protocol, budget)
     if role not in (_SUBSCRIPTION_DATA, _ASSIGNMENT_DATA):
         return read_versioned(schema.embedded(role), data, budget=budget)
     if protocol.name == _STREAMS:
         return read_self_versioned(schema.embedded(_STREAMS_DATA[role]), data, budget)
     if protocol.name == _STICKY:
-        return _sticky(data, budget)
+        return _decode_sticky(data, budget)
     if protocol.name == _COOPERATIVE:
         # librdkafka uses the format of sticky here too, and also sends it in assignments.
         generation = schema.embedded("CooperativeStickyAssignorUserData")
-        return read(generation, 0, data, exact=True, budget=budget) or _sticky(data, budget)
+        return read(generation, 0, data, exact=True, budget=budget) or _decode_sticky(data, budget)
     return None
 
 
-def _sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
+def _decode_sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
     """There is no version prefix, so Kafka tries all versions. kafka-python 3 writes one."""
     message = schema.embedded("StickyAssignorUserData")
     for version in (1, 0):
@@ -503,13 +503,13 @@ def _sticky(data: bytes, budget: DecodeBudget | None) -> DecodedPayload | None:
     return read_versioned(message, data, exact=True, budget=budget)
 
 
-def _of_member(
+def _decode_member_bytes(
     role: str, data: bytes, protocol: GroupProtocol, budget: DecodeBudget | None
 ) -> DecodedPayload | None:
     """Decode what a member sends or receives. If the protocol is unknown, only if it is a consumer's to the
     last byte.
     """
-    name = _OF_MEMBERS.get((protocol.type or CONSUMER, role))
+    name = _MEMBER_MESSAGES.get((protocol.type or CONSUMER, role))
     if name is None:
         return None
     known = protocol.type is not None

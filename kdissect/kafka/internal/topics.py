@@ -45,7 +45,7 @@ _FRAMED = {
     CLUSTER_METADATA_ID: "metadata_record",
     "__remote_log_metadata": "remote_log_metadata",
 }
-_SECRETIVE = (CLUSTER_METADATA, CLUSTER_METADATA_ID)
+_WITH_CREDENTIALS = (CLUSTER_METADATA, CLUSTER_METADATA_ID)
 
 _LEGACY_OFFSET, _OFFSET = 0, 1
 
@@ -78,7 +78,7 @@ def open_record(
         return _shown(decoded_key, None, key, show_secrets=show_secrets), shown
     if topic in _FRAMED:
         decoded = None if value is None else payloads.read_frame(_FRAMED[topic], value)
-        if decoded is None and topic in _SECRETIVE and not show_secrets:
+        if decoded is None and topic in _WITH_CREDENTIALS and not show_secrets:
             return _withheld(key), _withheld(value)
         return key, _shown(decoded, None, value, show_secrets=show_secrets)
     return key, value
@@ -132,7 +132,7 @@ def _withheld(data: bytes | None) -> Withheld | None:
 
 
 _MARKERS = {0: "EndTxnMarker", 1: "EndTxnMarker"}
-_OF_KRAFT = {
+_KRAFT_MESSAGES = {
     2: "LeaderChangeMessage",
     3: "SnapshotHeaderRecord",
     4: "SnapshotFooterRecord",
@@ -170,6 +170,6 @@ def open_control_record(key: bytes | None, value: bytes | None) -> Control:
 def _read_control_value(number: int, value: bytes) -> DecodedPayload | None:
     if number in _MARKERS:
         return read_versioned(schema.embedded(_MARKERS[number]), value)
-    if number in _OF_KRAFT:
-        return read_self_versioned(schema.embedded(_OF_KRAFT[number]), value)
+    if number in _KRAFT_MESSAGES:
+        return read_self_versioned(schema.embedded(_KRAFT_MESSAGES[number]), value)
     return None

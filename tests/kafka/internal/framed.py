@@ -76,10 +76,12 @@ def framing_of(family: str, case: Case) -> str:
 
 def every_case() -> list[tuple[str, Case]]:
     """Every layout that travels, with its family; drafts included."""
-    return [(family, case) for family in FAMILIES for case in cases(schema.family(family)) if _is_told(case)]
+    return [
+        (family, case) for family in FAMILIES for case in cases(schema.family(family)) if _is_declared(case)
+    ]
 
 
-def _is_told(case: Case) -> bool:
+def _is_declared(case: Case) -> bool:
     # A LeaderChangeMessage of 2.7 and 2.8 does not say its version: its leader's id stands in its place.
     return case.message.name != "LeaderChangeMessage" or case.draft is None
 

@@ -35,7 +35,7 @@ NAMES = [
 CASES = [case for family, case in every_case() if family == "control_record" and case.message.name in TYPES]
 
 
-def made(case: Case, salt: str) -> Framed:
+def sample(case: Case, salt: str) -> Framed:
     return framed(case, framing_of("control_record", case), case.random(salt))
 
 
@@ -46,7 +46,7 @@ def key(number: int) -> bytes:
 @pytest.mark.parametrize("case", CASES, ids=[str(case.layout) for case in CASES])
 def test_every_control_record(case: Case) -> None:
     number = TYPES[case.message.name]
-    one = made(case, "control")
+    one = sample(case, "control")
     record = open_control_record(key(number), one.data)
     assert record.type == NAMES[number]
     assert isinstance(record.key, Embedded)
@@ -80,7 +80,7 @@ def test_a_value_may_be_null_or_something_else() -> None:
 
 def test_nothing_raises_on_damage() -> None:
     random = CASES[0].random("mutations")
-    pieces = [made(case, "damage") for case in CASES]
+    pieces = [sample(case, "damage") for case in CASES]
     for number in range(1500):
         piece = pieces[number % len(pieces)]
         wire = key(TYPES[piece.case.message.name])

@@ -49,7 +49,7 @@ def wire(message_name: str, version: int = 0, prefix: int | None = None, /, **va
     return body if prefix is None else pack(">h", prefix) + body
 
 
-def said(payload: object) -> Body:
+def body_of(payload: object) -> Body:
     assert isinstance(payload, Embedded)
     return shown(payload.decoded)
 
@@ -67,13 +67,13 @@ def test_every_payload_where_it_belongs(family: str, case: Case) -> None:
     role, protocol = SITES[case.message.name]
     random = case.random("payloads")
     for _ in range(3):
-        made = framed(case, framing_of(family, case), random)
-        found = decode_payload(role, made.data, Context(protocol))
-        assert isinstance(found, Embedded)
-        assert found.data == made.data
-        assert said(found) == made.body
-        assert found.decoded["_message"] == case.message.name
-        assert found.decoded["_version"] == case.version
+        sample = framed(case, framing_of(family, case), random)
+        result = decode_payload(role, sample.data, Context(protocol))
+        assert isinstance(result, Embedded)
+        assert result.data == sample.data
+        assert body_of(result) == sample.body
+        assert result.decoded["_message"] == case.message.name
+        assert result.decoded["_version"] == case.version
 
 
 def test_user_data_of_the_sticky_assignor_with_and_without_its_generation() -> None:
@@ -81,39 +81,39 @@ def test_user_data_of_the_sticky_assignor_with_and_without_its_generation() -> N
     new = wire("StickyAssignorUserData", 1, previous_assignment=ASSIGNED, generation=7)
     for protocol in (STICKY, COOPERATIVE):  # the latter with librdkafka
         for role in ("subscription_data", "assignment_data"):
-            assert said(decode_payload(role, old, Context(protocol))) == {"previous_assignment": ASSIGNED}
-            found = said(decode_payload(role, new, Context(protocol)))
-            assert found == {"previous_assignment": ASSIGNED, "generation": 7}
+            assert body_of(decode_payload(role, old, Context(protocol))) == {"previous_assignment": ASSIGNED}
+            result = body_of(decode_payload(role, new, Context(protocol)))
+            assert result == {"previous_assignment": ASSIGNED, "generation": 7}
 
 
 def test_four_bytes_are_what_the_assignor_makes_of_them() -> None:
-    assert said(decode_payload("subscription_data", bytes(4), Context(COOPERATIVE))) == {"generation": 0}
-    found = said(decode_payload("subscription_data", bytes(4), Context(STICKY)))
-    assert found == {"previous_assignment": []}
+    assert body_of(decode_payload("subscription_data", bytes(4), Context(COOPERATIVE))) == {"generation": 0}
+    result = body_of(decode_payload("subscription_data", bytes(4), Context(STICKY)))
+    assert result == {"previous_assignment": []}
 
 
 def test_payloads_nest() -> None:
     sticky = wire("StickyAssignorUserData", 1, previous_assignment=ASSIGNED, generation=3)
     data = wire("ConsumerProtocolSubscription", 3, 3, topics=["orders"], user_data=sticky)
-    found = said(decode_payload("subscription", data, Context(STICKY)))
-    assert said(found["user_data"])["generation"] == 3
+    result = body_of(decode_payload("subscription", data, Context(STICKY)))
+    assert body_of(result["user_data"])["generation"] == 3
     allocation = wire("ConnectAssignment", 2, 2, leader="w1", assignment=[], revoked=None)
     data = wire("ConnectWorkerMetadata", 2, 2, url="http://w1:8083/", allocation=allocation)
-    found = said(decode_payload("subscription", data, Context(CONNECT)))
-    assert said(found["allocation"])["leader"] == "w1"
+    result = body_of(decode_payload("subscription", data, Context(CONNECT)))
+    assert body_of(result["allocation"])["leader"] == "w1"
 
 
 def test_consumers_of_tomorrow_are_read_as_far_as_they_are_known() -> None:
     data = wire("ConsumerProtocolSubscription", 3, 12, topics=["orders"]) + b"new"
-    found = decode_payload("subscription", data, Context(CONSUMER))
-    assert isinstance(found, Embedded)
-    assert found.decoded["_version"] == 12
-    assert found.decoded["topics"] == ["orders"]
-    assert found.decoded["_left_over"] == b"new"
+    result = decode_payload("subscription", data, Context(CONSUMER))
+    assert isinstance(result, Embedded)
+    assert result.decoded["_version"] == 12
+    assert result.decoded["topics"] == ["orders"]
+    assert result.decoded["_left_over"] == b"new"
 
 
 def test_without_a_protocol_only_an_exact_consumer_is_believed() -> None:
-    assert said(decode_payload("assignment", ASSIGNMENT, Context()))["assigned_partitions"] == ASSIGNED
+    assert body_of(decode_payload("assignment", ASSIGNMENT, Context()))["assigned_partitions"] == ASSIGNED
     assert decode_payload("assignment", ASSIGNMENT + b"\0", Context()) is None
     assert decode_payload("assignment", b"\0\x09" + ASSIGNMENT[2:], Context()) is None
     worker = wire("ConnectWorkerMetadata", 1, 1, url="http://w1:8083/")
@@ -138,13 +138,13 @@ def join(version: int = 5, **more: Any) -> Exchange:
     return exchange("JoinGroup", version, request, response, **more)
 
 
-def test_a_join_and_what_its_leader_is_told() -> None:
+def test_a_join_and_what_its_leader_receives() -> None:
     joined = join()
     assert open_payloads(joined) == []
     assert joined.request is not None
     assert joined.response is not None
-    assert said(joined.request["protocols"][0]["metadata"])["topics"] == ["orders"]
-    assert said(joined.response["members"][0]["metadata"])["topics"] == ["orders"]
+    assert body_of(joined.request["protocols"][0]["metadata"])["topics"] == ["orders"]
+    assert body_of(joined.response["members"][0]["metadata"])["topics"] == ["orders"]
 
 
 def test_opening_twice_changes_nothing() -> None:
@@ -159,11 +159,11 @@ def test_a_sync_group_knows_its_protocol_from_the_join() -> None:
     protocols = GroupProtocols()
     worker = wire("ConnectWorkerMetadata", 1, 1, url="http://w1:8083/")
     offered = [{"name": "compatible", "metadata": worker}]
-    asked = {"group_id": "connect", "protocol_type": "connect", "protocols": offered}
-    joined = exchange("JoinGroup", 5, asked, {"protocol_name": "compatible", "members": []})
+    sent = {"group_id": "connect", "protocol_type": "connect", "protocols": offered}
+    joined = exchange("JoinGroup", 5, sent, {"protocol_name": "compatible", "members": []})
     assert open_payloads(joined, protocols) == []
     assert joined.request is not None
-    assert said(joined.request["protocols"][0]["metadata"])["url"] == "http://w1:8083/"
+    assert body_of(joined.request["protocols"][0]["metadata"])["url"] == "http://w1:8083/"
 
     assignment = wire("ConnectAssignment", 1, 1, leader="w1", assignment=[], revoked=None)
 
@@ -175,18 +175,18 @@ def test_a_sync_group_knows_its_protocol_from_the_join() -> None:
     assert open_payloads(known, protocols) == []
     assert known.request is not None
     assert known.response is not None
-    assert said(known.request["assignments"][0]["assignment"])["leader"] == "w1"
-    assert said(known.response["assignment"])["leader"] == "w1"
+    assert body_of(known.request["assignments"][0]["assignment"])["leader"] == "w1"
+    assert body_of(known.response["assignment"])["leader"] == "w1"
     assert open_payloads(elsewhere, protocols) == []
     assert elsewhere.response == {"assignment": assignment}
 
 
 def test_a_sync_group_of_version_5_says_it_itself() -> None:
-    told = {"protocol_type": "consumer", "protocol_name": "range", "assignment": ASSIGNMENT + b"more"}
-    synced = exchange("SyncGroup", 5, None, told)
+    received = {"protocol_type": "consumer", "protocol_name": "range", "assignment": ASSIGNMENT + b"more"}
+    synced = exchange("SyncGroup", 5, None, received)
     assert open_payloads(synced) == []
     assert synced.response is not None
-    assert said(synced.response["assignment"])["_left_over"] == b"more"
+    assert body_of(synced.response["assignment"])["_left_over"] == b"more"
 
 
 def test_described_groups_are_each_their_own() -> None:
@@ -212,7 +212,7 @@ def test_the_principal_of_an_envelope() -> None:
     envelope = exchange("Envelope", 0, request, None)
     assert open_payloads(envelope) == []
     assert envelope.request is not None
-    assert said(envelope.request["request_principal"])["name"] == "alice"
+    assert body_of(envelope.request["request_principal"])["name"] == "alice"
 
 
 def test_what_cannot_be_what_it_should_is_an_anomaly() -> None:
@@ -269,21 +269,21 @@ def test_sinks_show_what_is_inside() -> None:
 
 def test_nothing_raises_on_ten_thousand_damaged_payloads() -> None:
     random = CASES[0][1].random("mutations")
-    made = [framed(case, framing_of(family, case), random) for family, case in CASES]
+    sample = [framed(case, framing_of(family, case), random) for family, case in CASES]
     contexts = [
         (role, Context(protocol)) for role, protocol in {*SITES.values(), ("assignment", GroupProtocol())}
     ]
     opened = 0
     for number in range(10_000):
-        piece = made[number % len(made)]
+        piece = sample[number % len(sample)]
         role, protocol = SITES[piece.case.message.name]
         context = Context(protocol)
         if number % 4 == 0:
             role, context = random.choice(contexts)
-        found = decode_payload(role, mutated(piece.data, random, 0), context)
-        if found is not None:
+        result = decode_payload(role, mutated(piece.data, random, 0), context)
+        if result is not None:
             opened += 1
-            json_bytes(found)
+            json_bytes(result)
     assert opened > 1000
 
 

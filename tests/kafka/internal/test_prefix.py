@@ -18,9 +18,9 @@ CASES = every_case()
 IDS = [f"{case.layout}" for _, case in CASES]
 
 
-def opened(made: Framed, family: str, data: bytes) -> payloads.DecodedPayload | None:
-    message, version = made.case.message, made.case.version
-    match made.framing:
+def decode(sample: Framed, family: str, data: bytes) -> payloads.DecodedPayload | None:
+    message, version = sample.case.message, sample.case.version
+    match sample.framing:
         case "v16":
             return read_versioned(message, data)
         case "type16":
@@ -36,53 +36,53 @@ def opened(made: Framed, family: str, data: bytes) -> payloads.DecodedPayload | 
 def test_every_embedded_message_is_read_behind_its_prefix(family: str, case: Case) -> None:
     random = case.random("prefix")
     for _ in range(3):
-        made = framed(case, framing_of(family, case), random)
-        found = opened(made, family, made.data)
-        assert found is not None
-        assert shown(found.body) == made.body
-        assert found.body["_message"] == case.message.name
-        assert found.body["_version"] == case.version
-        assert ("_draft" in found.body) == (case.draft is not None)
-        assert set(made.body) <= {field.name for field in found.message.fields} | {"_tags"}
-        told = payloads.layout_of(found.body)
-        assert told is not None
-        assert told[0].fields == found.message.fields
-        assert told[1] == case.version
+        sample = framed(case, framing_of(family, case), random)
+        result = decode(sample, family, sample.data)
+        assert result is not None
+        assert shown(result.body) == sample.body
+        assert result.body["_message"] == case.message.name
+        assert result.body["_version"] == case.version
+        assert ("_draft" in result.body) == (case.draft is not None)
+        assert set(sample.body) <= {field.name for field in result.message.fields} | {"_tags"}
+        declared = payloads.layout_of(result.body)
+        assert declared is not None
+        assert declared[0].fields == result.message.fields
+        assert declared[1] == case.version
 
 
 @pytest.mark.parametrize(("family", "case"), CASES, ids=IDS)
 def test_half_a_message_is_not_taken_for_the_whole(family: str, case: Case) -> None:
-    made = framed(case, framing_of(family, case), case.random("half"))
-    for end in range(0, len(made.data), 1 + len(made.data) // 20):
-        found = opened(made, family, made.data[:end])
+    sample = framed(case, framing_of(family, case), case.random("half"))
+    for end in range(0, len(sample.data), 1 + len(sample.data) // 20):
+        result = decode(sample, family, sample.data[:end])
         # Without its tag buffer a message can be what a pre-release wrote.
-        assert found is None or shown(found.body) != made.body or "_draft" in found.body
+        assert result is None or shown(result.body) != sample.body or "_draft" in result.body
 
 
 @pytest.mark.parametrize(("family", "case"), CASES, ids=IDS)
 def test_bytes_behind_a_message_are_kept_apart_from_it(family: str, case: Case) -> None:
-    made = framed(case, framing_of(family, case), case.random("behind"))
-    found = opened(made, family, made.data + b"\xee\xee\xee")
-    if made.framing == "frame":
-        assert found is None  # there a later version puts what is new into tags
+    sample = framed(case, framing_of(family, case), case.random("behind"))
+    result = decode(sample, family, sample.data + b"\xee\xee\xee")
+    if sample.framing == "frame":
+        assert result is None  # there a later version puts what is new into tags
     elif case.draft is None:
-        assert found is not None
-        assert shown(found.body) == made.body | {"_left_over": b"\xee\xee\xee"}
+        assert result is not None
+        assert shown(result.body) == sample.body | {"_left_over": b"\xee\xee\xee"}
 
 
 def test_versions_beyond_the_newest_are_read_as_it_where_the_protocol_says_so() -> None:
     message = schema.embedded("ConsumerProtocolAssignment")
     body = {"assigned_partitions": [{"topic": "a", "partitions": [1, 2]}], "user_data": None}
     data = pack(">h", 9) + encoded(Case(message, 3, None), body) + b"more"
-    found = read_versioned(message, data, newest=True)
-    assert found is not None
-    assert found.body == {
+    result = read_versioned(message, data, newest=True)
+    assert result is not None
+    assert result.body == {
         "_message": "ConsumerProtocolAssignment",
         "_version": 9,
         **body,
         "_left_over": b"more",
     }
-    assert payloads.layout_of(found.body) == (message, 3)
+    assert payloads.layout_of(result.body) == (message, 3)
     assert read_versioned(message, data) is None
     assert read_versioned(message, data, newest=True, exact=True) is None
 
@@ -100,9 +100,9 @@ def test_a_frame_that_is_none(data: bytes) -> None:
 
 
 def test_a_frame_of_2_8_has_version_0() -> None:
-    found = read_frame("metadata_record", b"\0\x07\0" + pack(">iq", 3, 44))
-    assert found is not None
-    assert found.body == {
+    result = read_frame("metadata_record", b"\0\x07\0" + pack(">iq", 3, 44))
+    assert result is not None
+    assert result.body == {
         "_message": "FenceBrokerRecord",
         "_version": 0,
         "_draft": "2.8",
@@ -115,10 +115,10 @@ def test_a_leader_change_of_2_7_does_not_say_its_version() -> None:
     message = schema.embedded("LeaderChangeMessage")
     case = Case(message, 0, message.drafts[0])
     body = {"leader_id": 3001, "voters": [{"voter_id": 3001}, {"voter_id": 3002}]}
-    found = read_self_versioned(message, encoded(case, body))
-    assert found is not None
-    assert shown(found.body) == body
-    assert found.body["_draft"] == "2.7"
+    result = read_self_versioned(message, encoded(case, body))
+    assert result is not None
+    assert shown(result.body) == body
+    assert result.body["_draft"] == "2.7"
 
 
 def test_a_key_of_a_type_that_is_not_known_is_none() -> None:

@@ -37,7 +37,7 @@ def truth_of(capture: Path) -> dict[str, Any]:
 
 
 @cache
-def opened(capture: Path) -> tuple[list[Exchange], list[Anomaly]]:
+def decoded_exchanges(capture: Path) -> tuple[list[Exchange], list[Anomaly]]:
     protocols = GroupProtocols()
     anomalies: list[Anomaly] = []
     exchanges = []
@@ -58,68 +58,68 @@ def places(assignment: Body) -> Places:
     return {(entry["topic"], partition) for entry in topics for partition in entry["partitions"]}
 
 
-def given(exchanges: list[Exchange]) -> dict[tuple[str, str], list[Places]]:
+def assigned(exchanges: list[Exchange]) -> dict[tuple[str, str], list[Places]]:
     """(client id, group) -> the assignments that SyncGroup handed out, in order."""
-    found = defaultdict(list)
+    result = defaultdict(list)
     for exchange in exchanges:
         request, response = exchange.request, exchange.response
         if exchange.api == "SyncGroup" and request and response and response["error_code"] == 0:
             assert exchange.client_id is not None
             assignment = response["assignment"]
-            found[exchange.client_id, request["group_id"]].append(
+            result[exchange.client_id, request["group_id"]].append(
                 places(body(assignment)) if assignment else set()
             )
-    return found
+    return result
 
 
 def held(truth: dict[str, Any]) -> dict[tuple[str, str], list[Places]]:
     """(client id, group) -> what the client said it had after each assignment, whole or incremental."""
     now: dict[tuple[str, str], Places] = defaultdict(set)
-    found = defaultdict(list)
+    result = defaultdict(list)
     for event in truth["groups"]:
         who = event["client_id"], event["group_id"]
         partitions = {(topic, partition) for topic, partition in event["partitions"]}
         if event["event"] == "assigned":
             now[who] = now[who] | partitions
-            found[who].append(now[who])
+            result[who].append(now[who])
         else:
             now[who] = now[who] - partitions
-    return found
+    return result
 
 
 @pytest.mark.parametrize("capture", GROUPS, ids=name_of)
 def test_assignments_are_those_that_the_members_say_they_got(capture: Path) -> None:
-    said = held(truth_of(capture))
-    for who, seen in given(opened(capture)[0]).items():
+    subscribed = held(truth_of(capture))
+    for who, seen in assigned(decoded_exchanges(capture)[0]).items():
         rest = iter(seen)
-        assert all(partitions in rest for partitions in said[who]), who
+        assert all(partitions in rest for partitions in subscribed[who]), who
         # A member that left, or joined again, before it told of the last one.
-        assert len(seen) - len(said[who]) <= 1, who
+        assert len(seen) - len(subscribed[who]) <= 1, who
 
 
 def test_the_samples_have_many_assignments() -> None:
-    assert sum(len(seen) for path in GROUPS for seen in given(opened(path)[0]).values()) > 30
+    assert sum(len(seen) for path in GROUPS for seen in assigned(decoded_exchanges(path)[0]).values()) > 30
 
 
 @pytest.mark.parametrize("capture", GROUPS, ids=name_of)
 def test_members_are_given_what_they_subscribe_to(capture: Path) -> None:
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for exchange in opened(capture)[0]:
+    selected: dict[str, set[str]] = defaultdict(set)
+    for exchange in decoded_exchanges(capture)[0]:
         request = exchange.request or {}
         if exchange.api == "JoinGroup":
             for protocol in request["protocols"]:
-                wanted[request["group_id"]] |= set(body(protocol["metadata"])["topics"])
+                selected[request["group_id"]] |= set(body(protocol["metadata"])["topics"])
         elif exchange.api == "SyncGroup":
             for member in request["assignments"]:
                 topics = {topic for topic, _ in places(body(member["assignment"]))}
-                assert topics <= wanted[request["group_id"]]
+                assert topics <= selected[request["group_id"]]
 
 
 def test_librdkafka_uses_sticky_user_data_for_the_cooperative_assignor() -> None:
     (capture,) = [path for path in CAPTURES if name_of(path) == "mock-rebalance"]
     user_data = [
         body(protocol["metadata"])["user_data"]
-        for exchange in opened(capture)[0]
+        for exchange in decoded_exchanges(capture)[0]
         if exchange.api == "JoinGroup"
         for protocol in (exchange.request or {})["protocols"]
         if protocol["name"] == "cooperative-sticky"
@@ -130,7 +130,9 @@ def test_librdkafka_uses_sticky_user_data_for_the_cooperative_assignor() -> None
 @pytest.mark.skipif(not HAVE_TELEMETRY, reason="needs opentelemetry-proto")
 def test_pushed_metrics() -> None:
     (capture,) = [path for path in CAPTURES if name_of(path) == "mock-next-groups"]
-    pushes = [exchange.request for exchange in opened(capture)[0] if exchange.api == "PushTelemetry"]
+    pushes = [
+        exchange.request for exchange in decoded_exchanges(capture)[0] if exchange.api == "PushTelemetry"
+    ]
     assert len(pushes) == 7
     for push in pushes:
         assert push is not None
@@ -144,7 +146,7 @@ def test_pushed_metrics() -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
 def test_nothing_is_malformed_in_real_traffic(capture: Path) -> None:
-    assert [anomaly for anomaly in opened(capture)[1] if anomaly.kind == "malformed_payload"] == []
+    assert [anomaly for anomaly in decoded_exchanges(capture)[1] if anomaly.kind == "malformed_payload"] == []
 
 
 # --- internal topics, where a broker fetched them from another: records as kafka-python takes them apart ----
@@ -152,7 +154,7 @@ def test_nothing_is_malformed_in_real_traffic(capture: Path) -> None:
 
 def internal_records(capture: Path) -> Iterator[tuple[str, bool, bytes | None, bytes | None]]:
     """(topic, whether it is a control record, key, value)."""
-    for exchange in opened(capture)[0]:
+    for exchange in decoded_exchanges(capture)[0]:
         if exchange.api not in ("Fetch", "FetchSnapshot"):
             continue
         response = exchange.response or {}
@@ -184,11 +186,11 @@ def test_every_record_of_an_internal_topic_is_understood(capture: Path) -> None:
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
 def test_committed_offsets_are_those_that_the_clients_committed(capture: Path) -> None:
     seen = Counter(
-        (commit["group"], commit["topic"], commit["partition"], body(opened_value)["offset"])
+        (commit["group"], commit["topic"], commit["partition"], body(decoded_value)["offset"])
         for topic, control, key, value in internal_records(capture)
         if topic == "__consumer_offsets" and not control and value is not None
-        for opened_key, opened_value in [open_record(topic, key, value)]
-        if (commit := body(opened_key))["_message"] == "OffsetCommitKey"
+        for decoded_key, decoded_value in [open_record(topic, key, value)]
+        if (commit := body(decoded_key))["_message"] == "OffsetCommitKey"
     )
     commits = [row for row in truth_of(capture)["commits"] if row["offset"] >= 0]
     for row in commits if seen else ():

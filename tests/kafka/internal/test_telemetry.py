@@ -65,9 +65,9 @@ def test_an_enumeration_value_of_tomorrow_is_its_number() -> None:
     [(b"\xff\xff", 0), (b"not gzip", 1), (push(), 9), (gzip.compress(bytes(10_000), mtime=0), 1)],
 )
 def test_what_is_no_metrics_is_said(data: bytes, compression_type: int) -> None:
-    found = payloads.decode(data, compression_type, Limits(telemetry_bytes=5000))
-    assert isinstance(found, Anomaly)
-    assert found.kind == "malformed_payload"
+    result = payloads.decode(data, compression_type, Limits(telemetry_bytes=5000))
+    assert isinstance(result, Anomaly)
+    assert result.kind == "malformed_payload"
 
 
 def test_without_the_library_the_bytes_stay_and_a_note_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +78,9 @@ def test_without_the_library_the_bytes_stay_and_a_note_says_so(monkeypatch: pyte
 def test_nothing_raises_on_damage() -> None:
     random = Random(20261121)
     for _ in range(1500):
-        found = payloads.decode(mutated(push(), random, 0), 0, DEFAULT)
-        if not isinstance(found, Anomaly):
-            json_bytes(found)
+        result = payloads.decode(mutated(push(), random, 0), 0, DEFAULT)
+        if not isinstance(result, Anomaly):
+            json_bytes(result)
 
 
 @pytest.mark.parametrize(("levels", "readable"), [(30, True), (40, False)])
@@ -89,7 +89,7 @@ def test_nesting_is_bounded_so_that_all_that_is_read_can_be_shown(levels: int, r
     value = data.resource_metrics.add().resource.attributes.add(key="k").value
     for _ in range(levels):
         value = value.kvlist_value.values.add(key="k").value
-    found = payloads.decode(data.SerializeToString(), 0, DEFAULT)
-    assert isinstance(found, dict) == readable
+    result = payloads.decode(data.SerializeToString(), 0, DEFAULT)
+    assert isinstance(result, dict) == readable
     if readable:
-        json_bytes(found)
+        json_bytes(result)

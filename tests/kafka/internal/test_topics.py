@@ -48,29 +48,29 @@ def decoded(payload: Payload) -> Any:
 
 @pytest.mark.parametrize(("family", "case"), CASES, ids=[str(case.layout) for _, case in CASES])
 def test_every_record_of_every_internal_topic(family: str, case: Case) -> None:
-    made = framed(case, framing_of(family, case), case.random("topics"))
+    sample = framed(case, framing_of(family, case), case.random("topics"))
     topic = TOPICS[family]
-    if made.framing == "type16":
-        key, value = open_record(topic, made.data, None, show_secrets=True)
-        assert key == Embedded(made.data, key.decoded if isinstance(key, Embedded) else {})
-        assert decoded(key) == made.body
+    if sample.framing == "type16":
+        key, value = open_record(topic, sample.data, None, show_secrets=True)
+        assert key == Embedded(sample.data, key.decoded if isinstance(key, Embedded) else {})
+        assert decoded(key) == sample.body
         assert value is None
         return
-    raw_key = None if made.framing == "frame" else pack(">h", case.message.api_key)
-    _, value = open_record(topic, raw_key, made.data, show_secrets=True)
+    raw_key = None if sample.framing == "frame" else pack(">h", case.message.api_key)
+    _, value = open_record(topic, raw_key, sample.data, show_secrets=True)
     assert isinstance(value, Embedded)
-    assert value.data == made.data
+    assert value.data == sample.data
     assert value.decoded["_message"] == case.message.name
-    assert decoded(value) == made.body
+    assert decoded(value) == sample.body
 
 
 @pytest.mark.parametrize(("family", "case"), CASES, ids=[str(case.layout) for _, case in CASES])
 def test_records_with_credentials_show_neither_them_nor_their_bytes(family: str, case: Case) -> None:
-    made = framed(case, framing_of(family, case), case.random("secrets"))
-    raw_key = pack(">h", case.message.api_key) if made.framing == "v16" else None
-    if made.framing == "type16":
+    sample = framed(case, framing_of(family, case), case.random("secrets"))
+    raw_key = pack(">h", case.message.api_key) if sample.framing == "v16" else None
+    if sample.framing == "type16":
         return
-    _, value = open_record(TOPICS[family], raw_key, made.data)
+    _, value = open_record(TOPICS[family], raw_key, sample.data)
     assert isinstance(value, Embedded)
     leads = secrets.carries_secrets(case.message)
     assert isinstance(value.data, Withheld) == leads
@@ -105,9 +105,9 @@ def test_a_group_with_what_its_members_said() -> None:
     group = {"protocol_type": "consumer", "protocol": "range", "members": [member]}
     value = record("group_coordinator", "GroupMetadataValue", 3, **group)
     key = record("group_coordinator", "GroupMetadataKey", group="readers")
-    (found,) = decoded(open_record("__consumer_offsets", key, value)[1])["members"]
-    assert decoded(found["assignment"]) == assigned
-    assert decoded(found["subscription"])["topics"] == ["orders"]
+    (result,) = decoded(open_record("__consumer_offsets", key, value)[1])["members"]
+    assert decoded(result["assignment"]) == assigned
+    assert decoded(result["subscription"])["topics"] == ["orders"]
 
 
 def test_a_tombstone_stays_null() -> None:
@@ -128,11 +128,11 @@ def test_records_of_other_topics_stay_as_they_are(topic: str | None) -> None:
 def test_what_is_not_understood_stays_as_it_is_or_is_withheld(topic: str) -> None:
     key, value = b"\x7f\x00what", b"\x09\x09\x09" + SECRET
     assert is_internal(topic)
-    found = open_record(topic, key, value)
+    result = open_record(topic, key, value)
     if topic == CLUSTER_METADATA:
-        assert found == (Withheld(len(key)), Withheld(len(value)))
-        found = open_record(topic, key, value, show_secrets=True)
-    assert found == (key, value)
+        assert result == (Withheld(len(key)), Withheld(len(value)))
+        result = open_record(topic, key, value, show_secrets=True)
+    assert result == (key, value)
 
 
 def secretive() -> list[bytes]:
@@ -151,14 +151,14 @@ def secretive() -> list[bytes]:
 
 @pytest.mark.parametrize("topic", [CLUSTER_METADATA, CLUSTER_METADATA_ID])
 @pytest.mark.parametrize("value", secretive(), ids=range(len(secretive())))
-def test_credentials_of_the_cluster_are_withheld_unless_asked_for(topic: str, value: bytes) -> None:
+def test_credentials_of_the_cluster_are_withheld_unless_requested(topic: str, value: bytes) -> None:
     _, shown_value = open_record(topic, None, value)
     assert isinstance(shown_value, Embedded)
     assert shown_value.data == Withheld(len(value))
     assert b"hunter2" not in json_bytes(shown_value)
-    _, asked_for = open_record(topic, None, value, show_secrets=True)
-    assert isinstance(asked_for, Embedded)
-    assert asked_for.data == value
+    _, requested = open_record(topic, None, value, show_secrets=True)
+    assert isinstance(requested, Embedded)
+    assert requested.data == value
     for damaged in (value[:-1], value + b"\0", value[:4], value[:2] + b"\7" + value[3:]):
         left = open_record(topic, None, damaged)[1]
         assert isinstance(left, Withheld) or (isinstance(left, Embedded) and isinstance(left.data, Withheld))
@@ -181,10 +181,10 @@ def test_bytes_behind_a_value_with_credentials_are_withheld_too() -> None:
 
 
 def test_nothing_raises_on_damaged_records() -> None:
-    made = [framed(case, framing_of(family, case), case.random("damage")) for family, case in CASES]
+    sample = [framed(case, framing_of(family, case), case.random("damage")) for family, case in CASES]
     random = CASES[0][1].random("mutations")
     for number in range(4000):
-        piece = made[number % len(made)]
+        piece = sample[number % len(sample)]
         damaged = mutated(piece.data, random, 0)
         for topic in TOPICS.values():
             shown_key, _ = open_record(topic, damaged, damaged)

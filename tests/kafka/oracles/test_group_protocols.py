@@ -43,10 +43,10 @@ def assigned(random: Random) -> list[Body]:
     return [{"topic": text(random), "partitions": partitions} for _ in range(random.choice([0, 1, 4]))]
 
 
-def said(role: str, data: bytes, context: Context = RANGE) -> Body:
-    found = decode_payload(role, data, context)
-    assert isinstance(found, Embedded)
-    return shown(found.decoded)
+def body_of(role: str, data: bytes, context: Context = RANGE) -> Body:
+    result = decode_payload(role, data, context)
+    assert isinstance(result, Embedded)
+    return shown(result.decoded)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -64,7 +64,7 @@ def test_subscriptions_of_kafka_python(version: int, oracle: Callable[..., None]
         )
         names = [*body, *list(more)[:version]]
         expected = {name: (body | more)[name] for name in names}
-        assert said("subscription", theirs.encode()) == expected
+        assert body_of("subscription", theirs.encode()) == expected
     oracle("payloads of kafka-python", instances=INSTANCES)
 
 
@@ -75,7 +75,7 @@ def test_assignments_of_kafka_python(version: int, oracle: Callable[..., None]) 
         body: Body = {"assigned_partitions": assigned(random), "user_data": random.choice([None, b"", b"x"])}
         partitions = [ConsumerProtocolAssignment.TopicPartition(**one) for one in body["assigned_partitions"]]
         theirs = ConsumerProtocolAssignment(version=version, **body | {"assigned_partitions": partitions})
-        assert said("assignment", theirs.encode()) == body
+        assert body_of("assignment", theirs.encode()) == body
     oracle("payloads of kafka-python", instances=INSTANCES)
 
 
@@ -88,7 +88,7 @@ def test_sticky_user_data_of_kafka_python(version: int, oracle: Callable[..., No
         partitions = [StickyAssignorUserData.TopicPartition(**one) for one in body["previous_assignment"]]
         theirs = StickyAssignorUserData(version=version, previous_assignment=partitions, **more)
         for data in (theirs.encode(header=False), theirs.encode()):  # as Kafka, and as it sends it itself
-            assert said("subscription_data", bytes(data), STICKY) == body | more
+            assert body_of("subscription_data", bytes(data), STICKY) == body | more
     oracle("payloads of kafka-python", instances=INSTANCES)
 
 
@@ -100,7 +100,7 @@ def test_subscriptions_of_aiokafka(oracle: Callable[..., None]) -> None:
     random = Random(4)
     for _ in range(INSTANCES):
         body: Body = {"topics": [text(random) for _ in range(3)], "user_data": b"mine"}
-        assert said("subscription", ConsumerProtocolMemberMetadata(0, *body.values()).encode()) == body
+        assert body_of("subscription", ConsumerProtocolMemberMetadata(0, *body.values()).encode()) == body
     oracle("payloads of aiokafka", instances=INSTANCES)
 
 
@@ -109,7 +109,7 @@ def test_assignments_of_aiokafka(oracle: Callable[..., None]) -> None:
     for _ in range(INSTANCES):
         body: Body = {"assigned_partitions": assigned(random), "user_data": b""}
         theirs = ConsumerProtocolMemberAssignment(0, tuples(body["assigned_partitions"]), b"")
-        assert said("assignment", theirs.encode()) == body
+        assert body_of("assignment", theirs.encode()) == body
     oracle("payloads of aiokafka", instances=INSTANCES)
 
 
@@ -118,7 +118,7 @@ def test_sticky_user_data_of_aiokafka(oracle: Callable[..., None]) -> None:
     for _ in range(INSTANCES):
         body: Body = {"previous_assignment": assigned(random), "generation": 5}
         theirs = StickyAssignorUserDataV1(tuples(body["previous_assignment"]), 5)
-        assert said("subscription_data", theirs.encode(), STICKY) == body
+        assert body_of("subscription_data", theirs.encode(), STICKY) == body
     oracle("payloads of aiokafka", instances=INSTANCES)
 
 
@@ -134,9 +134,9 @@ def kafka_python_subscription() -> bytes:
 
 @pytest.mark.parametrize("subscription", [aiokafka_subscription, kafka_python_subscription])
 def test_a_whole_sticky_subscription(subscription: Callable[[], bytes]) -> None:
-    found = said("subscription", subscription(), STICKY)
-    assert found["topics"] == ["orders"]
-    assert shown(found["user_data"].decoded) == {
+    result = body_of("subscription", subscription(), STICKY)
+    assert result["topics"] == ["orders"]
+    assert shown(result["user_data"].decoded) == {
         "previous_assignment": [{"topic": "orders", "partitions": [0, 3]}],
         "generation": 8,
     }
@@ -144,4 +144,4 @@ def test_a_whole_sticky_subscription(subscription: Callable[[], bytes]) -> None:
 
 def test_a_cooperative_generation_alone() -> None:
     context = Context(GroupProtocol("consumer", "cooperative-sticky"))
-    assert said("subscription_data", pack(">i", 12), context) == {"generation": 12}
+    assert body_of("subscription_data", pack(">i", 12), context) == {"generation": 12}

@@ -158,14 +158,14 @@ class _SchemaMaker(_Random):
         if theirs.nullable_for_version_q(self.version) and theirs.tag is None and self.chance(30):
             return None, None, True
         if theirs.is_struct_array():
-            made = [
+            exchange_sample = [
                 self.struct(theirs.array_of, ours.fields, theirs.data_class)
                 for _ in range(self.count(plain=False))
             ]
             return (
-                [value for value, _, _ in made],
-                [body for _, body, _ in made],
-                all(order for *_, order in made),
+                [value for value, _, _ in exchange_sample],
+                [body for _, body, _ in exchange_sample],
+                all(order for *_, order in exchange_sample),
             )
         if theirs.is_struct():
             return self.struct(theirs, ours.fields, theirs.data_class)

@@ -53,10 +53,10 @@ def random_items(random: Random, count: int) -> list[Item]:
     ]
 
 
-def opened(data: bytes) -> list[Record]:
-    found = list(read_records(RecordData(data, 0, len(data))))
-    assert [anomaly for each in found for anomaly in each.anomalies] == []
-    return [record for each in found for record in each.records]
+def decoded_records(data: bytes) -> list[Record]:
+    result = list(read_records(RecordData(data, 0, len(data))))
+    assert [anomaly for each in result for anomaly in each.anomalies] == []
+    return [record for each in result for record in each.records]
 
 
 def test_how_many_formats_are_compared() -> None:
@@ -71,8 +71,10 @@ def test_what_they_write_we_read(implementation: Implementation, magic: int, cod
     for number in range(BATCHES):
         items = random_items(random, RECORDS_A_BATCH[number % 4])
         data = write(implementation, magic, CODECS[codec], items)
-        assert ours(opened(data)) == read(implementation, data)
-        shown = [record._replace(timestamp_ms=None) if magic == 0 else record for record in opened(data)]
+        assert ours(decoded_records(data)) == read(implementation, data)
+        shown = [
+            record._replace(timestamp_ms=None) if magic == 0 else record for record in decoded_records(data)
+        ]
         assert ours(shown) == expected(magic, items)
         records += len(shown)
     assert records == BATCHES * sum(RECORDS_A_BATCH) // 4
@@ -90,9 +92,9 @@ def test_what_our_tests_write_everybody_reads(
         items = random_items(random, RECORDS_A_BATCH[number % 4])
         data = entries(magic, items, codec=CODECS[codec], base_offset=1000)
         data += entries(magic, items[:1], codec=CODECS[codec], base_offset=1000 + len(items))
-        wanted = expected(magic, items, 1000) + expected(magic, items[:1], 1000 + len(items))
-        assert ours(opened(data)) == read(implementation, data) == wanted
-        records += len(wanted)
+        expected_records = expected(magic, items, 1000) + expected(magic, items[:1], 1000 + len(items))
+        assert ours(decoded_records(data)) == read(implementation, data) == expected_records
+        records += len(expected_records)
     assert records == BATCHES * (sum(RECORDS_A_BATCH) + 4) // 4
     oracle(f"{implementation.name}'s readers: magic and codec", instances=records)
 
@@ -113,10 +115,12 @@ def test_lz4_of_magic_0_as_kafka_python_writes_it(monkeypatch: pytest.MonkeyPatc
         items = random_items(random, count)
         data = write(kafka_python, 0, LZ4, items)
         assert wrong[:7] in data[:60]
-        assert ours(opened(data)) == read(kafka_python, data)
-        assert ours([each._replace(timestamp_ms=None) for each in opened(data)]) == expected(0, items)
+        assert ours(decoded_records(data)) == read(kafka_python, data)
+        assert ours([each._replace(timestamp_ms=None) for each in decoded_records(data)]) == expected(
+            0, items
+        )
         written = entries(0, items, codec=LZ4, base_offset=1000)
-        assert ours(opened(written)) == read(kafka_python, written) == expected(0, items, 1000)
+        assert ours(decoded_records(written)) == read(kafka_python, written) == expected(0, items, 1000)
     oracle("kafka-python's builders: LZ4 of magic 0", instances=3 * sum(RECORDS_A_BATCH))
 
 
@@ -132,14 +136,14 @@ def test_log_append_time_and_gaps_as_they_see_them(implementation: Implementatio
             message_set(1, items, codec=number, flags=LOG_APPEND, wrapper_ms=stamp, base_offset=100)
         )
     for data in written:
-        found = ours(opened(data))
-        assert found == read(implementation, data)
-        assert {seen.timestamp_ms for seen in found} == {BASE_MS + 5}
+        result = ours(decoded_records(data))
+        assert result == read(implementation, data)
+        assert {seen.timestamp_ms for seen in result} == {BASE_MS + 5}
 
 
 @EACH
 def test_producer_and_transaction_as_they_write_them(implementation: Implementation) -> None:
     data = write(implementation, 2, LZ4, [Item()] * 3, producer=(1234567890123, 7, 42), transactional=True)
-    (found,) = read_records(RecordData(data, 0, len(data)))
-    assert (found.producer_id, found.producer_epoch, found.base_sequence) == (1234567890123, 7, 42)
-    assert found.transactional
+    (result,) = read_records(RecordData(data, 0, len(data)))
+    assert (result.producer_id, result.producer_epoch, result.base_sequence) == (1234567890123, 7, 42)
+    assert result.transactional

@@ -1,4 +1,4 @@
-"""Record data opened for tests, and what to compare it with."""
+"""Decoded record data for tests, and expected values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ITEMS = [Item(b"key", b"value", (), BASE_MS + 7), Item(None, b"x" * 500, (), BAS
 EMBEDDED_MARK = b"\0\0\0\0\0\5"
 
 
-def opened(data: bytes, **options: Any) -> list[Batch]:
+def decoded_batches(data: bytes, **options: Any) -> list[Batch]:
     """The same from a field of its own and from the middle of a frame."""
     alone = list(read_records(RecordData(data, 0, len(data)), **options))
     inside = list(read_records(RecordData(b"ab" + data + b"cdef" * 30, 2, 2 + len(data)), **options))
@@ -29,16 +29,16 @@ def opened(data: bytes, **options: Any) -> list[Batch]:
 
 
 def only(data: bytes, **options: Any) -> Batch:
-    (found,) = opened(data, **options)
-    return found
+    (result,) = decoded_batches(data, **options)
+    return result
 
 
-def kinds(found: Batch) -> list[str]:
-    return [anomaly.kind for anomaly in found.anomalies]
+def kinds(result: Batch) -> list[str]:
+    return [anomaly.kind for anomaly in result.anomalies]
 
 
-def places(found: Batch) -> list[int]:
-    return [record.offset for record in found.records]
+def places(result: Batch) -> list[int]:
+    return [record.offset for record in result.records]
 
 
 def expected(magic: int, items: list[Item], base_offset: int = 0) -> list[Record]:

@@ -64,7 +64,7 @@ def test_a_join_of_a_follower() -> None:
     )
 
 
-def test_a_join_that_is_told_its_member_id() -> None:
+def test_a_join_that_receives_its_member_id() -> None:
     joined = g.join("a", 1, 0, request_member_id="", error=g.MEMBER_ID_REQUIRED)
     has(
         joined,
@@ -116,8 +116,8 @@ def test_members_leave_together() -> None:
     removed = exchange(
         "LeaveGroup", 4, {"group_id": "g", "members": members}, {"error_code": 0, "members": answers}
     )
-    told = [(event.member_id, event.group_instance_id, event.error) for event in group_events(removed)]
-    assert told == [("m-x", "x", None), (None, "y", "UNKNOWN_MEMBER_ID")]
+    result = [(event.member_id, event.group_instance_id, event.error) for event in group_events(removed)]
+    assert result == [("m-x", "x", None), (None, "y", "UNKNOWN_MEMBER_ID")]
 
 
 def test_a_commit() -> None:
@@ -152,8 +152,8 @@ def test_heartbeats_of_consumer_groups_are_events_when_they_bring_news() -> None
 def test_the_layout_of_kafka_3_5() -> None:
     early = {"error": 0, "assigned_topic_partitions": [{"topic_id": "i", "partitions": [7]}]}
     body = {"error_code": 0, "member_id": "a", "member_epoch": 2, "assignment": early}
-    told = exchange("ConsumerGroupHeartbeat", 0, {"group_id": "g", "member_epoch": 0}, body, draft=0)
-    has(told, assignment=(("i", (7,)),))
+    result = exchange("ConsumerGroupHeartbeat", 0, {"group_id": "g", "member_epoch": 0}, body, draft=0)
+    has(result, assignment=(("i", (7,)),))
 
 
 def test_share_groups() -> None:
@@ -237,10 +237,10 @@ def test_other_exchanges_have_none() -> None:
 
 
 def test_every_event_in_the_samples_is_of_a_known_sort() -> None:
-    wanted = {"mock-rebalance", "mock-next-groups", "kafka-4-basics"}
+    selected = {"mock-rebalance", "mock-next-groups", "kafka-4-basics"}
     kinds, names = set(), set()
     for path in captures():
-        if name_of(path) in wanted:
+        if name_of(path) in selected:
             with open_capture(path) as packets:
                 for each in dissect(packets):
                     for event in group_events(each):

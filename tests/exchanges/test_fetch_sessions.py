@@ -12,12 +12,12 @@ from tests.record_batches import Item, batch
 SESSION = 77
 
 
-def asked(**offsets: int) -> list[dict[str, Any]]:
+def requested(**offsets: int) -> list[dict[str, Any]]:
     partitions = [{"partition": int(name[1:]), "fetch_offset": offset} for name, offset in offsets.items()]
     return [{"topic": "orders", "partitions": partitions}] if partitions else []
 
 
-def told(records: bytes = b"", **ends: int) -> list[dict[str, Any]]:
+def returned(records: bytes = b"", **ends: int) -> list[dict[str, Any]]:
     partitions = [
         {
             "partition_index": int(name[1:]),
@@ -38,7 +38,7 @@ def fetch(
     responses: list[dict[str, Any]],
     *,
     session: tuple[int, int] = (0, 0),
-    given: int = SESSION,
+    session_id: int = SESSION,
     forgotten: tuple[int, ...] = (),
     error: int = 0,
     on: str = "c0ffee",
@@ -49,72 +49,72 @@ def fetch(
         "topics": topics,
         "forgotten_topics_data": [{"topic": "orders", "partitions": list(forgotten)}] if forgotten else [],
     }
-    response = {"error_code": error, "session_id": given, "responses": responses}
-    made = exchange("Fetch", 11, request, response, connection=connection(on))
-    return {position.partition: position for position in sessions.feed(made, touched(made))}
+    response = {"error_code": error, "session_id": session_id, "responses": responses}
+    fetched = exchange("Fetch", 11, request, response, connection=connection(on))
+    return {position.partition: position for position in sessions.feed(fetched, touched(fetched))}
 
 
 def test_a_full_fetch_tells_each_partition() -> None:
-    found = fetch(FetchSessions(DEFAULT), asked(p0=5, p1=7), told(p0=9, p1=7))
-    assert (found[0].fetch_offset, found[0].next_offset, found[0].lag) == (5, 5, 4)
-    assert found[1].lag == 0
+    positions = fetch(FetchSessions(DEFAULT), requested(p0=5, p1=7), returned(p0=9, p1=7))
+    assert (positions[0].fetch_offset, positions[0].next_offset, positions[0].lag) == (5, 5, 4)
+    assert positions[1].lag == 0
 
 
 def test_records_move_the_position() -> None:
     records = batch([Item()] * 3, base_offset=5)
-    found = fetch(FetchSessions(DEFAULT), asked(p0=5), told(records, p0=9))
-    assert (found[0].fetch_offset, found[0].next_offset, found[0].lag) == (5, 8, 1)
-    assert found[0].newest_ms is not None
+    positions = fetch(FetchSessions(DEFAULT), requested(p0=5), returned(records, p0=9))
+    assert (positions[0].fetch_offset, positions[0].next_offset, positions[0].lag) == (5, 8, 1)
+    assert positions[0].newest_ms is not None
 
 
 def test_what_an_incremental_fetch_does_not_name_still_counts() -> None:
     sessions = FetchSessions(DEFAULT)
-    fetch(sessions, asked(p0=5, p1=7), told(p0=9, p1=7))
-    found = fetch(sessions, [], told(p1=12), session=(SESSION, 1))
-    assert found[0].lag == 4
-    assert (found[1].fetch_offset, found[1].lag) == (7, 5)
-    found = fetch(sessions, asked(p0=9), [], session=(SESSION, 2))
-    assert (found[0].fetch_offset, found[0].lag) == (9, 0)
+    fetch(sessions, requested(p0=5, p1=7), returned(p0=9, p1=7))
+    positions = fetch(sessions, [], returned(p1=12), session=(SESSION, 1))
+    assert positions[0].lag == 4
+    assert (positions[1].fetch_offset, positions[1].lag) == (7, 5)
+    positions = fetch(sessions, requested(p0=9), [], session=(SESSION, 2))
+    assert (positions[0].fetch_offset, positions[0].lag) == (9, 0)
 
 
 def test_forgotten_partitions_leave() -> None:
     sessions = FetchSessions(DEFAULT)
-    fetch(sessions, asked(p0=5, p1=7), told(p0=9, p1=7))
+    fetch(sessions, requested(p0=5, p1=7), returned(p0=9, p1=7))
     assert set(fetch(sessions, [], [], session=(SESSION, 1), forgotten=(0,))) == {1}
 
 
 def test_a_new_session_forgets_the_old_one() -> None:
     sessions = FetchSessions(DEFAULT)
-    fetch(sessions, asked(p0=5, p1=7), told(p0=9, p1=7))
-    assert set(fetch(sessions, asked(p1=7), told(p1=7), session=(SESSION, 0))) == {1}
+    fetch(sessions, requested(p0=5, p1=7), returned(p0=9, p1=7))
+    assert set(fetch(sessions, requested(p1=7), returned(p1=7), session=(SESSION, 0))) == {1}
     assert set(fetch(sessions, [], [], session=(SESSION, 1))) == {1}
 
 
 def test_an_error_of_the_session_tells_nothing() -> None:
     sessions = FetchSessions(DEFAULT)
-    fetch(sessions, asked(p0=5), told(p0=9))
+    fetch(sessions, requested(p0=5), returned(p0=9))
     assert fetch(sessions, [], [], session=(SESSION, 1), error=70) == {}
     assert fetch(sessions, [], [], session=(SESSION, 2)) == {}
 
 
 def test_sessions_of_other_connections_are_others() -> None:
     sessions = FetchSessions(DEFAULT)
-    fetch(sessions, asked(p0=5), told(p0=9))
+    fetch(sessions, requested(p0=5), returned(p0=9))
     assert fetch(sessions, [], [], session=(SESSION, 1), on="beef") == {}
 
 
 def test_a_session_that_began_before_the_capture() -> None:
-    found = fetch(FetchSessions(DEFAULT), [], told(p3=12), session=(SESSION, 9))
-    assert (found[3].fetch_offset, found[3].high_watermark, found[3].lag) == (None, 12, None)
+    positions = fetch(FetchSessions(DEFAULT), [], returned(p3=12), session=(SESSION, 9))
+    assert (positions[3].fetch_offset, positions[3].high_watermark, positions[3].lag) == (None, 12, None)
     records = batch([Item()], base_offset=11)
-    found = fetch(FetchSessions(DEFAULT), [], told(records, p3=12), session=(SESSION, 9))
-    assert (found[3].fetch_offset, found[3].next_offset, found[3].lag) == (None, 12, 0)
+    positions = fetch(FetchSessions(DEFAULT), [], returned(records, p3=12), session=(SESSION, 9))
+    assert (positions[3].fetch_offset, positions[3].next_offset, positions[3].lag) == (None, 12, 0)
 
 
 def test_too_many_partitions_and_the_silent_session_goes() -> None:
     sessions = FetchSessions(Limits(fetch_session_partitions=3))
-    fetch(sessions, asked(p0=1, p1=1), told(p0=1, p1=1), on="a")
-    fetch(sessions, asked(p0=1, p1=1), told(p0=1, p1=1), on="b")
+    fetch(sessions, requested(p0=1, p1=1), returned(p0=1, p1=1), on="a")
+    fetch(sessions, requested(p0=1, p1=1), returned(p0=1, p1=1), on="b")
     assert fetch(sessions, [], [], session=(SESSION, 1), on="a") == {}
     assert set(fetch(sessions, [], [], session=(SESSION, 1), on="b")) == {0, 1}
 
@@ -123,5 +123,5 @@ def test_bodies_that_end_early() -> None:
     sessions = FetchSessions(DEFAULT)
     cut = exchange("Fetch", 11, {"session_id": 5}, {"session_id": 5})
     assert sessions.feed(cut, touched(cut)) == []
-    unanswered = exchange("Fetch", 11, {"topics": asked(p0=1)})
+    unanswered = exchange("Fetch", 11, {"topics": requested(p0=1)})
     assert sessions.feed(unanswered, touched(unanswered)) == []

@@ -1,4 +1,4 @@
-"""What begins like another protocol, or like a SASL token."""
+"""Streams that begin like another protocol, or with a SASL token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_what_tls_and_http_look_like() -> None:
     assert other_protocol(heartbeats(1)[0]) is None
 
 
-def test_a_gssapi_token_is_told_by_its_der_length() -> None:
+def test_a_gssapi_token_is_reported_by_its_der_length() -> None:
     token = b"\x60\x82\x01\x00" + bytes(256)
     assert is_gssapi_token(struct.pack(">i", len(token)) + token)
     assert is_gssapi_token(struct.pack(">i", 7) + b"\x60\x05hello")

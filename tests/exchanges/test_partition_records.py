@@ -21,10 +21,10 @@ def data(raw: bytes = TWO) -> RecordData:
     return RecordData(b"??" + raw, 2, 2 + len(raw))
 
 
-def opened(found: Exchange, **options: Any) -> list[CarriedRecord]:
+def records_in(sample: Exchange, **options: Any) -> list[CarriedRecord]:
     return [
         record
-        for each in partition_records(found)
+        for each in partition_records(sample)
         for records in decode_batches(each, **options)
         for record in records
     ]
@@ -45,9 +45,9 @@ def fetch(raw: bytes = TWO, *, version: int = 11, partition: Any = None, **topic
 
 
 def test_a_produce_counts_from_what_the_response_says() -> None:
-    found = opened(produce({"index": 3, "error_code": 0, "base_offset": 40}))
-    assert [record.offset for record in found] == [40, 41]
-    assert {(record.source.topic, record.source.partition, record.source.produced) for record in found} == {
+    sample = records_in(produce({"index": 3, "error_code": 0, "base_offset": 40}))
+    assert [record.offset for record in sample] == [40, 41]
+    assert {(record.source.topic, record.source.partition, record.source.produced) for record in sample} == {
         ("orders", 3, True)
     }
 
@@ -59,14 +59,14 @@ def test_without_such_a_response_there_are_no_offsets() -> None:
         {"index": 3, "error_code": 0, "base_offset": -1},
         {"index": 4, "error_code": 0, "base_offset": 40},
     ):
-        assert [record.offset for record in opened(produce(answer))] == [None, None]
+        assert [record.offset for record in records_in(produce(answer))] == [None, None]
 
 
 def test_topic_ids_become_names() -> None:
-    found = produce({"index": 3, "error_code": 0, "base_offset": 7}, version=13, topic_id=TOPIC_ID)
-    assert [(each.topic, each.topic_id) for each in partition_records(found)] == [(None, TOPIC_ID)]
-    found.topic_names = {TOPIC_ID: "orders"}
-    (each,) = partition_records(found)
+    sample = produce({"index": 3, "error_code": 0, "base_offset": 7}, version=13, topic_id=TOPIC_ID)
+    assert [(each.topic, each.topic_id) for each in partition_records(sample)] == [(None, TOPIC_ID)]
+    sample.topic_names = {TOPIC_ID: "orders"}
+    (each,) = partition_records(sample)
     assert (each.topic, each.topic_id, each.base_offset) == ("orders", TOPIC_ID, 7)
     assert each.names == ["orders", TOPIC_ID]
 
@@ -74,7 +74,7 @@ def test_topic_ids_become_names() -> None:
 def test_a_fetch_tells_offsets_and_aborted_transactions() -> None:
     raw = batch([Item()], base_offset=5, producer_id=9, flags=0x10)
     aborted = {"aborted_transactions": [{"producer_id": 9, "first_offset": 5}]}
-    (record,) = opened(fetch(raw, partition=aborted))
+    (record,) = records_in(fetch(raw, partition=aborted))
     assert (record.offset, record.batch.aborted, record.source.produced) == (5, True, False)
     (each,) = partition_records(fetch(raw))
     assert each.aborted is None
@@ -83,15 +83,15 @@ def test_a_fetch_tells_offsets_and_aborted_transactions() -> None:
 def test_share_fetches_and_snapshots() -> None:
     partitions = [{"partition_index": 0, "records": data()}]
     shard = exchange("ShareFetch", 1, {}, {"responses": [{"topic_id": TOPIC_ID, "partitions": partitions}]})
-    assert [record.value for record in opened(shard)] == [b"1", b"2"]
+    assert [record.value for record in records_in(shard)] == [b"1", b"2"]
 
     def snapshot(position: int) -> Exchange:
         slices = [{"index": 0, "position": position, "unaligned_records": data()}]
         return exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
 
-    assert [record.value for record in opened(snapshot(0))] == [Withheld(1), Withheld(1)]
-    assert [record.offset for record in opened(snapshot(0))] == [None, None]
-    assert opened(snapshot(100)) == []
+    assert [record.value for record in records_in(snapshot(0))] == [Withheld(1), Withheld(1)]
+    assert [record.offset for record in records_in(snapshot(0))] == [None, None]
+    assert records_in(snapshot(100)) == []
 
 
 def test_what_carries_no_records() -> None:
@@ -103,48 +103,50 @@ def test_what_carries_no_records() -> None:
 
 def test_control_records_have_names() -> None:
     raw = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")], flags=CONTROL)
-    (record,) = opened(fetch(raw))
+    (record,) = records_in(fetch(raw))
     assert record.control == "COMMIT"
     assert isinstance(record.value, Embedded)
-    (record,) = opened(fetch(batch([Item(b"?", b"?")], flags=CONTROL)))
+    (record,) = records_in(fetch(batch([Item(b"?", b"?")], flags=CONTROL)))
     assert (record.control, record.key) == ("unknown", b"?")
 
 
 def test_the_metadata_log_shows_nothing_that_it_cannot_read() -> None:
     raw = batch([Item(b"k", b"v", ((b"h", b"x"),))])
     for topic in ({"topic_id": CLUSTER_METADATA_ID}, {"topic_id": "A" * 22}):
-        found = fetch(raw, version=13, **topic)
-        (record,) = opened(found)
+        sample = fetch(raw, version=13, **topic)
+        (record,) = records_in(sample)
         assert (record.key, record.value, record.headers) == (Withheld(1), Withheld(1), ())
-        (record,) = opened(found, show_secrets=True)
+        (record,) = records_in(sample, show_secrets=True)
         assert (record.key, record.value, record.headers) == (b"k", b"v", (("h", b"x"),))
 
 
 def test_faults_stand_in_the_batch() -> None:
     (each,) = partition_records(fetch(batch([Item()], crc=1)))
-    (found,) = decode_batches(each)
-    assert [(anomaly.kind, anomaly.where) for anomaly in found.batch.anomalies] == [
+    (sample,) = decode_batches(each)
+    assert [(anomaly.kind, anomaly.where) for anomaly in sample.batch.anomalies] == [
         ("crc_mismatch", "response")
     ]
 
 
-def test_log_append_time_of_a_produce_is_told_by_the_response() -> None:
-    told = {"index": 3, "error_code": 0, "base_offset": 7, "log_append_time_ms": 1000}
-    found = opened(produce(told))
-    assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {(1000, "LogAppendTime")}
-    for answer in ({**told, "log_append_time_ms": -1}, {**told, "error_code": 6}, None):
-        found = opened(produce(answer))
-        assert {(record.timestamp_ms, record.timestamp_type) for record in found} == {(BASE_MS, "CreateTime")}
+def test_log_append_time_of_a_produce_is_reported_by_the_response() -> None:
+    expected = {"index": 3, "error_code": 0, "base_offset": 7, "log_append_time_ms": 1000}
+    sample = records_in(produce(expected))
+    assert {(record.timestamp_ms, record.timestamp_type) for record in sample} == {(1000, "LogAppendTime")}
+    for answer in ({**expected, "log_append_time_ms": -1}, {**expected, "error_code": 6}, None):
+        sample = records_in(produce(answer))
+        assert {(record.timestamp_ms, record.timestamp_type) for record in sample} == {
+            (BASE_MS, "CreateTime")
+        }
 
 
 def test_places_count_on_from_batch_to_batch() -> None:
-    assert [record.ordinal for record in opened(fetch(TWO + TWO))] == [0, 1, 2, 3]
+    assert [record.ordinal for record in records_in(fetch(TWO + TWO))] == [0, 1, 2, 3]
 
 
 def test_a_later_slice_of_a_snapshot_says_that_it_cannot_be_read() -> None:
     slices = [{"index": 0, "position": 100, "size": 900, "unaligned_records": data()}]
-    found = exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
-    (each,) = partition_records(found)
+    sample = exchange("FetchSnapshot", 0, {}, {"topics": [{"name": "", "partitions": slices}]})
+    (each,) = partition_records(sample)
     (records,) = decode_batches(each)
     assert [anomaly.kind for anomaly in records.batch.anomalies] == ["unaligned_records"]
     assert list(records) == []
@@ -157,7 +159,7 @@ def test_where_it_is() -> None:
 
 def test_schemas_and_traces() -> None:
     value = b"\0\0\0\0\x11v"
-    (record,) = opened(fetch(batch([Item(value, value, ((b"b3", b"0" * 31 + b"1-" + b"1" * 16),))])))
+    (record,) = records_in(fetch(batch([Item(value, value, ((b"b3", b"0" * 31 + b"1-" + b"1" * 16),))])))
     assert (str(record.schema), str(record.key_schema)) == ("17", "17")
     assert record.trace is not None
     assert record.trace.id == "0" * 31 + "1"
@@ -165,5 +167,5 @@ def test_schemas_and_traces() -> None:
         fetch(batch([Item(value, value)]), topic="__cluster_metadata"),
         fetch(batch([Item(value, value)], flags=CONTROL)),
     ):
-        (record,) = opened(hidden)
+        (record,) = records_in(hidden)
         assert (record.schema, record.key_schema, record.trace) == (None, None, None)

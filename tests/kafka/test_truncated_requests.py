@@ -1,4 +1,4 @@
-"""Requests cut inside their header: what a few bytes can tell, and what confirms them."""
+"""Requests truncated inside their header: what the first bytes show, and what confirms them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,21 @@ def cut(*payloads: bytes, to: int = 30) -> Search:
 
 
 def test_a_header_is_read_as_far_as_it_goes() -> None:
-    whole = beat(9)
-    assert read_beginning(whole[:30], 10_000) == Beginning(len(whole) - 4, 9, b"\0\x1ba-client-whose-n")
-    assert read_beginning(whole[:14], 10_000) == Beginning(len(whole) - 4, 9, b"\0\x1b")
-    assert read_beginning(whole, 10_000) == Beginning(len(whole) - 4, 9, b"\0\x1b" + CLIENT.encode())
-    assert read_beginning(whole[:13], 10_000) is None
+    frame_bytes = beat(9)
+    assert read_beginning(frame_bytes[:30], 10_000) == Beginning(
+        len(frame_bytes) - 4, 9, b"\0\x1ba-client-whose-n"
+    )
+    assert read_beginning(frame_bytes[:14], 10_000) == Beginning(len(frame_bytes) - 4, 9, b"\0\x1b")
+    assert read_beginning(frame_bytes, 10_000) == Beginning(
+        len(frame_bytes) - 4, 9, b"\0\x1b" + CLIENT.encode()
+    )
+    assert read_beginning(frame_bytes[:13], 10_000) is None
 
 
 def test_a_letter_of_two_bytes_may_be_cut() -> None:
-    whole = beat(1, client_id="é" * 20)
-    assert read_beginning(whole[:15], 10_000)
-    assert read_beginning(whole[:16], 10_000)
+    frame_bytes = beat(1, client_id="é" * 20)
+    assert read_beginning(frame_bytes[:15], 10_000)
+    assert read_beginning(frame_bytes[:16], 10_000)
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,19 @@ SECOND = 1_000_000_000
 WINDOW = Limits(naming_window_ns=2 * SECOND)
 
 
-def exchange(api: int, version: int, asked: dict[str, Any], answered: dict[str, Any]) -> Exchange:
-    made = Exchange(
+def exchange(api: int, version: int, requested: dict[str, Any], answered: dict[str, Any]) -> Exchange:
+    result = Exchange(
         INFO,
         1,
         ANSWERED,
-        frame(request_payload(api, version, asked)),
+        frame(request_payload(api, version, requested)),
         frame(response_payload(api, version, answered)),
         api,
         version,
         1,
     )
-    decode_exchange(made)
-    return made
+    decode_exchange(result)
+    return result
 
 
 def feed(naming: TopicNameResolver[Exchange], one: Exchange, now_ns: int) -> list[Exchange]:
@@ -53,29 +53,29 @@ def metadata(**topics: str) -> Exchange:
     )
 
 
-def test_an_id_that_was_taught_is_named_at_once() -> None:
+def test_an_id_that_was_learned_is_named_at_once() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
-    taught, asked = metadata(orders=ORDERS), fetch(ORDERS)
-    assert feed(naming, taught, 0) == [taught]
-    assert feed(naming, asked, 100 * SECOND) == [asked]
-    assert asked.topic_names == {ORDERS: "orders"}
+    known, requested = metadata(orders=ORDERS), fetch(ORDERS)
+    assert feed(naming, known, 0) == [known]
+    assert feed(naming, requested, 100 * SECOND) == [requested]
+    assert requested.topic_names == {ORDERS: "orders"}
     assert naming.name(ORDERS) == "orders"
 
 
-def test_an_id_that_is_taught_within_the_window_is_named_and_order_is_kept() -> None:
+def test_an_id_that_is_learned_within_the_window_is_named_and_order_is_kept() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
-    first, second, taught = fetch(ORDERS), fetch(), metadata(orders=ORDERS)
+    first, second, known = fetch(ORDERS), fetch(), metadata(orders=ORDERS)
     assert feed(naming, first, 0) == []
     assert feed(naming, second, SECOND) == []
-    assert feed(naming, taught, 2 * SECOND - 1) == [first, second, taught]
+    assert feed(naming, known, 2 * SECOND - 1) == [first, second, known]
     assert first.topic_names == {ORDERS: "orders"}
 
 
-def test_an_id_that_is_taught_too_late_stays_without_a_name() -> None:
+def test_an_id_that_is_learned_too_late_stays_without_a_name() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
-    first, taught, second = fetch(ORDERS), metadata(orders=ORDERS), fetch(ORDERS)
+    first, known, second = fetch(ORDERS), metadata(orders=ORDERS), fetch(ORDERS)
     assert feed(naming, first, 0) == []
-    assert feed(naming, taught, 2 * SECOND) == [first, taught]
+    assert feed(naming, known, 2 * SECOND) == [first, known]
     assert feed(naming, second, 2 * SECOND) == [second]
     assert first.topic_names == {}
     assert second.topic_names == {ORDERS: "orders"}
@@ -91,22 +91,22 @@ def test_the_last_ones_come_out_at_the_end() -> None:
 
 def test_live_nothing_waits() -> None:
     naming = TopicNameResolver(Limits(naming_window_ns=0), topic_refs)
-    asked = fetch(ORDERS)
-    assert feed(naming, asked, 0) == [asked]
+    requested = fetch(ORDERS)
+    assert feed(naming, requested, 0) == [requested]
 
 
 def test_the_zero_id_and_the_reserved_one_need_no_teaching() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
-    asked = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
-    assert feed(naming, asked, 0) == [asked]
-    assert asked.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
+    requested = fetch("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert feed(naming, requested, 0) == [requested]
+    assert requested.topic_names == {"AAAAAAAAAAAAAAAAAAAAAQ": "__cluster_metadata"}
 
 
-def test_past_the_bound_nobody_waits_longer_and_it_is_told() -> None:
+def test_past_the_bound_nobody_waits_longer_and_it_is_reported() -> None:
     naming = TopicNameResolver(Limits(naming_rows=3), topic_refs)
-    asked = [fetch(ORDERS) for _ in range(6)]
-    out = [done for one in asked for done in feed(naming, one, 0)]
-    assert out == asked[:3]
+    requested = [fetch(ORDERS) for _ in range(6)]
+    out = [done for one in requested for done in feed(naming, one, 0)]
+    assert out == requested[:3]
     assert [anomaly.kind for anomaly in out[0].anomalies] == ["name_not_waited_for"]
 
 
@@ -117,10 +117,10 @@ def test_names_are_bounded() -> None:
     assert sum(naming.name(ORDERS[:20] + f"{number}Q") is not None for number in range(10)) == 2
 
 
-def test_an_id_has_the_first_name_that_was_taught() -> None:
+def test_an_id_has_the_first_name_that_was_learned() -> None:
     naming = TopicNameResolver(WINDOW, topic_refs)
-    for taught in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
-        feed(naming, taught, 0)
+    for known in (metadata(orders=ORDERS), metadata(payments=ORDERS)):
+        feed(naming, known, 0)
     assert naming.name(ORDERS) == "orders"
 
 
@@ -137,15 +137,15 @@ def test_an_exchange_mentions_each_id_once_and_says_what_it_teaches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taught_ns", "name"), [(0, "orders"), (7 * SECOND - 1, "orders"), (7 * SECOND, None)]
+    ("learned_ns", "name"), [(0, "orders"), (7 * SECOND - 1, "orders"), (7 * SECOND, None)]
 )
-def test_what_other_parts_teach_names_up_to_a_window_before(taught_ns: int, name: str | None) -> None:
+def test_what_other_parts_teach_names_up_to_a_window_before(learned_ns: int, name: str | None) -> None:
     facts = LearnedFacts()
-    facts.learn_topic(ORDERS, "orders", taught_ns)
+    facts.learn_topic(ORDERS, "orders", learned_ns)
     naming = TopicNameResolver(WINDOW, topic_refs, facts)
-    asked = fetch(ORDERS, PAYMENTS)
-    assert feed(naming, asked, 5 * SECOND) == [asked]
-    assert asked.topic_names == ({ORDERS: name} if name else {})
+    requested = fetch(ORDERS, PAYMENTS)
+    assert feed(naming, requested, 5 * SECOND) == [requested]
+    assert requested.topic_names == ({ORDERS: name} if name else {})
 
 
 def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it() -> None:
@@ -153,9 +153,9 @@ def test_of_two_names_the_one_that_was_learned_first_holds_whichever_part_has_it
     facts.learn_topic(ORDERS, "orders", 1)
     naming = TopicNameResolver(WINDOW, topic_refs, facts)
     feed(naming, metadata(payments=ORDERS), 2)
-    asked = fetch(ORDERS)
-    assert feed(naming, asked, 5 * SECOND) == [asked]
-    assert asked.topic_names == {ORDERS: "orders"}
+    requested = fetch(ORDERS)
+    assert feed(naming, requested, 5 * SECOND) == [requested]
+    assert requested.topic_names == {ORDERS: "orders"}
 
 
 def test_what_cannot_teach_need_not_be_decoded() -> None:
