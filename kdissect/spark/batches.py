@@ -109,7 +109,7 @@ class TableBatches:
         """Take an exchange; yield each full batch as table name and ``pyarrow.RecordBatch``."""
         return self._full_batches(self._rows.feed(exchange))
 
-    def pass_over(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
+    def skip(self, exchange: Exchange) -> Iterator[tuple[str, Any]]:
         """Take an exchange that is not selected; yield as ``feed`` does."""
         return self._full_batches(self._rows.skip(exchange))
 

@@ -107,4 +107,4 @@ def _selected(
         criteria.begin(part.first_ns)
     for exchange in exchanges:
         is_selected = (own is None or own.has(exchange)) and criteria.matches(exchange)
-        yield from (batches.feed if is_selected else batches.pass_over)(exchange)
+        yield from (batches.feed if is_selected else batches.skip)(exchange)

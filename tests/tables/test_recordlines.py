@@ -91,9 +91,9 @@ def test_per_record_columns_are_in_order_and_optional_ones_follow() -> None:
     ]
 
 
-@pytest.mark.parametrize("odd", [(), (0,), (63, 64), (149,), range(150)])
-def test_batches_that_are_written_in_several_pieces(odd: Iterable[int]) -> None:
-    raw = long_batch(odd)
+@pytest.mark.parametrize("unusual", [(), (0,), (63, 64), (149,), range(150)])
+def test_batches_that_are_written_in_several_pieces(unusual: Iterable[int]) -> None:
+    raw = long_batch(unusual)
     same(fetch(raw), produce(raw))
 
 

@@ -36,9 +36,9 @@ def check(records: DecodedBatch) -> None:
     assert pieces == one_by_one
 
 
-@pytest.mark.parametrize("odd", [(), (0,), (1, 2, 3, 4), (149,), range(150)])
-def test_records_that_say_more_among_others(odd: Iterable[int]) -> None:
-    raw = long_batch(odd)
+@pytest.mark.parametrize("unusual", [(), (0,), (1, 2, 3, 4), (149,), range(150)])
+def test_records_that_say_more_among_others(unusual: Iterable[int]) -> None:
+    raw = long_batch(unusual)
     answers = ({"base_offset": 41}, {"base_offset": 41, "log_append_time_ms": 1_700_000_000_002}, {}, None)
     for each in batches_of(fetch(raw), *(produce(raw, answer) for answer in answers)):
         check(each)

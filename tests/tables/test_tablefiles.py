@@ -172,8 +172,8 @@ def test_records_that_come_by_the_batch_end_up_as_those_that_come_one_by_one(
 ) -> None:
     limits = replace(DEFAULT, export_rows=rows, export_bytes=held_bytes)
     format_ = ParquetFormat("zst", limits) if form == "parquet" else JsonFormat(form)
-    odd = long_batch((0, 70, 149))
-    batches = batches_of(fetch(odd), produce(long_batch(range(100))), fetch(long_batch((), 7) + odd))
+    unusual = long_batch((0, 70, 149))
+    batches = batches_of(fetch(unusual), produce(long_batch(range(100))), fetch(long_batch((), 7) + unusual))
     output: list[dict[str, bytes]] = []
     for by_batch in (False, True):
         folder = tmp_path / str(by_batch)

@@ -62,9 +62,9 @@ def test_exchanges_their_bytes_and_latencies() -> None:
 
 
 def test_errors_and_anomalies() -> None:
-    odd = beat(1, error=27)
-    odd.exchange.anomalies.append(Anomaly(next(iter(CATALOGUE)), "x", "y"))
-    samples = scraped(metrics_of(beat(0, error=27), odd))
+    with_anomaly = beat(1, error=27)
+    with_anomaly.exchange.anomalies.append(Anomaly(next(iter(CATALOGUE)), "x", "y"))
+    samples = scraped(metrics_of(beat(0, error=27), with_anomaly))
     assert samples["kdissect_errors_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 2
     assert samples["kdissect_client_errors_total", "app"] == 2
     assert samples["kdissect_anomalies_total", next(iter(CATALOGUE))] == 1
