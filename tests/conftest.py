@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-_TOLD = "told"
+_REPORT_LINE = "report_line"
 _NEVER_SKIPPED_IN_CI = ("tools", "tshark", *(["live", "spark"] if os.geteuid() == 0 else []))
 
 settings.register_profile(
@@ -66,20 +66,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 @pytest.fixture
-def told(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Have a line printed at the end of the run, in a section."""
+def report_line(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Add a line to a section that is printed at the end of the run."""
 
-    def tell(line: str, section: str = "captures with loss and damage") -> None:
-        request.node.user_properties.append((_TOLD, (section, line)))  # a report carries it from any process
+    def add(line: str, section: str = "captures with loss and damage") -> None:
+        # pytest-xdist transfers user properties from worker processes.
+        request.node.user_properties.append((_REPORT_LINE, (section, line)))
 
-    return tell
+    return add
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     sections: dict[str, list[str]] = {}
     for report in chain(*terminalreporter.stats.values()):
         for name, said in getattr(report, "user_properties", ()):
-            if name == _TOLD and report.when == "call":
+            if name == _REPORT_LINE and report.when == "call":
                 sections.setdefault(said[0], []).append(said[1])
     for section, lines in sections.items():
         terminalreporter.section(section)

@@ -1,6 +1,6 @@
-"""A capture -> the same capture as networks and capturing programs leave it; what may be asked of the result.
+"""A capture -> the same capture as networks and capturing programs damage it, and checks of the result.
 
-Every packet keeps its number and its time, so that whatever is still there is told with the same words.
+Every packet keeps its number and its time, so that whatever is left gives the same rows.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def resegmented(packets: list[Packet], mss: int) -> list[Packet]:
     for packet in packets:
         segment = segment_of(packet)
         for start in range(0, max(1, len(segment.payload)), mss):
-            made = carrying(packet, segment, start, segment.payload[start : start + mss])
-            out.append(made._replace(number=len(out) + 1))
+            carrier = carrying(packet, segment, start, segment.payload[start : start + mss])
+            out.append(carrier._replace(number=len(out) + 1))
     return out
 
 
@@ -193,9 +193,9 @@ def carrying(packet: Packet, segment: Segment, start: int, payload: bytes) -> Pa
     """The packet of a segment with other payload, which stands ``start`` bytes further on in its stream."""
     source, destination = endpoints(segment.ends)
     sequence = (segment.sequence + start) & 0xFFFFFFFF
-    made = tcp(source, destination, sequence, segment.acknowledgment, segment.flags, payload)
+    new_segment = tcp(source, destination, sequence, segment.acknowledgment, segment.flags, payload)
     internet = ipv6 if ":" in source.ip else ipv4
-    data = link(internet(source.ip, destination.ip, made), packet.interface.link_type)
+    data = link(internet(source.ip, destination.ip, new_segment), packet.interface.link_type)
     return packet._replace(data=data, length=len(data))
 
 
@@ -231,7 +231,9 @@ class Truth:
             for exchange in self.exchanges
         ]
 
-    def whole(self, hurt: frozenset[int]) -> Counter[tuple[RequestIdentity | None, ResponseIdentity | None]]:
+    def undamaged(
+        self, hurt: frozenset[int]
+    ) -> Counter[tuple[RequestIdentity | None, ResponseIdentity | None]]:
         """The exchanges, orphans apart, all of whose bytes are in packets that are not hurt."""
         return Counter(
             (request, response)
@@ -239,16 +241,16 @@ class Truth:
             if request is not None and not packets & hurt
         )
 
-    def whole_messages(self, hurt: frozenset[int]) -> Messages:
+    def undamaged_messages(self, hurt: frozenset[int]) -> Messages:
         """Requests and responses, each by itself, all of whose bytes are in packets that are not hurt."""
         return self._messages(self.exchanges, hurt)
 
     def messages_of(self, exchanges: Iterable[Exchange]) -> Messages:
-        """Those that were told."""
+        """Requests and responses of these exchanges."""
         return self._messages(exchanges, None)
 
     def _messages(self, exchanges: Iterable[Exchange], hurt: frozenset[int] | None) -> Messages:
-        found: Messages = Counter()
+        messages: Messages = Counter()
         for exchange in exchanges:
             info = exchange.connection
             for ends, frame in (
@@ -258,8 +260,8 @@ class Truth:
                 if frame is not None:
                     key = *ends, frame.packet, frame.data
                     if hurt is None or not self._carriers[key] & hurt:
-                        found[key] += 1
-        return found
+                        messages[key] += 1
+        return messages
 
     def with_headers(self, left: Mapping[int, int]) -> list[Exchange]:
         """The exchanges of which the first bytes of request and response are in a packet of which enough is
@@ -285,7 +287,7 @@ class Truth:
         alone = self._frames_in[sender, receiver, first] == 1
         return alone and left[first] >= self.payload_at[first] + needed
 
-    def phantoms(self, found: Iterable[Exchange]) -> list[Exchange]:
+    def phantoms(self, exchanges: Iterable[Exchange]) -> list[Exchange]:
         """Those that did not happen: a request or a response that nobody sent, or two that are no pair."""
         pairs = {(request, response) for request, response, _ in self.messages}
         requests = {request for request, _ in pairs}
@@ -293,20 +295,20 @@ class Truth:
         unknown = {response._replace(correlation_id=None) for response in responses if response}
         tokens = {response for response in responses if response and response.correlation_id is None}
         out = []
-        for exchange in found:
+        for exchange in exchanges:
             request, response = request_of(exchange), response_of(exchange)
             if request is not None and exchange.request_header and exchange.request_header.body_pos < 0:
                 # The client id was not captured.
                 likely = [one for one in requests if one and one._replace(client_id=None) == request]
                 request = likely[0] if likely else request
             if request is None and response is not None:
-                # Whether it has a correlation id only the request could tell.
+                # Only the request shows whether it has a correlation ID.
                 is_token = response._replace(correlation_id=None) in tokens
                 is_true = response in responses or is_token or response in unknown
             elif response is None:
                 is_true = request in requests
             else:
-                # A request that wanted no answer and got one: that it wanted none may not have been captured.
+                # A response to a request with acks=0, whose acks field may not have been captured.
                 is_unasked = (request, None) in pairs and (None, response) in pairs
                 is_true = (request, response) in pairs or is_unasked
             if not is_true:
@@ -338,14 +340,14 @@ Carriers = dict[tuple["Endpoint", "Endpoint", int, bytes], set[int]]
 
 def _packets_of(exchange: Exchange, carriers: Carriers) -> frozenset[int]:
     info = exchange.connection
-    found: set[int] = set()
+    numbers: set[int] = set()
     for sender, receiver, frame in (
         (info.client, info.broker, exchange.request_frame),
         (info.broker, info.client, exchange.response_frame),
     ):
         if frame is not None:
-            found |= carriers[sender, receiver, frame.packet, frame.data]
-    return frozenset(found)
+            numbers |= carriers[sender, receiver, frame.packet, frame.data]
+    return frozenset(numbers)
 
 
 def _carriers(packets: list[Packet]) -> Carriers:
@@ -353,7 +355,10 @@ def _carriers(packets: list[Packet]) -> Carriers:
     segments, connections = Segments(), Connections()
     streams: dict[tuple[Any, int], tuple[bytearray, list[tuple[int, int]]]] = {}
     events = [
-        event for packet in packets if (found := segments.feed(packet)) for event in connections.feed(found)
+        event
+        for packet in packets
+        if (segment := segments.feed(packet))
+        for event in connections.feed(segment)
     ]
     for connection, side, item in events + connections.close(packets[-1].time_ns if packets else 0):
         if isinstance(item, Data):

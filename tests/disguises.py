@@ -47,8 +47,8 @@ def each(change: Callable[[bytes], bytes], link_type: int = ETHERNET) -> Network
 
     def disguise(packets: list[Packet]) -> list[Packet]:
         there = Interface("disguised", 0, link_type)
-        made = [(packet, change(network(packet))) for packet in packets]
-        return [packet._replace(interface=there, data=data, length=len(data)) for packet, data in made]
+        changed = [(packet, change(network(packet))) for packet in packets]
+        return [packet._replace(interface=there, data=data, length=len(data)) for packet, data in changed]
 
     return disguise
 
@@ -106,28 +106,28 @@ def fragments(size: int, *, backwards: bool = False) -> Network:
     def disguise(packets: list[Packet]) -> list[Packet]:
         out: list[Packet] = []
         for packet in packets:
-            made = [
+            changed = [
                 packet._replace(data=data, length=len(data))
                 for data in pieces(network(packet), packet.number, size)
             ]
-            out += reversed(made) if backwards else made
+            out += reversed(changed) if backwards else changed
         return out
 
     return disguise
 
 
-def pieces(whole: bytes, number: int, size: int) -> Iterator[bytes]:
-    is_4 = whole[0] >> 4 == 4
-    body = whole[(whole[0] & 15) * 4 :] if is_4 else whole[40:]
+def pieces(datagram: bytes, number: int, size: int) -> Iterator[bytes]:
+    is_4 = datagram[0] >> 4 == 4
+    body = datagram[(datagram[0] & 15) * 4 :] if is_4 else datagram[40:]
     for start in range(0, len(body), size):
         piece, more = body[start : start + size], start + size < len(body)
         if is_4:
             flags = start // 8 | (0x2000 if more else 0)
-            before = pack(">BBHHHBB", 0x45, 0, 20 + len(piece), number & 0xFFFF, flags, 64, whole[9])
-            head = before + pack(">H", checksum(before + b"\0\0" + whole[12:20])) + whole[12:20]
+            before = pack(">BBHHHBB", 0x45, 0, 20 + len(piece), number & 0xFFFF, flags, 64, datagram[9])
+            head = before + pack(">H", checksum(before + b"\0\0" + datagram[12:20])) + datagram[12:20]
         else:
-            own = pack(">BBHI", whole[6], 0, start | more, number)
-            head = pack(">IHBB", 6 << 28, 8 + len(piece), FRAGMENT_HEADER, 64) + whole[8:40] + own
+            own = pack(">BBHI", datagram[6], 0, start | more, number)
+            head = pack(">IHBB", 6 << 28, 8 + len(piece), FRAGMENT_HEADER, 64) + datagram[8:40] + own
         yield link(head + piece)
 
 

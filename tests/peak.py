@@ -14,7 +14,7 @@ from pathlib import Path
 
 def peak_kib() -> int:
     status = Path("/proc/self/status")
-    if status.exists() and (found := re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)):
-        return int(found[1])
+    if status.exists() and (match := re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)):
+        return int(match[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024 if sys.platform == "darwin" else peak

@@ -87,19 +87,19 @@ def _reset(data: bytes) -> bytes:
     header = (data[tcp + 12] >> 4) * 4
     flags = data[tcp + 13]
     sequence += total - IP - header + (flags & 1) + (flags >> 1 & 1)
-    made = bytearray(data[: tcp + 20])
-    struct.pack_into(">H", made, ETHERNET + 2, IP + 20)
-    struct.pack_into(">I", made, tcp + 4, sequence & 0xFFFFFFFF)
-    made[tcp + 12 : tcp + 14] = bytes((0x50, RST_ACK))
-    return bytes(made)
+    reset = bytearray(data[: tcp + 20])
+    struct.pack_into(">H", reset, ETHERNET + 2, IP + 20)
+    struct.pack_into(">I", reset, tcp + 4, sequence & 0xFFFFFFFF)
+    reset[tcp + 12 : tcp + 14] = bytes((0x50, RST_ACK))
+    return bytes(reset)
 
 
 def resident_kib(process: int) -> int:
     """Resident memory of a process now."""
     status = Path(f"/proc/{process}/status").read_text()
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    assert found
-    return int(found[1])
+    match = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    assert match
+    return int(match[1])
 
 
 def children(process: int) -> list[int]:

@@ -78,18 +78,18 @@ def check(path: Path, mss: int | None, damages: Iterable[str], seeds: int) -> Fo
                 assert order == sorted(order), (name, seed)
             same = truth.unharmed(damaged.hurt)
             assert rows(rows_of(exchanges), same, name) == rows(truth.rows, same, name), (name, seed)
-            told = Counter((request_of(one), response_of(one)) for one in exchanges)
-            whole = truth.whole(damaged.hurt)
-            counts["exchanges"] += whole.total()
-            counts["exchanges told"] += (whole & told).total()
-            messages = truth.whole_messages(damaged.hurt)
+            reported = Counter((request_of(one), response_of(one)) for one in exchanges)
+            undamaged = truth.undamaged(damaged.hurt)
+            counts["exchanges"] += undamaged.total()
+            counts["exchanges decoded"] += (undamaged & reported).total()
+            messages = truth.undamaged_messages(damaged.hurt)
             counts["messages"] += messages.total()
-            counts["messages told"] += (messages & truth.messages_of(exchanges)).total()
+            counts["messages decoded"] += (messages & truth.messages_of(exchanges)).total()
     return out
 
 
-def rows(told: Rows, connections: set[frozenset[Endpoint]], damage: str) -> list[dict[str, object]]:
-    """What was told of some connections."""
+def rows(reported: Rows, connections: set[frozenset[Endpoint]], damage: str) -> list[dict[str, object]]:
+    """Rows of some connections."""
     left_out = {"capture"}
     if damage not in HARMLESS:
         left_out.add("topics")  # whose names may have been taught in what was lost
@@ -97,36 +97,36 @@ def rows(told: Rows, connections: set[frozenset[Endpoint]], damage: str) -> list
         left_out |= {"packet", "time", "latency_us"}  # of a retransmission, where that now comes first
     kept = [
         {key: value for key, value in row.items() if key not in left_out}
-        for ends, row in told
+        for ends, row in reported
         if ends in connections
     ]
     return sorted(kept, key=lambda row: (row["connection"], row["number"]))
 
 
-def check_shares(counted: list[Found], report: Callable[[str], None]) -> None:
+def check_shares(results: list[Found], report: Callable[[str], None]) -> None:
     for name in DAMAGES:
-        counts = sum((found[name] for found in counted if name in found), Counter[str]())
+        counts = sum((each[name] for each in results if name in each), Counter[str]())
         least = 1.0 if name in HARMLESS else LEAST_OF_SEVERAL if "," in name else LEAST_FOUND
         least_messages = LEAST_MESSAGES_OF_SEVERAL if "," in name else LEAST_MESSAGES
         if name == "responses only":
             least_messages = LEAST_RESPONSES
         for what, shard in (("exchanges", least), ("messages", least_messages)):
-            there, told = counts[what], counts[f"{what} told"]
+            there, decoded = counts[what], counts[f"{what} decoded"]
             if there:
-                report(f"{name}: {told} of {there} whole {what}, {told / there:.2%}")
-                assert told >= shard * there, name
+                report(f"{name}: {decoded} of {there} whole {what}, {decoded / there:.2%}")
+                assert decoded >= shard * there, name
 
 
-def test_nothing_is_invented_and_nearly_nothing_missed(told: Callable[[str], None]) -> None:
-    check_shares([check(path, 300, DAMAGES, 1) for path in QUICK], told)
+def test_nothing_is_invented_and_nearly_nothing_missed(report_line: Callable[[str], None]) -> None:
+    check_shares([check(path, 300, DAMAGES, 1) for path in QUICK], report_line)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mss", SEGMENTS)
 def test_nothing_is_invented_and_nearly_nothing_missed_in_any_sample(
-    mss: int | None, told: Callable[[str], None]
+    mss: int | None, report_line: Callable[[str], None]
 ) -> None:
-    check_shares([check(path, mss, DAMAGES, SEEDS) for path in SAMPLES], told)
+    check_shares([check(path, mss, DAMAGES, SEEDS) for path in SAMPLES], report_line)
 
 
 # --- what a snaplen left ------------------------------------------------------------------------------------
@@ -140,49 +140,51 @@ def headers(path: Path, mss: int | None, name: str) -> Counter[str]:
     truth = Truth(packets)
     cut = DAMAGES[name](packets, Random(0)).packets
     expected = truth.with_headers({packet.number: len(packet.data) for packet in cut})
-    told = {(one.first_frame.packet, one.correlation_id): one for one in dissect(cut)}
+    decoded = {(one.first_frame.packet, one.correlation_id): one for one in dissect(cut)}
     counts: Counter[str] = Counter()
     for exchange in expected:
         assert exchange.request_frame
         counts["there"] += 1
-        found = told.get((exchange.request_frame.packet, exchange.correlation_id))
-        if found is None or found.request_frame is None:
+        match = decoded.get((exchange.request_frame.packet, exchange.correlation_id))
+        if match is None or match.request_frame is None:
             continue
-        counts["told"] += 1
-        assert (found.api_key, found.api_version) == (exchange.api_key, exchange.api_version)
-        assert found.request_frame.size == exchange.request_frame.size
-        if exchange.response_frame and found.response_frame:
+        counts["decoded"] += 1
+        assert (match.api_key, match.api_version) == (exchange.api_key, exchange.api_version)
+        assert match.request_frame.size == exchange.request_frame.size
+        if exchange.response_frame and match.response_frame:
             counts["paired"] += 1
-            assert found.response_frame.size == exchange.response_frame.size
-            assert found.latency_ns == exchange.latency_ns
+            assert match.response_frame.size == exchange.response_frame.size
+            assert match.latency_ns == exchange.latency_ns
         counts["answered"] += exchange.response_frame is not None
     return counts
 
 
 @pytest.mark.parametrize("name", SNAPLENS)
-def test_what_a_snaplen_left_of_headers_is_told(name: str, told: Callable[[str], None]) -> None:
-    check_headers(QUICK, name, told)
+def test_headers_that_a_snaplen_left_are_decoded(name: str, report_line: Callable[[str], None]) -> None:
+    check_headers(QUICK, name, report_line)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", SNAPLENS)
-def test_what_a_snaplen_left_of_headers_is_told_in_any_sample(name: str, told: Callable[[str], None]) -> None:
-    check_headers(SAMPLES, name, told)
+def test_headers_that_a_snaplen_left_are_decoded_in_any_sample(
+    name: str, report_line: Callable[[str], None]
+) -> None:
+    check_headers(SAMPLES, name, report_line)
 
 
-def check_headers(paths: list[Path], name: str, told: Callable[[str], None]) -> None:
+def check_headers(paths: list[Path], name: str, report_line: Callable[[str], None]) -> None:
     counts = sum((headers(path, 1448, name) for path in paths), Counter[str]())
-    requests = f"{counts['told']} of {counts['there']} requests whose headers are there"
-    told(f"{name}: {requests}, {counts['paired']} of {counts['answered']} answers with their latency")
-    assert counts["told"] >= LEAST_FOUND * counts["there"] > 150
+    requests = f"{counts['decoded']} of {counts['there']} requests whose headers are there"
+    report_line(f"{name}: {requests}, {counts['paired']} of {counts['answered']} answers with their latency")
+    assert counts["decoded"] >= LEAST_FOUND * counts["there"] > 150
     assert counts["paired"] >= LEAST_FOUND * counts["answered"]
 
 
 # --- where nothing was lost ---------------------------------------------------------------------------------
 
 
-def same_rows(told: Rows, *left_out: str) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in left_out} for _, row in told]
+def same_rows(reported: Rows, *left_out: str) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in left_out} for _, row in reported]
 
 
 def check_networks(path: Path) -> int:
@@ -199,20 +201,20 @@ def check_networks(path: Path) -> int:
 def check_files(path: Path, folder: Path) -> int:
     exact = packets_of(path, None)
     coarse = [packet._replace(time_ns=packet.time_ns // 1000 * 1000) for packet in exact]
-    told_exactly, told_coarsely = (same_rows(rows_of(dissect(one)), "capture") for one in (exact, coarse))
+    exact_rows, coarse_rows = (same_rows(rows_of(dissect(one)), "capture") for one in (exact, coarse))
     written = folder / "written"
     for name, write in FILES.items():
         written.write_bytes(write(exact))
         with open_capture(written) as capture:
-            found = same_rows(rows_of(dissect(capture)), "capture")
-        assert found == (told_exactly if name in WITH_NANOSECONDS else told_coarsely), name
+            rows_read = same_rows(rows_of(dissect(capture)), "capture")
+        assert rows_read == (exact_rows if name in WITH_NANOSECONDS else coarse_rows), name
     several = [folder / "one", folder / "two"]
     for file, data in zip(several, in_two_files(exact), strict=True):
         file.write_bytes(data)
     with open_capture(*several) as capture:
-        found = same_rows(rows_of(dissect(capture)), "capture", "packet")
-    assert found == [{key: value for key, value in row.items() if key != "packet"} for row in told_coarsely]
-    return len(found)
+        rows_read = same_rows(rows_of(dissect(capture)), "capture", "packet")
+    assert rows_read == [{key: value for key, value in row.items() if key != "packet"} for row in coarse_rows]
+    return len(rows_read)
 
 
 def check_truncated(path: Path, folder: Path, random: Random) -> int:
@@ -220,10 +222,10 @@ def check_truncated(path: Path, folder: Path, random: Random) -> int:
     packets = from_the_start(packets_of(path, None))
     truth = Truth(packets)
     written = folder / "written"
-    found = 0
+    total = 0
     for name, write in FILES.items():
-        whole = write(packets)
-        written.write_bytes(whole[: random.randrange(len(whole) // 10, len(whole))])
+        content = write(packets)
+        written.write_bytes(content[: random.randrange(len(content) // 10, len(content))])
         read: list[Packet] = []
         try:
             with open_capture(written) as capture:
@@ -233,28 +235,28 @@ def check_truncated(path: Path, folder: Path, random: Random) -> int:
         exchanges = list(dissect(read))
         assert truth.phantoms(exchanges) == [], name
         hurt = frozenset(packet.number for packet in packets[len(read) :])
-        whole_ones = truth.whole(hurt)
-        told = Counter((request_of(one), response_of(one)) for one in exchanges)
-        assert (whole_ones & told).total() >= LEAST_FOUND * whole_ones.total(), name
-        found += whole_ones.total()
-    return found
+        undamaged = truth.undamaged(hurt)
+        decoded = Counter((request_of(one), response_of(one)) for one in exchanges)
+        assert (undamaged & decoded).total() >= LEAST_FOUND * undamaged.total(), name
+        total += undamaged.total()
+    return total
 
 
-def test_whatever_network_carries_it_the_same_is_told() -> None:
+def test_the_network_does_not_change_the_output() -> None:
     assert sum(map(check_networks, QUICK[:2])) > 80
 
 
-def test_whatever_file_it_is_in_the_same_is_told(tmp_path: Path) -> None:
+def test_the_file_format_does_not_change_the_output(tmp_path: Path) -> None:
     assert sum(check_files(path, tmp_path) for path in QUICK) > 200
 
 
-def test_of_a_file_that_ends_early_what_is_there_is_told(tmp_path: Path) -> None:
+def test_truncated_files_are_decoded_up_to_their_end(tmp_path: Path) -> None:
     assert sum(check_truncated(path, tmp_path, Random(path.name)) for path in QUICK) > 200
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("path", captures(), ids=name_of)
-def test_any_sample_is_told_the_same(path: Path, tmp_path: Path) -> None:
+def test_any_sample_has_the_same_output(path: Path, tmp_path: Path) -> None:
     assert check_networks(path) == check_files(path, tmp_path)
 
 

@@ -47,8 +47,8 @@ def changed_payload(packets: list[Packet], place: int, random: Random) -> None:
         return
     source, destination = endpoints(segment.ends)
     payload = mutated(segment.payload, random, 0)[:60_000]
-    made = tcp(source, destination, segment.sequence, segment.acknowledgment, segment.flags, payload)
-    packets[place] = packets[place]._replace(data=link(ipv4(source.ip, destination.ip, made)))
+    segment_bytes = tcp(source, destination, segment.sequence, segment.acknowledgment, segment.flags, payload)
+    packets[place] = packets[place]._replace(data=link(ipv4(source.ip, destination.ip, segment_bytes)))
 
 
 def another_flag(packets: list[Packet], place: int, random: Random) -> None:
@@ -109,9 +109,9 @@ def run(seed: int) -> int:
         sink.feed(exchange)
         exchanges += 1
     sink.close()
-    told = b"".join(lines).splitlines()
-    assert len(told) == exchanges
-    assert all(orjson.loads(line) for line in told)
+    rows = b"".join(lines).splitlines()
+    assert len(rows) == exchanges
+    assert all(orjson.loads(line) for line in rows)
     assert exchanges <= sum(len(packet.data) for packet in packets) / 4
     return exchanges
 

@@ -124,8 +124,8 @@ def endless(kind: str, count: int, limits: str = "") -> dict[str, Any]:
     """Dissect an endless capture in a process of its own."""
     command = [sys.executable, "-m", "tests.growing", kind, str(count), limits]
     run = subprocess.run(command, capture_output=True, check=True)
-    told: dict[str, Any] = json.loads(run.stdout)
-    return told
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
 
 
 def check_growth(kind: str, times: int) -> None:
@@ -152,6 +152,6 @@ def test_a_million_connections_stay_within_200_megabytes(kind: str) -> None:
     """With the default bounds; of those that send much, a tenth of a million."""
     million = 1_000_000 if DEEP else 30_000
     count = million // 10 if kind in ("bottomless", "much_garbage") else million
-    told = endless(kind, count)
-    assert told["counts"]["connections"] == count
-    assert told["peak_kib"] < MOST_KIB, told
+    result = endless(kind, count)
+    assert result["counts"]["connections"] == count
+    assert result["peak_kib"] < MOST_KIB, result

@@ -66,8 +66,8 @@ def pairs(random: Random) -> Iterator[tuple[int, int, bytes, bytes]]:
             by_key.setdefault((case.message.api_key, case.version), {})[case.message.kind] = body
     for (key, version), bodies in by_key.items():
         assert key is not None
-        whole = request_payload(key, version)
-        request = whole[: read_request_header(whole).body_pos] + bodies["request"]
+        complete = request_payload(key, version)
+        request = complete[: read_request_header(complete).body_pos] + bodies["request"]
         header = b"\0\0\0\1" + b"\0" * response_header_version(key, version)
         yield key, version, request, header + bodies["response"]
 
@@ -101,14 +101,14 @@ def test_mutated_frames_become_anomalies(seed: int, least: int) -> None:
     frames = odd = 0
     while frames < least:
         for key, version, request, response in layouts:
-            whole = random.random() < 0.9
-            asked, answered = mutated(request, random, 8), mutated(response, random, 4)
+            complete = random.random() < 0.9
+            request_bytes, response_bytes = mutated(request, random, 8), mutated(response, random, 4)
             exchange = Exchange(
                 INFO,
                 1,
                 ANSWERED,
-                frame(asked, size=len(asked) + (0 if whole else 50)),
-                frame(answered, size=len(answered) + (0 if whole else 50)),
+                frame(request_bytes, size=len(request_bytes) + (0 if complete else 50)),
+                frame(response_bytes, size=len(response_bytes) + (0 if complete else 50)),
                 key,
                 version,
                 1,

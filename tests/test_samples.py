@@ -37,11 +37,11 @@ def exchanges_of(capture: Path) -> list[Exchange]:
         return list(dissect(packets))
 
 
-@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
-def test_the_output_is_the_golden_one(capture: Path, ending: str) -> None:
-    lines = output(capture, FORMATS[ending]).splitlines()
-    assert lines == kept(golden(capture, ending)).splitlines(), "python samples/golden.py refreshes it"
+def test_the_output_is_the_golden_one(capture: Path, suffix: str) -> None:
+    lines = output(capture, FORMATS[suffix]).splitlines()
+    assert lines == kept(golden(capture, suffix)).splitlines(), "python samples/golden.py refreshes it"
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
@@ -196,9 +196,9 @@ OF_THE_CAPTURE = {"partial_frame", "resynchronised", "other_version", "unasked_r
 @pytest.mark.parametrize("capture", READABLE, ids=name_of)
 def test_all_is_decoded_but_what_is_known_not_to_be(capture: Path) -> None:
     exchanges = exchanges_of(capture)
-    found = {anomaly.kind for exchange in exchanges for anomaly in exchange.anomalies} - OF_THE_CAPTURE
-    assert found <= set(UNDECODED.get(name_of(capture), ()))
-    if not found:
+    kinds = {anomaly.kind for exchange in exchanges for anomaly in exchange.anomalies} - OF_THE_CAPTURE
+    assert kinds <= set(UNDECODED.get(name_of(capture), ()))
+    if not kinds:
         bodies = [body for each in exchanges for body in (each.request, each.response) if body is not None]
         assert not any("_undecoded" in body or "_left_over" in body for body in bodies)
 
@@ -207,7 +207,7 @@ if TYPE_CHECKING:
     Feature = Callable[[Exchange], bool]
 
 
-def asks(*apis: str) -> Feature:
+def has_api(*apis: str) -> Feature:
     return lambda exchange: exchange.api in apis
 
 
@@ -244,31 +244,31 @@ def is_of_a_replica(exchange: Exchange) -> bool:
 
 # What the table "Releases of Apache Kafka" says is in a capture: by what kdissect shows of it.
 FEATURES: dict[str, Feature] = {
-    "produce, consume": asks("Produce"),
+    "produce, consume": has_api("Produce"),
     "a group that rebalances": rebalances,
-    "a transaction": asks("EndTxn"),
-    "topics are made": asks("CreateTopics"),
-    "groups are described": asks("DescribeGroups"),
-    "an ACL is made": asks("CreateAcls"),
+    "a transaction": has_api("EndTxn"),
+    "topics are made": has_api("CreateTopics"),
+    "groups are described": has_api("DescribeGroups"),
+    "an ACL is made": has_api("CreateAcls"),
     "and refuses": lambda exchange: "TOPIC_AUTHORIZATION_FAILED" in content.errors(exchange),
     "SASL/PLAIN": logs_in("PLAIN"),
     "SCRAM": logs_in("SCRAM-SHA-256"),
     "a login that fails": is_turned_away,
     "a leader that moves": fails("NOT_LEADER_OR_FOLLOWER", "Produce", "Fetch"),
     "a quota that throttles": is_throttled,
-    "the controller's orders": asks("LeaderAndIsr", "UpdateMetadata", "StopReplica"),
-    "AlterPartition": asks("AlterPartition"),
-    "Envelope": asks("Envelope"),
+    "the controller's orders": has_api("LeaderAndIsr", "UpdateMetadata", "StopReplica"),
+    "AlterPartition": has_api("AlterPartition"),
+    "Envelope": has_api("Envelope"),
     "Fetch between brokers": is_of_a_replica,
-    "Vote": asks("Vote"),
-    "BeginQuorumEpoch": asks("BeginQuorumEpoch"),
-    "FetchSnapshot": asks("FetchSnapshot"),
-    "BrokerRegistration": asks("BrokerRegistration"),
-    "BrokerHeartbeat": asks("BrokerHeartbeat"),
-    "ConsumerGroupHeartbeat": asks("ConsumerGroupHeartbeat"),
-    "a share group": asks("ShareFetch"),
-    "a streams group": asks("StreamsGroupHeartbeat"),
-    "PushTelemetry": asks("PushTelemetry"),
+    "Vote": has_api("Vote"),
+    "BeginQuorumEpoch": has_api("BeginQuorumEpoch"),
+    "FetchSnapshot": has_api("FetchSnapshot"),
+    "BrokerRegistration": has_api("BrokerRegistration"),
+    "BrokerHeartbeat": has_api("BrokerHeartbeat"),
+    "ConsumerGroupHeartbeat": has_api("ConsumerGroupHeartbeat"),
+    "a share group": has_api("ShareFetch"),
+    "a streams group": has_api("StreamsGroupHeartbeat"),
+    "PushTelemetry": has_api("PushTelemetry"),
 }
 TABLE = "## Releases of Apache Kafka"
 
@@ -316,7 +316,7 @@ def test_metrics_are_those_that_the_broker_got() -> None:
     assert seen == got
 
 
-def test_kafka_inside_tls_is_told_to_be_tls() -> None:
+def test_kafka_inside_tls_is_recognized_as_tls() -> None:
     (capture,) = [path for path in CAPTURES if name_of(path) == ENCRYPTED]
     with open_capture(capture) as packets:
         run = dissect(packets)

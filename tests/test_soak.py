@@ -55,20 +55,20 @@ class Memory:
     """Resident memory of processes, in the first minutes and behind them."""
 
     def __init__(self, *processes: int) -> None:
-        self._looks: dict[int, list[int]] = {process: [] for process in processes}
+        self._samples: dict[int, list[int]] = {process: [] for process in processes}
         self._first: dict[int, int] = {}
 
-    def look(self, minutes: float) -> None:
+    def sample(self, minutes: float) -> None:
         """So many minutes of traffic have passed."""
-        for process, looks in self._looks.items():
-            looks.append(resident_kib(process))
+        for process, samples in self._samples.items():
+            samples.append(resident_kib(process))
             if minutes <= FIRST_MINUTES:
-                self._first[process] = looks[-1]
+                self._first[process] = samples[-1]
 
     def check(self) -> None:
         """It is what it was."""
-        for process, looks in self._looks.items():
-            assert max(looks[-3:]) <= self._first[process] + TOLERANCE_KIB, " ".join(map(str, looks))
+        for process, samples in self._samples.items():
+            assert max(samples[-3:]) <= self._first[process] + TOLERANCE_KIB, " ".join(map(str, samples))
 
 
 WAYS_BY_DEFAULT = ("json", "top")
@@ -79,12 +79,12 @@ WAYS_BY_DEFAULT = ("json", "top")
 )
 def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds, tmp_path: Path) -> None:
     options = [option.replace("{folder}", str(tmp_path / "tables")) for option in WAYS[way]]
-    ours, theirs = pty.openpty() if way == "top" else os.pipe()
+    own_end, child_end = pty.openpty() if way == "top" else os.pipe()
     sizes: list[int] = []
-    reader = threading.Thread(target=drain, args=(ours, sizes))
+    reader = threading.Thread(target=drain, args=(own_end, sizes))
     reader.start()
-    with live("-", *options, stdin=subprocess.PIPE, stdout=theirs, timeout_s=HUNG_S) as running:
-        os.close(theirs)
+    with live("-", *options, stdin=subprocess.PIPE, stdout=child_end, timeout_s=HUNG_S) as running:
+        os.close(child_end)
         pipe = running.process.stdin
         assert pipe is not None
         memory = Memory(running.process.pid)
@@ -96,14 +96,14 @@ def test_an_hour_takes_the_memory_of_its_first_minutes(way: str, rounds: Rounds,
             while way == "top" and sum(sizes) < SCREEN_BYTES:  # what draws it was not loaded yet
                 assert running.process.poll() is None
                 time.sleep(0.05)
-            memory.look(minutes)
+            memory.sample(minutes)
         running.process.send_signal(signal.SIGTERM)
         pipe.close()
         assert running.process.stderr is not None
         said = running.process.stderr.read().decode()
         running.process.wait()
     reader.join()
-    os.close(ours)
+    os.close(own_end)
     assert re.search(r"[\d,]+ packets, 0 dropped by the kernel, 0 by kdissect; [\d,]+ exchanges", said), said
     memory.check()
 
@@ -119,7 +119,7 @@ def test_so_does_the_relay_that_listens_to_an_interface(rounds: Rounds) -> None:
             pair.send(rounds.frames(number))
             number += 1
             time.sleep(0.2)
-            memory.look(minutes)
+            memory.sample(minutes)
         status, _, said = running.end()
     assert status == INTERRUPTED
     counted = re.search(r"([\d,]+) packets, ([\d,]+) dropped by the kernel, ([\d,]+) by kdissect; ", said)

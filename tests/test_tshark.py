@@ -37,7 +37,7 @@ from kdissect.kafka.layout import is_tagged
 from kdissect.kafka.records import COMPRESSION, TIMESTAMP_TYPES, RecordData
 from kdissect.kafka.walker import walk
 from samples.golden import ROOT, captures, name_of
-from tests.tshark import NO_REQUEST, SIZE_BYTES, told_by_tshark, version
+from tests.tshark import NO_REQUEST, SIZE_BYTES, messages_of_tshark, version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,13 +176,13 @@ class Compared(NamedTuple):
     counts: Counter[str]
     complaints: Counter[tuple[str, str, int]]
     differences: dict[tuple[str, str, int], tuple[int, Any, Any]]
-    ours_alone: list[Place]
-    theirs_alone: list[Message]
+    only_kdissect: list[Place]
+    only_tshark: list[Message]
     skipped_bytes: int
     headers: list[Place]
 
 
-def told_ports(capture: Path) -> list[int]:
+def known_ports(capture: Path) -> list[int]:
     truth = ROOT / "samples" / f"{name_of(capture)}.truth.json"
     return list(json.loads(truth.read_text())["ports"])
 
@@ -201,74 +201,74 @@ def sides(exchanges: list[Exchange]) -> dict[Place, list[Side]]:
 
 @cache
 def compared(capture: Path) -> Compared:
-    messages = told_by_tshark(ROOT / capture, told_ports(capture))
+    messages = messages_of_tshark(ROOT / capture, known_ports(capture))
     with open_capture(ROOT / capture) as packets:
         run = dissect(packets, show_secrets=True)
         ours = sides(list(run))
-    found = Compared(Counter(), Counter(), {}, [], [], run.counts["kafka_skipped_bytes"], [])
+    result = Compared(Counter(), Counter(), {}, [], [], run.counts["kafka_skipped_bytes"], [])
     for message in messages:
         place = Place(message.packet, message.size, message.correlation_id)
         if not ours[place]:
-            found.theirs_alone.append(message)
+            result.only_tshark.append(message)
             continue
         side = ours[place].pop(0)
-        found.counts["messages"] += 1
-        compare_headers(message, side, found)
+        result.counts["messages"] += 1
+        compare_headers(message, side, result)
         if message.complaints:
-            note_complaint(message, side, found)
+            note_complaint(message, side, result)
         else:
-            compare(message, side, found)
-    found.ours_alone.extend(place for place, left in ours.items() for _ in left)
-    return found
+            compare(message, side, result)
+    result.only_kdissect.extend(place for place, left in ours.items() for _ in left)
+    return result
 
 
-def compare_headers(message: Message, side: Side, found: Compared) -> None:
+def compare_headers(message: Message, side: Side, result: Compared) -> None:
     """What tshark calls a request is one, and asks for the same; of a SASL token it knows nothing."""
     exchange = side.exchange
     if side.is_request and exchange.api_key is not None:
-        found.counts["request headers"] += 1
+        result.counts["request headers"] += 1
         if (message.is_request, message.api_key, message.api_version) != (
             True,
             exchange.api_key,
             exchange.api_version,
         ):
-            found.headers.append(side.place)
+            result.headers.append(side.place)
 
 
-def note_complaint(message: Message, side: Side, found: Compared) -> None:
+def note_complaint(message: Message, side: Side, result: Compared) -> None:
     exchange = side.exchange
     reason = next(
         reason for reason, sign in REASONS.items() if any(sign in each for each in message.complaints)
     )
-    found.complaints[reason, side.title, -1 if exchange.api_version is None else exchange.api_version] += 1
+    result.complaints[reason, side.title, -1 if exchange.api_version is None else exchange.api_version] += 1
     where = "request" if side.is_request else "response"
     if exchange.api is not None and not any(
         anomaly.where.startswith(where) for anomaly in exchange.anomalies
     ):
-        found.counts["decoded although tshark complains"] += 1
+        result.counts["decoded although tshark complains"] += 1
 
 
-def compare(message: Message, side: Side, found: Compared) -> None:
+def compare(message: Message, side: Side, result: Compared) -> None:
     exchange = side.exchange
     assert exchange.api_version is not None
     key = (exchange.api_key, exchange.api_version)
 
-    def differ(name: str, theirs: object, ours: object) -> None:
-        found.differences.setdefault((name, side.title, key[1]), (message.packet, theirs, ours))
+    def differ(name: str, tsharks: object, ours: object) -> None:
+        result.differences.setdefault((name, side.title, key[1]), (message.packet, tsharks, ours))
 
     if (message.api_key, message.api_version) != key or message.is_request != side.is_request:
         differ("api", (message.api_key, message.api_version, message.is_request), (*key, side.is_request))
         return
-    found.counts["messages compared in full"] += 1
+    result.counts["messages compared in full"] += 1
     fields, records = read(side)
     for shown in message.fields:
-        found.counts["fields"] += 1
+        result.counts["fields"] += 1
         ours = fields.pop((shown.pos, shown.pos + shown.size), MISSING)
         if ours is MISSING or not agree(shown, ours):
             differ(shown.name, shown, ours)
     for place, ours in fields.items():
         differ("not shown", place, ours)
-    compare_batches(message.batches, records, found, differ)
+    compare_batches(message.batches, records, result, differ)
 
 
 def read(side: Side) -> tuple[dict[tuple[int, int], Any], list[RecordData]]:
@@ -329,32 +329,32 @@ def agree(shown: Shown, value: Any) -> bool:
 
 
 def compare_batches(
-    batches: list[Batch], records: list[RecordData], found: Compared, differ: Callable[..., None]
+    batches: list[Batch], records: list[RecordData], result: Compared, differ: Callable[..., None]
 ) -> None:
     heads = [head for data in records for head in data.batches()]
     for batch, head in zip_longest(batches, heads):
         if batch is None or head is None:
             differ("batch", batch, head)
             continue
-        found.counts["batches"] += 1
-        for name, theirs in batch.head.items():
-            if theirs != head_value(head, name):
-                differ(f"batch.{name}", theirs, head_value(head, name))
+        result.counts["batches"] += 1
+        for name, tsharks in batch.head.items():
+            if tsharks != head_value(head, name):
+                differ(f"batch.{name}", tsharks, head_value(head, name))
     sealed = sum(batch.records is None for batch in batches)
-    found.counts["batches that tshark cannot decompress"] += sealed
+    result.counts["batches that tshark cannot decompress"] += sealed
     if sealed:
         return
-    theirs = [record for batch in batches for record in batch.records or ()]
+    tsharks = [record for batch in batches for record in batch.records or ()]
     ours = [
-        as_told(batch, record) for data in records for batch in read_records(data) for record in batch.records
+        as_row(batch, record) for data in records for batch in read_records(data) for record in batch.records
     ]
-    found.counts["records"] += len(ours)
-    for their, our in zip_longest(theirs, ours):
+    result.counts["records"] += len(ours)
+    for their, our in zip_longest(tsharks, ours):
         if their != our:
             differ("record", their, our)
 
 
-def as_told(batch: Opened, record: Record) -> tuple[Any, ...]:
+def as_row(batch: Opened, record: Record) -> tuple[Any, ...]:
     """Of messages of magic 0 and 1 only the outer ones have an offset in tshark: that stands in the head."""
     if batch.magic < 2:
         return record.key, record.value
@@ -373,13 +373,13 @@ def head_value(head: Body, name: str) -> int | None:
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
 def test_both_find_the_same_messages(capture: Path) -> None:
-    found = compared(capture)
-    assert found.ours_alone == []
-    assert found.headers == []
+    result = compared(capture)
+    assert result.only_kdissect == []
+    assert result.headers == []
     # Responses to what was asked before the capture began: nothing can be said of them, kdissect counts their
     # bytes.
-    assert all(message.complaints == [NO_REQUEST] for message in found.theirs_alone)
-    assert sum(message.size + SIZE_BYTES for message in found.theirs_alone) <= found.skipped_bytes
+    assert all(message.complaints == [NO_REQUEST] for message in result.only_tshark)
+    assert sum(message.size + SIZE_BYTES for message in result.only_tshark) <= result.skipped_bytes
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=name_of)
@@ -392,17 +392,17 @@ def test_where_tshark_does_not_complain_both_say_the_same(capture: Path) -> None
     assert unlisted == {}
 
 
-def test_the_listed_differences_are_there(told: Callable[..., None]) -> None:
+def test_the_listed_differences_are_there(report_line: Callable[..., None]) -> None:
     counts: Counter[str] = Counter()
     complaints: Counter[tuple[str, str, int]] = Counter()
     places = set()
     for capture in CAPTURES:
-        found = compared(capture)
-        counts += found.counts
-        complaints += found.complaints
-        places |= set(found.differences)
+        result = compared(capture)
+        counts += result.counts
+        complaints += result.complaints
+        places |= set(result.differences)
     for line in summary(counts, complaints):
-        told(line, section="side by side with tshark")
+        report_line(line, section="side by side with tshark")
     assert counts["messages compared in full"] > 1000
     if version() == LISTED_WITH:
         for difference in DIFFERENCES:

@@ -107,12 +107,12 @@ def program() -> str:
 def version() -> tuple[int, int]:
     """Of this machine's tshark."""
     text = subprocess.run([program(), "--version"], capture_output=True, check=True, text=True).stdout
-    found = re.search(r"(\d+)\.(\d+)", text)
-    assert found is not None
-    return int(found[1]), int(found[2])
+    match = re.search(r"(\d+)\.(\d+)", text)
+    assert match is not None
+    return int(match[1]), int(match[2])
 
 
-def told_by_tshark(capture: Path, ports: Iterable[int]) -> list[Message]:
+def messages_of_tshark(capture: Path, ports: Iterable[int]) -> list[Message]:
     """All messages on connections with these ports, in tshark's order."""
     kafka = [word for port in ports for word in ("-d", f"tcp.port=={port},kafka")]
     command = [program(), "-n", "-r", str(capture), *kafka, "-Y", "kafka", "-J", "kafka", "-T", "pdml"]
@@ -144,18 +144,18 @@ def _messages(process: subprocess.Popen[bytes]) -> Iterator[Message]:
 
 
 def _message(packet: int, protocol: ET.Element) -> Message:
-    told = {each.get("name"): each.get("show", "") for each in protocol.findall("field")}
+    attributes = {each.get("name"): each.get("show", "") for each in protocol.findall("field")}
     faults = list(_faults(protocol))
-    is_request = "kafka.request_key" in told
-    is_response = "kafka.response_key" in told or NO_REQUEST in faults
-    version = told.get("kafka.request.version", told.get("kafka.response.version"))
+    is_request = "kafka.request_key" in attributes
+    is_response = "kafka.response_key" in attributes or NO_REQUEST in faults
+    version = attributes.get("kafka.request.version", attributes.get("kafka.response.version"))
     message = Message(
         packet,
-        int(told["kafka.len"]),
+        int(attributes["kafka.len"]),
         is_request if is_request or is_response else None,
-        int(told["kafka.api_key"]) if "kafka.api_key" in told else None,
+        int(attributes["kafka.api_key"]) if "kafka.api_key" in attributes else None,
         None if version is None else int(version),
-        int(told["kafka.correlation_id"]) if "kafka.correlation_id" in told else None,
+        int(attributes["kafka.correlation_id"]) if "kafka.correlation_id" in attributes else None,
         complaints=faults,
     )
     if not faults:
@@ -220,7 +220,9 @@ def _batch(element: ET.Element, start: int) -> Batch:
 
 
 def _record(element: ET.Element, start: int) -> tuple[object, ...]:
-    told = {each.get("name"): _shown(each, start) for each in element.findall("field") if each.get("name")}
+    attributes = {
+        each.get("name"): _shown(each, start) for each in element.findall("field") if each.get("name")
+    }
     headers = [
         tuple(_shown(each, start) for each in header.findall("field"))
         for group in element.findall("field")
@@ -228,8 +230,8 @@ def _record(element: ET.Element, start: int) -> tuple[object, ...]:
         for header in group.findall("field")
     ]
     return (
-        told["kafka.offset"].number,
-        told["kafka.message_key"].nullable,
-        told["kafka.message_value"].nullable,
+        attributes["kafka.offset"].number,
+        attributes["kafka.message_key"].nullable,
+        attributes["kafka.message_value"].nullable,
         tuple((key.text, value.nullable) for key, value in headers),
     )

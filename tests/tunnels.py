@@ -24,7 +24,7 @@ class Wrapping(NamedTuple):
     """
 
     link_type: int
-    around: list[Any]
+    layers_outside: list[Any]
     inside: str
     name: str
 
@@ -81,7 +81,7 @@ def wrappings(*, six: bool = False) -> dict[str, Wrapping]:
     geneve_options = s.GENEVE(vni=7, proto=0x6558, options=s.GeneveOptions(classid=1, data=b"12345678"))
     labels = [s.MPLS(label=16, s=0), s.MPLS(label=17, s=1)]
     wire_label, word_label = s.MPLS(label=ETHERNET_LABEL, s=1), s.MPLS(label=CONTROL_WORD_LABEL, s=1)
-    found = {
+    layers_by_name = {
         "VXLAN": (ETHERNET, [*udp(4789), vxlan], "ethernet", "VXLAN"),
         "VXLAN, old port": (ETHERNET, [*udp(8472), vxlan], "ethernet", "VXLAN"),
         "VXLAN over IPv6": (ETHERNET, [*wire_6, s.UDP(sport=1, dport=4789), vxlan], "ethernet", "VXLAN"),
@@ -193,13 +193,13 @@ def wrappings(*, six: bool = False) -> dict[str, Wrapping]:
         "Cisco HDLC": (CHDLC, [s.CHDLC()], "ip", "Cisco HDLC"),
         "pflog": (PFLOG, [s.PFLog(addrfamily=24 if six else 2)], "ip", "pflog"),
     }
-    return {name: Wrapping(*each) for name, each in found.items()}
+    return {name: Wrapping(*each) for name, each in layers_by_name.items()}
 
 
 def wrapped(name: str, inside: Any) -> bytes:
     """An IP packet in a tunnel."""
     wrapping = wrappings(six=inside.name == "IPv6")[name]
-    layers = [each.copy() for each in wrapping.around]
+    layers = [each.copy() for each in wrapping.layers_outside]
     if wrapping.inside == "ethernet":
         layers.append(ethernet())
     packet = layers[0]
