@@ -12,7 +12,7 @@ def test_ports_one_by_one_and_as_ranges() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "told"),
+    ("parse", "text", "message"),
     [
         (parse_ports, "kafka", 'invalid port "kafka": use '),
         (parse_ports, "9095-9092", 'invalid port "9095-9092": use '),
