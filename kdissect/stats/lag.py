@@ -184,25 +184,25 @@ class Lag(Summed):
             if not facts.replica:
                 self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
 
-    def _client(self, reader: Reader, behind: ClientLag) -> LagRow:
+    def _client(self, reader: Reader, client_lag: ClientLag) -> LagRow:
         client, topic, partition = reader
         return LagRow(
             kind="client",
             name=client,
             topic=topic,
             partition=partition,
-            position=behind.position[1],
+            position=client_lag.position[1],
             committed_offset=None,
             **self._end_of(topic, partition),
-            lag=behind.last[1],
-            lag_first=behind.first[1],
-            lag_worst=behind.worst[0],
-            worst=moment(-behind.worst[1]),
-            seconds=None if behind.last_seconds is None else behind.last_seconds[1],
-            seconds_worst=behind.worst_seconds,
-            first=moment(behind.first[0]),
-            last=moment(behind.last[0]),
-            count=behind.count,
+            lag=client_lag.last[1],
+            lag_first=client_lag.first[1],
+            lag_worst=client_lag.worst[0],
+            worst=moment(-client_lag.worst[1]),
+            seconds=None if client_lag.last_seconds is None else client_lag.last_seconds[1],
+            seconds_worst=client_lag.worst_seconds,
+            first=moment(client_lag.first[0]),
+            last=moment(client_lag.last[0]),
+            count=client_lag.count,
         )
 
     def _group(self, reader: Reader, commits: Samples) -> LagRow:

@@ -91,13 +91,13 @@ _BEHIND_SHARE = 0.9  # of the worst lag: partitions do not reach it at the same 
 class Reading(Evidence):
     """Responses that left records unread, and the first position of the client."""
 
-    behind: ClientLag = merged(ClientLag)
+    lag: ClientLag = merged(ClientLag)
     start: tuple[int, int] | None = earliest()  # time, offset
 
     def add_position(self, time_ns: int, position: Position) -> None:
         """Add a position of the client."""
         if position.lag is not None and position.next_offset is not None:
-            self.behind.add(time_ns, position)
+            self.lag.add(time_ns, position)
             self.start = earlier(self.start, (time_ns, position.next_offset))
 
 
@@ -145,9 +145,9 @@ class FallingBehind(Rule):
             if each.start is not None:
                 readings.setdefault((client, topic), []).append(each)
         for (client, topic), partitions in readings.items():
-            first = sum(each.behind.first[1] for each in partitions)
-            last = sum(each.behind.last[1] for each in partitions)
-            worst = sum(each.behind.worst[0] for each in partitions)
+            first = sum(each.lag.first[1] for each in partitions)
+            last = sum(each.lag.last[1] for each in partitions)
+            worst = sum(each.lag.worst[0] for each in partitions)
             pace = _pace(partitions)
             if (
                 pace is None
@@ -170,7 +170,7 @@ class FallingBehind(Rule):
 def _pace(partitions: list[Reading]) -> float | None:
     """Records per second, from the movement of positions; None if no time passed."""
     start = [each.start for each in partitions if each.start is not None]
-    ended = [each.behind.position for each in partitions]
+    ended = [each.lag.position for each in partitions]
     time_ns = max(ended)[0] - min(start)[0]
     moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
     return moved * SECOND_NS / time_ns if time_ns > 0 else None
