@@ -236,7 +236,7 @@ def findings(
     results = [
         *_no_kafka(packets, skipped, connections),
         *_files(files, warnings),
-        *_losses(files, counts, exchanges, tcp),
+        *_loss_findings(files, counts, exchanges, tcp),
         *_connection_findings(connections),
         *_messages(exchanges, anomalies, unknown),
         *_limits(counts),
@@ -280,7 +280,7 @@ def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Findi
         )
 
 
-def _losses(
+def _loss_findings(
     files: list[quality.FilePart],
     counts: Mapping[str, int],
     exchanges: quality.ExchangesPart,

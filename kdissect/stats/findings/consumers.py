@@ -31,7 +31,7 @@ _SHARE = 0.8
 class Polls(Bursts):
     """Empty Fetch responses of a connection, and the number of all responses."""
 
-    answers: int = total()
+    responses: int = total()
     max_wait_ms: int = largest()
 
 
@@ -59,7 +59,7 @@ class EmptyPolls(Rule):
         if facts.replica or facts.latency_us is None or facts.errors:
             return
         kept = self.kept[facts.client, facts.exchange.connection.id]
-        kept.answers += 1
+        kept.responses += 1
         request = facts.exchange.request or {}
         kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
         if not any(data is not None and len(data) for data in (each.fetched for each in facts.touched)):
@@ -68,10 +68,10 @@ class EmptyPolls(Rule):
     def findings(self) -> Iterator[FindingRow]:
         """Connections with mostly empty responses."""
         for (client, connection), each in self.kept.items():
-            if each.busiest >= _MOST and each.count >= _SHARE * each.answers:
+            if each.busiest >= _MOST and each.count >= _SHARE * each.responses:
                 yield self.finding(
                     f"client {client}, connection {connection}",
-                    f"{each.count:,} of {each.answers:,} fetches returned nothing, {each.busiest:,} of "
+                    f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.busiest:,} of "
                     f"them within 10 seconds; max_wait_ms is {each.max_wait_ms:,} at most",
                     each,
                 )

@@ -177,11 +177,11 @@ class HotPartitions(Rule):
             hottest = max(partitions, key=lambda partition: (partitions[partition].bytes, -partition))
             total = sum(each.bytes for each in partitions.values())
             batches = sum(each.count for each in partitions.values())
-            share = partitions[hottest].bytes / max(1, total)
-            if number >= _PARTITIONS and batches >= _BATCHES and share >= max(_SHARE, _TIMES / number):
+            fraction = partitions[hottest].bytes / max(1, total)
+            if number >= _PARTITIONS and batches >= _BATCHES and fraction >= max(_SHARE, _TIMES / number):
                 yield self.finding(
                     f"topic {topic}, partition {hottest}",
-                    f"{share:.0%} of the {total:,} bytes written to {number:,} partitions",
+                    f"{fraction:.0%} of the {total:,} bytes written to {number:,} partitions",
                     partitions[hottest],
                 )
 
