@@ -1,4 +1,4 @@
-"""``connections=50000,stream_bytes=16MiB`` -> the bounds of a run. Holds nothing."""
+"""``connections=50000,stream_bytes=16MiB`` -> ``Limits``. Holds no state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _UNITS = {
     _TIME: (("m", MINUTE_NS), ("s", SECOND_NS), ("ms", MILLISECOND_NS), ("us", 1000), ("ns", 1)),
     _SIZE: (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
 }
-_MAX_VALUE = 1 << 62  # sums of a few of them still fit into what C libraries take
+_MAX_VALUE = 1 << 62  # sums of a few such values still fit into 64 bits in C libraries
 
 
 def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
-    """``connections=50000,stream_bytes=16MiB`` -> the usual bounds with these numbers in their place.
+    """``connections=50000,stream_bytes=16MiB`` -> the defaults with these values replaced.
 
     Raises:
-        UsageError: there is no such bound, or the value is none.
+        UsageError: unknown limit, or invalid value.
     """
     known = {name_of(bound): bound for bound in fields(Limits)}
     values = {}
@@ -43,12 +43,12 @@ def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
 
 
 def name_of(bound: Field[Any]) -> str:
-    """As people write it: a time brings its own unit."""
+    """The name as users write it, without the unit of times."""
     return bound.name.removesuffix("_ns")
 
 
 def value_text(bound: Field[Any], limits: Limits) -> str:
-    """The value of a bound, as ``parse_limits`` takes it."""
+    """The value of a limit, in the notation of ``parse_limits``."""
     value = getattr(limits, bound.name)
     units = _UNITS.get(_kind(bound), (("", 1),))
     return next(f"{value // size}{unit}" for unit, size in units if value % size == 0)

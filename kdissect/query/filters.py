@@ -1,20 +1,20 @@
-"""What a person wants to see, as texts -> a test of exchanges. Holds the criteria, the first day's date, and
-some names of what did not pass, to tell what was probably meant.
+"""Filter options, as texts -> a test of exchanges. Holds the criteria, the date of the capture's first day,
+and some names from exchanges that did not match, for suggestions after a typing mistake.
 
-Criteria of one kind are or-ed, different kinds and-ed:
+Criteria of one kind are combined with or, different kinds with and:
 
 api            ``Fetch``, ``find-coordinator``, ``FIND_COORDINATOR``, ``10``, former names
-topic          a name, an id, or a pattern: ``orders-*``; also where its configs or ACLs are the matter
-partition      ``orders:3``, ``orders-3``, or ``3``: of the topics asked for, or of any
+topic          a name, an id, or a pattern: ``orders-*``; includes requests about its configs or ACLs
+partition      ``orders:3``, ``orders-3``, or ``3``: of the selected topics, or of any
 client         a client id, a pattern, or an address: ``10.0.0.5``, ``10.0.0.5:41234``
 group          a group id or a pattern
 error          ``NOT_LEADER_OR_FOLLOWER``, ``6``, or a pattern: ``*`` is any error
 kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
-slower_than    a latency with its unit, ``50ms``; what has no response is not slow
-bigger_than    bytes of the request's or of the response's frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
+slower_than    a latency with its unit, ``50ms``; exchanges without a response do not match
+bigger_than    bytes of the request or response frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
 since, until   ``2026-11-21T09:05:00.5Z``, a date, seconds since 1970, or ``09:05`` of the capture's first
-               day; UTC unless a zone is given. That very time is inside for ``since``, outside for ``until``.
-connection     the beginning of a connection's id
+               day; UTC without a zone. ``since`` is inclusive, ``until`` is exclusive.
+connection     a prefix of a connection ID
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 _FRAME_SIZE_BYTES = 4
 _PARTITION = re.compile(r"(?:(?P<topic>.+)[:-])?(?P<number>\d{1,10})", re.ASCII)
 _PATTERN = re.compile(r"[*?\[]")
-_MAX_NAMES = 1000  # remembered of each sort: enough to find a typing mistake, and no more memory than a page
+_MAX_NAMES = 1000  # kept of each kind: enough for suggestions, and little memory
 
 
 class NameKind(NamedTuple):
-    """Names of one sort that a person asked for: topics, say.
+    """Names of one kind that were requested, such as topics.
 
     Attributes:
-        noun: what one is called.
-        texts: as they were typed.
-        names: finds the names of that sort in an exchange.
+        noun: the kind, for messages.
+        texts: the requested names, as typed.
+        names: returns the names of that kind in an exchange.
     """
 
     noun: str
@@ -63,7 +63,7 @@ class NameKind(NamedTuple):
 
 
 class Filter:
-    """All criteria of a run; without any it lets everything pass."""
+    """All criteria of a run; without any, everything matches."""
 
     __slots__ = ("_body_tests", "_header_tests", "_name_kinds", "_unmatched", "_window")
 
@@ -82,43 +82,43 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it lets everything pass."""
+        """Whether everything matches."""
         return not (self._header_tests or self._body_tests or self._window)
 
     @property
     def needs_bodies(self) -> bool:
-        """Whether ``matches`` has to look into decoded bodies."""
+        """Whether ``matches`` needs decoded bodies."""
         return bool(self._body_tests)
 
     def begin(self, time_ns: int) -> None:
-        """Tell when the capture begins: clock times are of that day, or else of the first exchange's."""
+        """Set the start of the capture: clock times refer to that day; default: the first exchange."""
         if self._window is not None:
             self._window.begin(time_ns)
 
     def matches_header(self, exchange: Exchange) -> bool:
-        """Whether all criteria are met that need no decoded body; what fails here need not be decoded."""
+        """Whether the criteria that need no decoded body match; if not, the exchange need not be decoded."""
         if self._window is not None and not self._window.contains(exchange.time_ns):
             return False
         return all(test(exchange) for test in self._header_tests)
 
     def matches(self, exchange: Exchange) -> bool:
-        """Whether all criteria are met."""
+        """Whether all criteria match."""
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
 
     @property
     def unmatched_names(self) -> Sequence[set[str]]:
-        """Names in exchanges that did not match, for each sort of names that is asked for."""
+        """Names in exchanges that did not match, for each requested kind of names."""
         return self._unmatched
 
     def note_unmatched(self, exchange: Exchange) -> None:
-        """Take note of the names in an exchange that did not match."""
+        """Note the names in an exchange that did not match."""
         for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
             if len(unmatched) < _MAX_NAMES:
                 unmatched.update(filter(None, name_kind.names(exchange)))
 
     def missing_names(self) -> str:
-        """Which of the names asked for did not occur, and what was probably meant: ``no topic "order"; did
-        you mean "orders"?``. Empty where all occurred.
+        """The requested names that do not occur, with suggestions: ``no topic "order"; did you mean
+        "orders"?``. Empty if all occur.
         """
         messages = []
         for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
@@ -129,7 +129,7 @@ class Filter:
 
 
 class TimeWindow:
-    """From ``since`` to ``until``; clock times wait for the capture's first day."""
+    """From ``since`` to ``until``; clock times are resolved with the capture's first day."""
 
     __slots__ = ("_end_ns", "_since", "_start_ns", "_until")
 
@@ -147,7 +147,7 @@ class TimeWindow:
             self._end_ns = max((_on_day(moment, day_ns) for moment in self._until), default=float("inf"))
 
     def contains(self, time_ns: int) -> bool:
-        """Whether a point in time lies inside."""
+        """Whether a point in time is in the window."""
         if self._start_ns is None:
             self.begin(time_ns)
         assert self._start_ns is not None
@@ -174,10 +174,10 @@ def build(
     connection: Iterable[str] = (),
     where: Where | None = None,
 ) -> Filter:
-    """A filter of these criteria, see the head of this file.
+    """A filter of these criteria; see the module docstring.
 
     Raises:
-        UsageError: one of them is not understood or does not exist; the text names what was probably meant.
+        UsageError: a criterion is invalid or names something unknown; the message has a suggestion.
     """
     header_tests: list[Test] = []
     body_tests: list[Test] = []
@@ -220,7 +220,7 @@ def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:
 
 
 def any_of(texts: Sequence[str]) -> TextTest:
-    """Whether a text is one of these, or matches one that is a pattern (``*``, ``?``, ``[abc]``)."""
+    """A test whether a text equals one of these, or matches one as a pattern (``*``, ``?``, ``[abc]``)."""
     exact = frozenset(texts)
     patterns = [translate(text) for text in texts if _PATTERN.search(text)]
     if not patterns:
@@ -257,7 +257,7 @@ def _client(texts: Sequence[str]) -> Test:
 
 
 def _clients(exchange: Exchange) -> tuple[str | None, ...]:
-    """What a client can be called."""
+    """The names of a client: client ID, IP address, address and port."""
     end = exchange.connection.client
     return exchange.client_id, end.ip, str(end)
 
@@ -273,7 +273,7 @@ def _error_test(text: str) -> TextTest:
 
 
 class _Partition(NamedTuple):
-    """A partition asked for; without a topic of its own: of the topics asked for."""
+    """A requested partition; without a topic of its own, of the selected topics."""
 
     is_topic: TextTest | None
     number: int
@@ -302,10 +302,10 @@ def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition]) -> list[
 
 
 def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> PartitionTest:
-    """Whether a partition itself is one of those asked for, by the texts that ``build`` takes.
+    """A test whether a partition is selected, from the same texts as ``build``.
 
     Raises:
-        UsageError: a text is no partition.
+        UsageError: invalid partition.
     """
     is_selected_topic = any_of(topics) if topics else None
     selected = [_partition(text) for text in partitions]
@@ -319,7 +319,7 @@ def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> Partitio
 
 
 def _topics(exchange: Exchange) -> list[str]:
-    """The topics as shown, the ids behind the names, and those whose configs or ACLs it is about."""
+    """Topics as shown, IDs of resolved topics, and topics whose configs or ACLs the request is about."""
     return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
 
 
@@ -334,7 +334,7 @@ def _is_selected(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``50ms``, ``1MB``, ``2026-11-21T09:05Z`` -> integers. Holds nothing.
+# ``50ms``, ``1MB``, ``2026-11-21T09:05Z`` -> integers.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +352,7 @@ _DURATIONS = {
     "h": 3600 * SECOND_NS,
     "d": DAY_NS,
 }
-# SI and IEC: k is a thousand, Ki is 1024. In any case of letters: nobody means millibytes or bits.
+# SI and IEC: k is 1000, Ki is 1024. Case-insensitive: nobody means millibytes or bits.
 _SIZES = {
     letter + binary + byte: (1024 if binary else 1000) ** power
     for power, letter in enumerate(("", "k", "m", "g", "t"))
@@ -379,8 +379,8 @@ class Moment(NamedTuple):
     """A point in time.
 
     Attributes:
-        ns: nanoseconds since 1970; without a date, since the beginning of a UTC day (zones can make that less
-            than 0 or more than a day).
+        ns: nanoseconds since 1970; without a date, since midnight UTC (negative or more than a day in some
+            zones).
         dated: whether the text had a date.
     """
 
@@ -392,7 +392,7 @@ def parse_duration(text: str) -> int:
     """``50ms`` -> nanoseconds.
 
     Raises:
-        UsageError: it is not a number with a unit of time behind it.
+        UsageError: not a number followed by a unit of time.
     """
     ns = _parse_amount(text, _DURATIONS)
     if ns is None:
@@ -407,7 +407,7 @@ def parse_size(text: str) -> int:
     """``1MB`` -> bytes.
 
     Raises:
-        UsageError: it is not a number, alone or with a unit of size.
+        UsageError: not a number, with or without a unit of size.
     """
     size = _parse_amount(text, _SIZES)
     if size is None:
@@ -416,7 +416,7 @@ def parse_size(text: str) -> int:
 
 
 def _parse_amount(text: str, units: Mapping[str, int]) -> int | None:
-    from decimal import Decimal  # which few runs need, and the first line should not wait for
+    from decimal import Decimal  # rarely needed, and slow to import
 
     match = _AMOUNT.fullmatch(text)
     unit = None if match is None else units.get(match["unit"].lower())
@@ -427,7 +427,7 @@ def parse_moment(text: str) -> Moment:
     """ISO 8601 (UTC unless it has a zone), a clock time, or seconds since 1970 (at least 9 digits).
 
     Raises:
-        UsageError: it is none of these, or no such day or hour exists.
+        UsageError: none of these, or no such day or hour.
     """
     if match := _SINCE_1970.fullmatch(text):
         return Moment(int(match["seconds"]) * SECOND_NS + _fraction_ns(match["fraction"]), dated=True)
@@ -437,7 +437,7 @@ def parse_moment(text: str) -> Moment:
         raise UsageError(f'invalid time "{text}": use {forms}')
     east = timedelta(hours=int(match["east"] or 0), minutes=int(match["minutes"] or 0))
     try:
-        day = datetime.strptime(match["date"] or _FIRST_DAY, "%Y-%m-%d")  # noqa: DTZ007  (the zone follows)
+        day = datetime.strptime(match["date"] or _FIRST_DAY, "%Y-%m-%d")  # noqa: DTZ007  (the zone is set below)
         clock = day.replace(
             hour=int(match["hour"]),
             minute=int(match["minute"]),
@@ -456,7 +456,7 @@ def _fraction_ns(digits: str | None) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``9092``, ``9092-9095``, ``tcp.port==9093,kafka`` -> the ports that are meant. Holds nothing.
+# ``9092``, ``9092-9095``, ``tcp.port==9093,kafka`` -> ports.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -469,7 +469,7 @@ def parse_ports(text: str) -> frozenset[int]:
     """``9092``, ``9092,9192``, ``9092-9095``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: none of these.
     """
     ports: set[int] = set()
     for part in text.split(","):
@@ -482,10 +482,10 @@ def parse_ports(text: str) -> frozenset[int]:
 
 
 def parse_port_rule(text: str) -> frozenset[int]:
-    """``tcp.port==9093,kafka`` as tshark has it; the ports alone do as well.
+    """``tcp.port==9093,kafka`` as in tshark, or only the ports.
 
     Raises:
-        UsageError: it is no such rule.
+        UsageError: not such a rule.
     """
     match = _DECODE_AS.fullmatch(text.replace(" ", ""))
     if match is None:

@@ -1,4 +1,4 @@
-"""A word that nobody knows + the words that exist -> the one that was probably meant. Holds nothing."""
+"""An unknown word and the known words -> the most similar one, for suggestions. Holds no state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that begins with ``word`` or looks most like it; None where none comes close."""
-    from difflib import get_close_matches  # for those who made a mistake
+    """The known word that starts with ``word`` or is most similar to it; None if none is similar."""
+    from difflib import get_close_matches  # only needed after a mistake
 
     plain = {_plain(name): name for name in known}
     beginning = _plain(word)

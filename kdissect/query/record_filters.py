@@ -1,15 +1,15 @@
-"""What a person wants to see of records, as texts -> a test of one. Holds the criteria; for ``unique`` the
-places of the last ``limits.unique_records`` records.
+"""Filter options for records, as texts -> a test of a record. Holds the criteria, and for ``unique`` topic,
+partition and offset of the last ``limits.unique_records`` records.
 
-topic, partition   as in filters.py: an exchange that passed there can carry records of other topics too
-key                a text or a pattern; of keys in Kafka's own topics any text in them
-header             ``trace-id``, ``trace-id=4bf9*``: there is such a header, with such a value
-trace              the id of the trace that its headers name, or a pattern
-schema             the id or GUID of the registered schema that its value or its key is written in
-offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends inside; an offset that is not known is outside
-control            only, or none of, the marks of transactions and of KRaft
-produced, fetched  who sent it: a client, a broker; both: anybody
-unique             the first of those with the same topic, partition and offset
+topic, partition   as in filters.py: an exchange that matches there can have records of other topics too
+key                a text or a pattern; in Kafka's internal topics, of any text in the key
+header             ``trace-id``, ``trace-id=4bf9*``: name, or name and value, of a header
+trace              the trace ID in its headers, or a pattern
+schema             the ID or GUID of the registered schema of its value or key
+offset             ``5``, ``5..``, ``..9``, ``5..9``, both ends included; unknown offsets do not match
+control            only, or no, control records
+produced, fetched  sent by a client, sent by a broker; both: either
+unique             only the first with the same topic, partition and offset
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LARGEST_OFFSET = 0x7FFFFFFFFFFFFFFF
 
 
 class RecordCriteria(NamedTuple):
-    """The criteria as texts, see above; those of one kind are or-ed, different kinds and-ed."""
+    """The criteria as texts, see above; one kind is combined with or, different kinds with and."""
 
     topics: Sequence[str] = ()
     partitions: Sequence[str] = ()
@@ -53,10 +53,10 @@ class RecordCriteria(NamedTuple):
 
 
 class RecordFilter:
-    """All criteria of a run; without any it lets everything pass.
+    """All criteria of a run; without any, everything matches.
 
     Raises:
-        UsageError: one of them is not understood.
+        UsageError: invalid criterion.
     """
 
     def __init__(self, criteria: RecordCriteria, limits: Limits = DEFAULT) -> None:
@@ -68,16 +68,16 @@ class RecordFilter:
 
     @property
     def matches_all(self) -> bool:
-        """Whether ``matches`` holds of every record."""
+        """Whether every record matches."""
         return not self._tests and self._seen is None
 
     @property
     def forgotten(self) -> int:
-        """How many records ``unique`` had to forget; they pass again when they come again."""
+        """How many records ``unique`` had to forget; repetitions of these match again."""
         return self._seen.forgotten if self._seen is not None else 0
 
     def matches_partition(self, partition: PartitionRecords) -> bool:
-        """Whether any record of this partition, sent by that end, can match; if not, none need be opened."""
+        """Whether a record of this partition and direction can match; if not, they need not be decoded."""
         if self._has_direction and not self._directions[partition.produced]:
             return False
         return self._is_partition(
@@ -85,14 +85,14 @@ class RecordFilter:
         )
 
     def matches(self, record: CarriedRecord) -> bool:
-        """Whether all other criteria are met."""
+        """Whether all other criteria match."""
         if not all(test(record) for test in self._tests):
             return False
         return self._seen is None or self._seen.is_first(record)
 
 
 class _Seen:
-    """The places of records that were shown. One that was forgotten is shown again when it comes again."""
+    """Positions of records that already matched, the oldest of which are forgotten."""
 
     def __init__(self, limits: Limits) -> None:
         self.forgotten = 0
@@ -100,7 +100,7 @@ class _Seen:
         self._positions: OrderedDict[tuple[str, int | None, int], None] = OrderedDict()
 
     def is_first(self, record: CarriedRecord) -> bool:
-        """Whether no record of this place was seen; of one without an offset nobody can tell."""
+        """Whether no record of this position was seen; always true without an offset."""
         partition = record.source
         if record.offset is None or not partition.names:
             return True
@@ -169,7 +169,7 @@ def _header_test(text: str) -> RecordTest:
 
 
 def _texts(payload: Payload) -> list[str]:
-    """What a pattern is compared with: the text, or the texts inside. A null and a credential have none."""
+    """The texts that patterns are compared with: the text, or those inside; none for null or credentials."""
     if isinstance(payload, bytes):
         return [payload.decode("utf-8", "backslashreplace")]
     if isinstance(payload, Embedded):

@@ -1,5 +1,5 @@
-"""Exchanges -> the records in them that are wanted. Holds what was wrong with batches: a number for each
-kind, and a sentence for each of the first batches that have no readable record.
+"""Exchanges -> their records that match the criteria. Holds anomalies of batches: a count for each kind, and
+a sentence for each of the first batches without a readable record.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 Note = tuple[tuple[int, int, str, int, int], str]
-"""A sentence about a batch, behind what sorts it."""
+"""Sort key of a batch, and a sentence about it."""
 
 
 class RecordMatches(NamedTuple):
-    """What was found in some connections of a capture: see ``Records``."""
+    """Counts and notes from some connections of a capture; see ``Records``."""
 
     exchanges: int
     anomalies: Counter[str]
@@ -36,12 +36,12 @@ class RecordMatches(NamedTuple):
 
 
 class Records:
-    """Finds them.
+    """Finds the records of exchanges.
 
     Attributes:
-        exchanges: how many were looked into.
+        exchanges: number of exchanges searched.
         anomalies: of batches, by kind.
-        unread: how many batches there were that have anomalies and no record.
+        unread: number of batches with anomalies and no record.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Records:
 
     @property
     def unfinished_snapshots(self) -> int:
-        """How many snapshots miss a slice."""
+        """How many snapshots lack a slice."""
         return self._snapshots.unfinished + self._unfinished_elsewhere
 
     def result(self) -> RecordMatches:
-        """What was found, for one that adds up what several have found."""
+        """The counts and notes, to add to those of other connections."""
         return RecordMatches(
             self.exchanges, self.anomalies, self._noted, self.unread, self.unfinished_snapshots
         )
 
     def add(self, other: RecordMatches) -> None:
-        """Add what another one has found on other connections."""
+        """Add the counts and notes of other connections."""
         self.exchanges += other.exchanges
         self.anomalies += other.anomalies
         self._noted = sorted(self._noted + other.noted)[: self._limits.notices]
@@ -78,19 +78,17 @@ class Records:
 
     @property
     def unreadable(self) -> list[str]:
-        """Of batches that have anomalies and no record: where they are, and what is wrong; at most
-        ``limits.notices``.
-        """
+        """Place and anomalies of each batch without a record; at most ``limits.notices``."""
         return [text for _, text in self._noted]
 
     def of(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord]:
-        """Yield them in the order of their exchanges."""
+        """Yield the matching records in the order of their exchanges."""
         record_filter = self._record_filter
         for open_batch in self.batches(exchanges):
             yield from open_batch if record_filter.matches_all else filter(record_filter.matches, open_batch)
 
     def records_or_batches(self, exchanges: Iterable[Exchange]) -> Iterator[CarriedRecord | DecodedBatch]:
-        """The same, but batches of several records, all wanted and plain, undivided or in pieces."""
+        """The same, but batches of several plain records that all match are yielded whole or in pieces."""
         record_filter = self._record_filter
         for open_batch in self.batches(exchanges):
             if not record_filter.matches_all:
@@ -101,7 +99,7 @@ class Records:
                 yield from open_batch
 
     def batches(self, exchanges: Iterable[Exchange]) -> Iterator[DecodedBatch]:
-        """Yield the batches of the partitions that are wanted, with all their records."""
+        """Yield the batches of the selected partitions, with all their records."""
         for exchange in exchanges:
             self.exchanges += 1
             for each in partition_records(exchange):
@@ -131,7 +129,7 @@ class Records:
 
 
 def records_of(options: Options) -> Records:
-    """Finds the records of the topics and partitions that are selected."""
+    """A search for the records of the selected topics and partitions."""
     criteria = options.criteria
     selected = RecordCriteria(topics=criteria.get("topic", ()), partitions=criteria.get("partition", ()))
     return Records(RecordFilter(selected, options.limits), options.limits, show_secrets=options.show_secrets)

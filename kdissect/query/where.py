@@ -1,9 +1,9 @@
-"""``--where`` text -> a test of exchanges. Holds the compiled expression, which the bounds below keep small.
+"""``--where`` text -> a test of exchanges. Holds the compiled expression, kept small by the limits below.
 
     api == "Fetch" and latency_us > 50000 and "NOT_LEADER_OR_FOLLOWER" in errors
     request.topics.partitions.fetch_offset > 5 or client_id =~ "^orders-[0-9]+$"
 
-A recursive descent parser turns each rule of the grammar into closures; no Python is ever evaluated.
+A recursive descent parser turns each rule of the grammar into closures; nothing is evaluated as Python.
 
     or      = and { "or" and }                      also ||, OR
     and     = not { "and" not }                     also &&, AND
@@ -15,10 +15,10 @@ A recursive descent parser turns each rule of the grammar into closures; no Pyth
     unary   = "-" unary | value
     value   = number | string | true | false | null | name | name.path | len(or) | lower(or) | (or) | [or, or]
 
-How arrays, absent values and values of different types compare, and what counts as true: see where.py.
+How arrays, absent values and values of different types compare, and what counts as true: see below.
 
 Regular expressions are RE2's: whatever the pattern, a search takes time in proportion to the text. Names in a
-capture are chosen by whoever sent them, and with Python's re one of 40 letters keeps "(a+)+$" busy for hours.
+capture are untrusted, and in Python's re "(a+)+$" takes hours on a name of 40 letters.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Getter = Callable[[Exchange], Any]
 
-# An expression is typed by a person: these are far above what one can still read. They bound the parser's
-# recursion, the size of numbers, and the patterns that a text is searched for.
+# Far above what is still readable. They limit the parser's recursion, the size of numbers, and the size of
+# patterns.
 MAX_CHARACTERS = 4000
 MAX_DEPTH = 40
 MAX_PATTERN = 500
-MAX_PATTERN_MIB = 8  # what RE2 may hold of one; beyond, a search takes longer instead
+MAX_PATTERN_MIB = 8  # memory of RE2 per pattern; past it, searches get slower
 
-_SHOWN = 100  # characters of the expression that are shown around a mistake
+_SHOWN = 100  # characters of the expression in an error message
 
 
 def _no_objection(_sign: str, _text: str | None) -> None:
@@ -62,10 +62,10 @@ class Reference(NamedTuple):
     """What a name in an expression stands for.
 
     Attributes:
-        get: reads it from an exchange; None where it is absent, never raises.
-        needs_bodies: whether it can only be known once the bodies are decoded.
-        objection: why a comparison (its sign, and the text on the other side, None for a number) can never
-            tell anything; None where it can.
+        get: reads it from an exchange; None if absent, never raises.
+        needs_bodies: whether it needs decoded bodies.
+        objection: why a comparison (its sign, and the text on the other side, None for a number) would be
+            meaningless; None if it is not.
     """
 
     get: Getter
@@ -78,7 +78,7 @@ class Where(NamedTuple):
 
     Attributes:
         text: as it was written.
-        matches: whether an exchange fulfils it; never raises.
+        matches: whether an exchange matches; never raises.
         needs_bodies: whether any name in it needs decoded bodies.
     """
 
@@ -95,7 +95,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
         resolve: name or dotted path -> what it stands for; raises UsageError for a name that does not exist.
 
     Raises:
-        UsageError: with the mistake in words, and a caret under its place.
+        UsageError: invalid expression; the message marks the place with carets.
     """
     if len(text) > MAX_CHARACTERS:
         raise UsageError(
@@ -107,7 +107,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
 
 
 class _Operand(NamedTuple):
-    """One side of a comparison; ``token`` where it is nothing but a name or a constant."""
+    """One side of a comparison; ``token`` if it is a single name or constant."""
 
     get: Getter
     token: _Token | None
@@ -134,7 +134,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-# Any other backslash stays, so that "\d+" is the pattern it looks like.
+# Other backslashes stay, so "\d+" is the pattern \d+.
 _ESCAPE = re.compile(r"""\\([\\"'])""")
 
 _LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
@@ -173,7 +173,7 @@ _HINTS = {
 
 
 class _Parser:
-    """One text being compiled: its tokens, and how far they have been read."""
+    """The tokens of an expression, and the current position."""
 
     def __init__(self, text: str, resolve: Callable[[str], Reference]) -> None:
         self.needs_bodies = False
@@ -221,7 +221,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def _take(self, *texts: str, kind: str = "sign") -> str | None:
-        """Step over the next token if it is one of these."""
+        """Consume the next token if it is one of these."""
         token = self._token
         if token.kind != kind or token.text not in texts:
             return None
@@ -236,7 +236,7 @@ class _Parser:
         return "the end" if self._token.kind == "end" else self._token.text
 
     def _hint(self) -> str:
-        """What to write in place of a token that has no business where it stands."""
+        """A suggestion for a token that is not allowed here."""
         token, before = self._token, self._tokens[self._next - 1]
         if token.kind == before.kind == "number":
             return "; put an address or a time in quotes"
@@ -296,7 +296,7 @@ class _Parser:
         return tests[0] if len(tests) == 1 else lambda e: all(test(e) for test in tests)
 
     def _check(self, column: _Operand, sign: str, constant: _Operand) -> None:
-        """Refuse to compare a column with what it can never be."""
+        """Reject comparisons of a column with a value it can never have."""
         if column.token is None or constant.token is None or constant.token.kind not in ("number", "string"):
             return
         reference = self._references.get(column.token)
@@ -325,7 +325,7 @@ class _Parser:
 
     def _search(self) -> Search:
         """Compile a regular expression."""
-        import re2  # which few expressions need
+        import re2  # rarely needed
 
         token = self._token
         if token.kind != "string":
@@ -346,7 +346,7 @@ class _Parser:
         return search
 
     def _pattern_error(self, reason: str) -> UsageError:
-        """Show what RE2 does not take of the pattern, where that is a part of it."""
+        """The error that RE2 reports, marking the unsupported part of the pattern if possible."""
         token, part = self._token, reason.partition(": ")[2]
         if part == "(?P":
             part = "(?P="  # (?P<name> is taken
@@ -436,7 +436,7 @@ class _Parser:
 
 
 def _error(reason: str, text: str, start: int, end: int) -> UsageError:
-    """The reason, and the part of the text around the mistake with carets under it."""
+    """The reason, and the text around the error with carets under it."""
     first = max(0, min(start - _SHOWN // 2, len(text) - _SHOWN))
     shown = "".join(c if c.isprintable() else " " for c in text[first : first + _SHOWN])
     carets = "^" * max(1, min(end, first + _SHOWN) - start)
@@ -476,16 +476,16 @@ def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Two values of an expression -> whether they compare, whatever their types may be. Holds nothing.
+# Two values of an expression -> the result of an operator, for all types.
 #
-# * A list stands for *any* of its elements: ``request.topics.name != "a"`` is true when one topic has
-#   another name, ``not request.topics.name == "a"`` when none has this one.
+# * A list stands for *any* of its elements: ``request.topics.name != "a"`` is true if some topic has
+#   another name, ``not request.topics.name == "a"`` if no topic has this one.
 # * A comparison with an absent value (None), or of values of different types, is false, ``!=`` included;
-#   only ``x == null`` and ``x != null`` tell absent from present. Arithmetic with one of these gives an
+#   only ``x == null`` and ``x != null`` test for absence. Arithmetic with such values gives an
 #   absent value.
-# * ``in`` looks for an element of a list or for a part of a text; ``not in`` is its contrary where both are
+# * ``in`` tests for an element of a list or a part of a text; ``not in`` is its opposite if both are
 #   present.
-# * Alone, a value is true unless it is absent, false, 0, "" or a list of nothing but these.
+# * Alone, a value is true unless it is absent, false, 0, "" or a list of only these.
 # * Numbers compare with numbers, texts with texts, true with false; bytes, structs and credentials with
 #   nothing.
 #
@@ -495,31 +495,31 @@ def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
 
 if TYPE_CHECKING:
     Search = Callable[[bytes], object | None]
-    """Looks for a pattern in UTF-8; None: it is not there."""
+    """Searches UTF-8 for a pattern; None: no match."""
 
 MAX_MATCHED = 4096
-"""Characters of a text that a regular expression is tried on; Kafka's own names end at 249."""
+"""Characters of a text that a regular expression searches; names in Kafka have at most 249."""
 
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "text"}
 
 
 def is_true(value: Any) -> bool:
-    """Whether a value that stands alone fulfils a condition."""
+    """Whether a value on its own counts as true."""
     return any(map(is_true, value)) if type(value) is list else bool(value)
 
 
 def is_present(value: Any) -> bool:
-    """``x != null``; of a list: whether any element is present."""
+    """``x != null``; for a list: whether any element is present."""
     return any(element is not None for element in value) if type(value) is list else value is not None
 
 
 def is_absent(value: Any) -> bool:
-    """``x == null``; of a list: whether any element is absent."""
+    """``x == null``; for a list: whether any element is absent."""
     return any(element is None for element in value) if type(value) is list else value is None
 
 
 def flat(values: Iterable[Any]) -> list[Any]:
-    """One list of values and of the elements of lists among them."""
+    """Flatten lists among the values by one level."""
     flattened: list[Any] = []
     for value in values:
         if type(value) is list:
@@ -537,7 +537,7 @@ def matches(value: Any, search: Search) -> bool:
 
 
 def utf8(text: str) -> bytes:
-    """Encode a text; lone surrogates, as in the name of a file that is no UTF-8, become escapes."""
+    """Encode a text; lone surrogates, as in file names that are not UTF-8, become escapes."""
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -576,7 +576,7 @@ def _ordering(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
 
 
 def _extremes(values: list[Any]) -> list[Any]:
-    """The least and the greatest of each type: what is below, above or unlike any is so for one of these."""
+    """The minimum and maximum of each type: enough to decide ``<``, ``>`` and ``!=`` for any element."""
     sorts: dict[str, list[Any]] = {}
     for value in _elements(values):
         sorts.setdefault(_TYPES[type(value)], []).append(value)
@@ -584,7 +584,7 @@ def _extremes(values: list[Any]) -> list[Any]:
 
 
 def _elements(value: Any) -> list[Any]:
-    """What can be compared, of a list or a single value."""
+    """The comparable elements of a list or a single value."""
     return [element for element in (value if type(value) is list else [value]) if type(element) in _TYPES]
 
 
@@ -630,24 +630,24 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower}
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``topics.partitions.fetch_offset`` -> what a decoded body has there; which paths there are.
+# ``topics.partitions.fetch_offset`` -> the value in a decoded body; the paths that exist.
 #
-# Holds the names of all fields of all messages once somebody asked: about 2,000 small dictionary entries.
+# Caches the field names of all messages on first use: about 2,000 small dictionary entries.
 # ------------------------------------------------------------------------------------------------------------
 
 
 Tree = dict[str, "Tree | None"]
-"""Field name -> the fields below it; None where anything may be: below bytes and records."""
+"""Field name -> the fields below it; None if these are unknown: below bytes and records."""
 
 _ADDED_FIELDS = ("_tags", "_left_over", "_undecoded")  # by kafka/bodies.py, to any body
 _OPAQUE = ("bytes", "records")
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
-    """What stands at ``path`` below ``value``, None where nothing does.
+    """The value at ``path`` below ``value``; None if absent.
 
-    Behind an array: a list with one value for each element. The path leads into record data as into an array
-    of batch headers, and into bytes whose payload is known as into what they say.
+    Through an array: a list with one value per element. Record data counts as an array of batch headers, and
+    bytes with a known payload as that payload.
     """
     values, many = [value], False
     for name in path:
@@ -669,14 +669,14 @@ def _decoded(value: Any) -> Any:
 
 
 def check(message: str, path: Sequence[str]) -> None:
-    """Make sure that some version of some message has this path.
+    """Check that some version of some message has this path.
 
     Args:
         message: ``request`` or ``response``.
         path: names of fields, outermost first.
 
     Raises:
-        UsageError: naming the nearest path that exists.
+        UsageError: no such path; the message suggests the nearest one.
     """
     below: Tree | None = names(message)
     for number, name in enumerate(path):
@@ -707,7 +707,7 @@ def _paths(tree: Tree, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 @cache
 def names(message: str) -> Tree:
-    """The fields of the requests, or of the responses, of all apis in all versions."""
+    """The fields of the requests, or of the responses, of all APIs in all versions."""
     tree: Tree = {}
     for api in apis.all_apis():
         layout = schema.request(api.key) if message == "request" else schema.response(api.key)

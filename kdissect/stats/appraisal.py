@@ -1,4 +1,4 @@
-"""What reading and dissecting told -> ``Check``, the document of ``kdissect check``. Holds nothing."""
+"""Counts of a run -> ``Check``, the document of ``kdissect check``. Holds no state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_ROWS = 50
 _CLOSED = "closed_"
 _SEVERITIES = (ERROR, WARNING, NOTE)
 _UNCOUNTED = InterfaceStatistics(None, None, None)
-# https://www.tcpdump.org/linktypes.html, those that people meet.
+# The common ones of https://www.tcpdump.org/linktypes.html.
 _LINKS = dict(
     (
         *((0, "BSD loopback"), (1, "Ethernet"), (9, "PPP"), (12, "raw IP"), (14, "raw IP"), (50, "PPP")),
@@ -44,14 +44,14 @@ def appraise(
     skipped: Mapping[str, int],
     warnings: Sequence[str],
 ) -> quality.Check:
-    """Put together what is known at the end of a run.
+    """Assemble the document at the end of a run.
 
     Args:
-        sources: the files.
-        observer: what it counted.
-        counts: of the dissection.
-        skipped: of the dissection.
-        warnings: what was odd about the files; damage that reading ended at is the last.
+        sources: the capture files.
+        observer: observer of the run, with its counts.
+        counts: ``Dissection.counts``.
+        skipped: ``Dissection.skipped``.
+        warnings: problems of the files; damage that ended the reading comes last.
     """
     census = observer.census
     span = census.span_ns
@@ -99,7 +99,7 @@ def _file(source: Source, census: Census) -> quality.FilePart:
 
 
 def interfaces(source: Source, census: Census) -> list[quality.InterfacePart]:
-    """The interfaces of a file that packets were captured on, or that were counted."""
+    """The interfaces of a file that have packets or statistics."""
     known = dict.fromkeys((*source.interfaces, *source.statistics))
     known.update(dict.fromkeys(each for each in census.interfaces if each.capture == source.name))
     used = [each for each in known if each in census.interfaces or each in source.statistics]
@@ -187,7 +187,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# The parts of a ``Check`` -> what they mean for whoever relies on the capture, and what to do about it.
+# The parts of a ``Check`` -> findings: what they mean for the user of the capture, and advice.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +195,7 @@ _KAFKA, _TLS = "Kafka", "TLS"
 _NAME_PORT = "If one of them is, name its port: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."
 _CUT_SHORT = "ends in the middle"
-# Warnings that gaps, cuts, directions, bounds and versions have findings of their own for.
+# Anomalies that already have findings of their own: gaps, truncation, directions, limits, versions.
 _COVERED = frozenset(
     (
         "gap",
@@ -210,7 +210,7 @@ _COVERED = frozenset(
 
 
 def completeness(exchanges: quality.ExchangesPart) -> str:
-    """How many exchanges are complete. What is not all is never called 100 %."""
+    """How many exchanges are complete, as a sentence; rounds down, so 100 % means all."""
     total, complete = exchanges.total, exchanges.complete
     if not total:
         return "no exchange was found"
@@ -232,11 +232,11 @@ def findings(
     warnings: list[str],
     counts: Mapping[str, int],
 ) -> list[Finding]:
-    """What there is to say, the worst first."""
+    """All findings, the worst first."""
     results = [
         *_no_kafka(packets, skipped, connections),
         *_files(files, warnings),
-        *_losses(files, counts, exchanges, tcp),
+        *_loss_findings(files, counts, exchanges, tcp),
         *_connection_findings(connections),
         *_messages(exchanges, anomalies, unknown),
         *_limits(counts),
@@ -267,7 +267,7 @@ def _no_kafka(
 
 def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Finding]:
     for warning in warnings:
-        is_usual = _CUT_SHORT in warning  # whoever stops tcpdump may leave it so
+        is_usual = _CUT_SHORT in warning  # as when tcpdump is killed
         advice = "Stop the capture with Ctrl-C so that the last packets are written." if is_usual else None
         yield _finding(quality.GOOD if is_usual else quality.DAMAGED, f"{warning}.", advice)
     backward = sum(file.backward for file in files)
@@ -280,7 +280,7 @@ def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Findi
         )
 
 
-def _losses(
+def _loss_findings(
     files: list[quality.FilePart],
     counts: Mapping[str, int],
     exchanges: quality.ExchangesPart,

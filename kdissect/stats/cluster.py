@@ -1,8 +1,8 @@
-"""Facts -> which broker is which: its node id and rack, and the versions that it offers.
+"""Facts -> the brokers: node id, rack, and the API versions each supports.
 
-Node ids come from every struct of a response that has a broker's id beside a host and a port (Metadata,
-FindCoordinator, DescribeCluster and others); the schema tells which those are. Where brokers call themselves
-by host name, a port that only one of them has tells which it is.
+Node ids come from every response struct with a broker id, a host and a port (Metadata, FindCoordinator,
+DescribeCluster and others); the schema marks these fields. If brokers advertise host names, a broker is
+identified by its port, provided that no other node has it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ Offers = dict[int, tuple[int, int]]
 """Api key -> first and last version."""
 
 Reported = tuple[int, str]
+"""Time and exchange of a report: the latest wins, in whatever order parts are merged."""
+
 _NEVER: Reported = (-1, "")
 
 
 class Node(NamedTuple):
-    """A broker as the cluster knows it."""
+    """A broker, as Metadata reports it."""
 
     id: int
     host: str
@@ -41,23 +43,22 @@ class Node(NamedTuple):
 
 
 class Cluster:
-    """What the brokers tell about themselves.
+    """Brokers and the versions they support.
 
     Attributes:
         offers: broker, as its address and port -> api key -> first and last version.
-        nodes: by id; of two cluster's nodes with the same id, the one told last.
+        nodes: by id; the one reported last, if two clusters have nodes with the same id.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.offers: dict[str, Offers] = {}
         self.nodes: dict[int, Node] = {}
         self._max_rows = limits.summary_rows
-        # When each was told, and in which exchange: what was told last counts, whoever is asked to merge.
         self._offers_reported: dict[str, Reported] = {}
         self._nodes_reported: dict[int, Reported] = {}
 
     def feed(self, facts: Facts) -> None:
-        """Learn from a response."""
+        """Take nodes and versions from a response."""
         exchange = facts.exchange
         if exchange.response is None:
             return
@@ -78,14 +79,14 @@ class Cluster:
                         self._take_node(node, (exchange.completed_ns, facts.id))
 
     def merge(self, other: Cluster) -> None:
-        """Learn what another part of the same captures tells."""
+        """Add what another part of the same captures reported."""
         for broker, offered in other.offers.items():
             self._take_offers(broker, offered, other._offers_reported[broker])
         for node in other.nodes.values():
             self._take_node(node, other._nodes_reported[node.id])
 
     def node(self, broker: str) -> Node | None:
-        """The node at an address and port; None where nobody told."""
+        """The node at an address and port; None if unknown."""
         ip, _, port = broker.rpartition(":")
         ip = ip.strip("[]")
         at_port = [node for node in self.nodes.values() if node.port == int(port)]
@@ -104,7 +105,7 @@ class Cluster:
             return
         is_later = reported >= self._nodes_reported.get(node.id, _NEVER)
         later, earlier = (node, known) if is_later or known is None else (known, node)
-        # FindCoordinator tells no rack: it is as it was told before, while the broker is where it was.
+        # FindCoordinator has no rack field: keep the known rack as long as the host is the same.
         rack = later.rack
         if rack is None and earlier is not None and earlier.host == later.host:
             rack = earlier.rack
@@ -114,7 +115,7 @@ class Cluster:
 
 @cache
 def _node_paths(layout: BodyLayout) -> list[tuple[Path, str]]:
-    """The structs that tell of a node: the path to each, and the name of the field with its id."""
+    """The structs that describe a node: the path to each, and the name of its id field."""
     fields = dict(content.paths(layout))
     return [
         (path[:-1], field.name)

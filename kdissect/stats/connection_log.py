@@ -1,9 +1,9 @@
-"""Connections and their exchanges as they pass by -> one row for each connection, once all is known of it.
+"""Connections and exchanges, as they are dissected -> one row per connection, once it is complete.
 
-A connection is told as over while some of its exchanges still wait for their turn or for a name, so a row is
-finished when its connection is over and all exchanges that it made have passed. Holds a row for each
-connection that is open (``limits.connections``) or of which exchanges wait (``order_rows``, ``naming_rows``),
-some 600 bytes each.
+When a connection ends, some of its exchanges may still be waiting to be ordered or for a topic name. So a row
+is finished when its connection has ended and all its exchanges have arrived. Holds a row of some 600 bytes
+for each connection that is open (``limits.connections``) or has waiting exchanges (``order_rows``,
+``naming_rows``).
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ _NO_GAPS: Mapping[str, int] = {}
 
 
 class ConnectionLogRow:
-    """What is known of a connection.
+    """One connection.
 
     Attributes:
-        capture: the file in which it begins.
-        first_ns: its first packet; as long as it is open, its first exchange.
-        last_ns: its last bytes.
-        client, broker: the two ends; where nobody knows who asks, the one that opened it is the client.
-        close_reason: as in ``model.Closed``, None where it was not seen to end because reading was stopped.
-        protocol: ``Kafka``, ``TLS`` ..., None where it was not recognized.
-        from_start: whether its beginning was captured.
+        capture: the file in which it starts.
+        first_ns: time of its first packet; of its first exchange as long as it is open.
+        last_ns: time of its last bytes.
+        client, broker: the two ends; if no message shows which is which, the client is the one that
+            opened it.
+        close_reason: as in ``model.Closed``; None if reading was stopped before it ended.
+        protocol: ``Kafka``, ``TLS`` ...; None if not recognized.
+        from_start: whether its start was captured.
         client_id: of the first request that has one.
         gaps: ``KafkaConnection.gaps``.
         kinds: exchanges by kind.
         errors: exchanges whose response has an error.
-        repeated_bytes, out_of_order: bytes that came again, segments that came too early; None while it is
+        repeated_bytes, out_of_order: bytes captured again, segments captured out of order; None while it is
             open, like the next three.
+        exchanges_total: its number of exchanges; None while it is open.
         resyncs, skipped_bytes, unread_bytes: as in ``KafkaConnection``.
-        unattached: anomalies behind the last exchange.
-        is_wanted: whether any of its exchanges was asked for.
+        unattached: anomalies after the last exchange.
+        is_selected: whether any of its exchanges matches the filters.
     """
 
     __slots__ = (
@@ -90,7 +92,7 @@ class ConnectionLogRow:
         self.client_software_version: str | None = None
         self.principal: str | None = None
         self.sasl_mechanism: str | None = None
-        self.exchanges_total: int | None = None  # exchanges, once it is over
+        self.exchanges_total: int | None = None
         self.kinds: Counter[str] = Counter()
         self.request_bytes = self.response_bytes = self.anomalies = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
@@ -104,11 +106,11 @@ class ConnectionLogRow:
 
     @property
     def exchanges(self) -> int:
-        """How many have passed."""
+        """How many were added so far."""
         return self.kinds.total()
 
     def add(self, exchange: Exchange) -> None:
-        """Take an exchange."""
+        """Add an exchange."""
         self.kinds[exchange.kind] += 1
         self.anomalies += len(exchange.anomalies)
         self.client_id = exchange.client_id if self.client_id is None else self.client_id
@@ -127,7 +129,7 @@ class ConnectionLogRow:
 
 
 class ConnectionLog(Survey):
-    """Surveys a capture, and keeps the rows."""
+    """A survey that also keeps a row for each connection."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
@@ -137,7 +139,7 @@ class ConnectionLog(Survey):
     def connection(
         self, connection: Connection, kafka: KafkaConnection, end: Closed, *, is_selected: bool = True
     ) -> None:
-        """Take a connection that is over; what is odd behind its last exchange only if that is wanted."""
+        """Take a connection that has ended; keep anomalies after its last exchange only if it is selected."""
         super().connection(connection, kafka, end)
         row = self._rows.get(connection.id)
         if row is None:
@@ -174,14 +176,14 @@ class ConnectionLog(Survey):
             self._finish(row)
 
     def finished(self) -> list[ConnectionLogRow]:
-        """The rows of connections of which all is known, and that were not taken yet."""
+        """The rows completed since the last call."""
         rows = self._finished
         if rows:
             self._finished = []
         return rows
 
     def close(self) -> list[ConnectionLogRow]:
-        """The rows of all that are left: reading was stopped before their end was known."""
+        """All remaining rows: reading was stopped before they were complete."""
         self._finished += self._rows.values()
         self._rows.clear()
         return self.finished()

@@ -1,8 +1,8 @@
-"""An exchange -> whether a credential, or what could be one, is in its bytes. Holds nothing.
+"""An exchange -> whether its bytes contain a credential, or could contain one. Holds no state.
 
-It was decoded with credentials withheld: where something was, the bytes on the wire are not to be passed on.
-Nor are bytes of which nobody knows what they are: a gap that hides where a message begins makes the rest of
-it, which may be a password, bytes that were passed over.
+The exchange was decoded with credentials redacted: if any was, its bytes on the wire must not be written. Nor
+must undecoded bytes: after a gap that hides the start of a message, its remaining bytes are skipped, and they
+may contain a password.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _CONNECTION = "connection"
 
 
 def may_hide_credentials(anomalies: Iterable[Anomaly]) -> bool:
-    """Whether bytes of the connection were passed over, or may have been: all that is said of a connection
-    rather than of a message says so, but of one whose other direction was not captured.
+    """Whether bytes of the connection were skipped, or may have been: every anomaly of a connection, rather
+    than of a message, means that, except a direction that was not captured.
     """
     return any(each.where == _CONNECTION and each.kind != "one_direction" for each in anomalies)
 
 
 def may_carry_credentials(exchange: Exchange) -> bool:
-    """Whether something in either message was withheld, is a record of the cluster's metadata, where SCRAM
-    credentials and delegation tokens are kept, or would have been one of these if it had been captured whole;
-    or something before them was passed over.
+    """Whether either message has a redacted value or a record of the cluster metadata topic, which holds
+    SCRAM credentials and delegation tokens; or may have one in a part that was not captured; or bytes before
+    it were skipped.
     """
     if may_hide_credentials(exchange.anomalies):
         return True

@@ -1,8 +1,8 @@
-"""What a summary says, as typed values: one document, whose JSON has the same names.
+"""The summary as typed values: one document, whose JSON has the same names.
 
 Times are UTC; latencies run from a request's last byte to its response's first. docs/summary.schema.json is
-made from this file, and the page that people read shows nothing else. Nobody changes a row; the classes are
-not frozen all the same, because to load them would take twice as long.
+generated from this file, and the text page shows nothing else. Rows are never changed, but the classes are
+not frozen: loading them would take twice as long.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from typing import Any
 
 # ------------------------------------------------------------------------------------------------------------
-# A sentence -> a field of a dataclass that has it: what the JSON Schema says about the field.
+# A description -> a dataclass field that has it: the JSON Schema repeats it.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def described(sentence: str) -> Any:
-    """A field, and what it means."""
+    """A field with its description in the JSON Schema."""
     return field(metadata={"sentence": sentence})
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What ``summary --groups`` says, as typed values: one ``GroupStory`` for each group.
+# ``summary --groups`` as typed values: one ``GroupStory`` for each group.
 #
-# Times are UTC. In a classic group a generation is what JoinGroup hands out; in the others (KIP-848, share,
-# streams) the member epoch stands in its place.
+# Times are UTC. In a classic group the generation is the one that JoinGroup assigns; in the others (KIP-848,
+# share, streams) it is the member epoch.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +51,7 @@ class MemberRow:
 
 @dataclass(slots=True, kw_only=True)
 class CauseRow:
-    """What started a rebalance, or happened while it went on."""
+    """What started a rebalance, or happened during it."""
 
     cause: str = described(
         "first (the group was empty), join, return (a static member with a new member id), leave, timeout "
@@ -70,7 +70,7 @@ class CauseRow:
 class RebalanceRow:
     """A rebalance: from the first JoinGroup to the last SyncGroup of one generation.
 
-    In groups without these: from what started it to the last member that was told its new epoch.
+    In other groups: from the event that started it until the last member received the new epoch.
     """
 
     start: datetime = described("When the first member sent a join request.")
@@ -93,7 +93,7 @@ class RebalanceRow:
 
 @dataclass(slots=True, kw_only=True)
 class StormRow:
-    """Rebalances that follow each other closely, again and again."""
+    """Several rebalances in quick succession."""
 
     start: datetime = described("When the first of them started.")
     end: datetime = described("When the last of them started.")
@@ -118,7 +118,7 @@ class CommittedRow:
 
 @dataclass(slots=True, kw_only=True)
 class GroupStory:
-    """A group, and what happened to it."""
+    """The history of a group."""
 
     group: str = described("Group id.")
     kind: str | None = described(
@@ -140,13 +140,13 @@ class GroupStory:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Who is behind, and how far: the part of the document that ``--lag`` asks for.
+# Consumer lag: the part of the document that ``--lag`` adds.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class LagRow:
-    """A reader of a partition: a client that fetches it, or a group that commits offsets of it."""
+    """A reader of a partition: a client that fetches from it, or a group that commits its offsets."""
 
     kind: str = described("`client` or `group`.")
     name: str = described("Client id, or group id.")
@@ -173,13 +173,13 @@ class LagRow:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# What an expert would point at: the part of the document that ``--findings`` asks for.
+# Likely problems: the part of the document that ``--findings`` adds.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class FindingRow:
-    """Something to look at."""
+    """A likely problem."""
 
     rule: str = described("Id of the rule; `summary --findings --list` explains each.")
     severity: str = described(
@@ -196,7 +196,7 @@ class FindingRow:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """A rule."""
+    """A rule that produces findings."""
 
     rule: str = described("Id of the rule.")
     severity: str = described("Usual severity of its findings.")
@@ -206,13 +206,13 @@ class RuleRow:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Who uses which version, and what newer brokers refuse: the part of the document for ``--versions``.
+# API versions in use, and those that newer brokers reject: the part that ``--versions`` adds.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class UsedRow:
-    """A version of an api that a client uses."""
+    """An API version that a client uses."""
 
     client: str = described("Client id, or the address of a client without one.")
     software: str | None = described("Name and version of the client library, if sent in ApiVersions.")
@@ -232,7 +232,7 @@ class UsedRow:
 
 @dataclass(slots=True, kw_only=True)
 class OfferRow:
-    """An api that a broker offers."""
+    """An API that a broker supports."""
 
     broker: str = described("Address and port.")
     release: str | None = described("Kafka release of the broker, inferred from the versions it advertises.")
@@ -245,7 +245,7 @@ class OfferRow:
 
 @dataclass(slots=True, kw_only=True)
 class VersionsPart:
-    """The audit before an upgrade."""
+    """API versions, as an audit before a broker upgrade."""
 
     refused: int = described("Rows of `used` whose version a newer release rejects.")
     used: list[UsedRow] = described("Versions that clients use; those that will break first come first.")
@@ -253,13 +253,13 @@ class VersionsPart:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Producers and their transactions: the part of the document that ``--transactions`` asks for.
+# Producers and their transactions: the part of the document that ``--transactions`` adds.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
 class ProducerRow:
-    """A transactional id, or an idempotent producer that has none."""
+    """A transactional id, or an idempotent producer without one."""
 
     transactional_id: str | None = described("Transactional id; null for a producer without one.")
     producer_ids: list[int] = described("Producer ids it was given or used: at most 20.")
@@ -315,7 +315,7 @@ class TransactionRow:
 
 @dataclass(slots=True, kw_only=True)
 class FencedRow:
-    """Answers that told a producer that its epoch is over."""
+    """Responses that report a producer as fenced."""
 
     transactional_id: str | None = described("Transactional id; null for a producer without one.")
     producer_id: int = described("The producer id in its requests.")
@@ -337,7 +337,7 @@ class FencedRow:
 
 @dataclass(slots=True, kw_only=True)
 class SequenceRow:
-    """What a producer id wrote to a partition."""
+    """Batches of one producer id for one partition."""
 
     producer_id: int = described("Producer id.")
     transactional_id: str | None = described("Its transactional id, if any.")
@@ -373,7 +373,7 @@ class TransactionsPart:
 
 @dataclass(slots=True, kw_only=True)
 class Spread:
-    """How a quantity is distributed."""
+    """The distribution of a quantity."""
 
     count: int = described("Number of values.")
     min: int | None = described("Minimum; null if there are no values, here and below.")
@@ -386,7 +386,7 @@ class Spread:
 
 @dataclass(slots=True, kw_only=True)
 class LoadRow:
-    """The exchanges that a row stands for."""
+    """Exchanges, and their sizes, latencies and errors."""
 
     exchanges: int = described("Number of exchanges.")
     answered: int = described("Exchanges with request and response.")
@@ -408,7 +408,7 @@ class LoadRow:
 
 @dataclass(slots=True, kw_only=True)
 class ApiRow(LoadRow):
-    """An api."""
+    """Exchanges of an API."""
 
     api: str = described("API name.")
     versions: list[int] = described("Versions used.")
@@ -416,7 +416,7 @@ class ApiRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerRow(LoadRow):
-    """A broker, or whatever answered at this address."""
+    """Exchanges with a broker, or with whatever answers at its address."""
 
     broker: str = described("Address and port.")
     id: int | None = described("Node id, if reported by Metadata, FindCoordinator or the like.")
@@ -428,7 +428,7 @@ class BrokerRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class ClientRow(LoadRow):
-    """A client id, whichever programs use it."""
+    """Exchanges of a client id, which several programs can share."""
 
     client: str = described("Its client id, or its address if it sent none.")
     software: list[str] = described("Name and version of its library, if sent in ApiVersions.")
@@ -440,9 +440,9 @@ class ClientRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class RecordsRow:
-    """What was written to or read from a topic or partition.
+    """Records written to and read from a topic or partition.
 
-    A record that two consumers fetch, or one consumer twice, counts twice. What was refused does not count.
+    A record counts once each time it is fetched. Rejected records do not count.
     """
 
     produced_records: int | None = described(
@@ -467,7 +467,7 @@ class RecordsRow:
 
 @dataclass(slots=True, kw_only=True)
 class TopicRow(RecordsRow):
-    """A topic."""
+    """Records of a topic."""
 
     topic: str = described("Topic name, or topic id if no name was seen.")
     partitions: int = described("Distinct partitions written or read.")
@@ -478,7 +478,7 @@ class TopicRow(RecordsRow):
 
 @dataclass(slots=True, kw_only=True)
 class PartitionRow(RecordsRow):
-    """A partition."""
+    """Records of a partition."""
 
     topic: str = described("Topic name or id.")
     partition: int = described("Partition number.")
@@ -486,7 +486,7 @@ class PartitionRow(RecordsRow):
 
 @dataclass(slots=True, kw_only=True)
 class GroupRow(LoadRow):
-    """What members and tools asked of a group's coordinator."""
+    """Exchanges of members and tools with a group's coordinator."""
 
     group: str = described("Group id.")
     clients: list[str] = described("Client ids: at most 20.")
@@ -495,7 +495,7 @@ class GroupRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionRow(LoadRow):
-    """A connection."""
+    """Exchanges of a connection."""
 
     connection: str = described("Connection id, as in `read`.")
     client: str = described("Client id of its first exchange, or its address.")
@@ -505,7 +505,7 @@ class ConnectionRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class ErrorRow:
-    """An error that brokers answered with."""
+    """An error code that brokers returned."""
 
     error: str = described("Error name.")
     api: str = described("API of the responses.")
@@ -519,7 +519,7 @@ class ErrorRow:
 
 @dataclass(slots=True, kw_only=True)
 class SlowRow:
-    """One of the slowest exchanges; long polls are none of them."""
+    """One of the slowest exchanges; long polls are left out."""
 
     exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
     time: datetime = described("Time of the last byte of the request.")
@@ -535,7 +535,7 @@ class SlowRow:
 
 @dataclass(slots=True, kw_only=True)
 class IntervalRow(LoadRow):
-    """A piece of time."""
+    """Exchanges of one interval of the time series."""
 
     start: datetime = described("Start of the window.")
     key: str | None = described("The row of `--by` that it counts; null: all exchanges.")
@@ -543,7 +543,7 @@ class IntervalRow(LoadRow):
 
 @dataclass(slots=True, kw_only=True)
 class CaptureRow:
-    """What was read, and what of it could not be seen."""
+    """Totals of the capture, and what is missing from it."""
 
     captures: list[str] = described("Files, as given.")
     packets: int = described("Packets read.")
@@ -562,7 +562,7 @@ class CaptureRow:
 
 @dataclass(slots=True, kw_only=True)
 class Summary:
-    """The whole document. A part that was not asked for is null."""
+    """The summary. Parts that were not requested are null."""
 
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")

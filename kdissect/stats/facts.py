@@ -1,4 +1,4 @@
-"""Exchange -> what every table of a summary wants to know of it, found out once. Holds nothing."""
+"""Exchange -> the facts that several tables of a summary need, computed once. Holds no state."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kdissect.model import ORPHAN
 if TYPE_CHECKING:
     from kdissect.model import Endpoint, Exchange
 
-_MAX_CACHED = 4096  # whose text is kept
+_MAX_CACHED = 4096  # endpoints whose text is cached
 
 
 class Facts:
-    """An exchange, and what its bodies say.
+    """An exchange, and facts from its bodies.
 
     Attributes:
-        api: its name; ``api 99`` for a key that is not known, ``SASL token`` for a token outside Kafka's
-            framing, ``unknown`` for a response whose request was not captured.
-        client: the client id, or the address of a client that told none.
+        api: API name; ``api 99`` for an unknown key, ``SASL token`` for a token outside Kafka's framing,
+            ``unknown`` for a response whose request was not captured.
+        client: client id, or the address of a client that sent none.
         broker: address and port.
-        time_ns: as of the exchange.
-        request_bytes, response_bytes: of its frames, their length bytes included.
+        time_ns: end of the request, or the time of the exchange if it was not captured.
+        request_bytes, response_bytes: sizes of the frames, including their length bytes.
         errors: distinct error names.
-        throttle_ms: 0 where there is none.
+        throttle_ms: 0 if there is none.
         latency_us: None unless answered.
-        long_poll: polls.py says what that is.
+        long_poll: see polls.py.
         touched: what it does to each partition.
     """
 
@@ -60,7 +60,7 @@ class Facts:
 
     @property
     def replica(self) -> bool:
-        """Whether a broker fetches, to copy: it tells its node id."""
+        """Whether a broker fetches to replicate: its request has a node id."""
         return replica_id(self.exchange) is not None
 
     @property

@@ -1,8 +1,8 @@
-"""Facts -> groups: their members, the events of their rebalances, the offsets they commit.
+"""Facts -> groups: members, events of rebalances, committed offsets.
 
-Members of a group talk over different connections, and these may be counted in different places. So nothing
-is concluded while facts come in: what is kept is the latest of each member and partition, and the events, so
-many of each group (limits.py, ``summary_group_...``); groups.py tells the story from them.
+Members of a group use different connections, which may be counted by different workers. So nothing is
+concluded while facts arrive: kept are the latest values of each member and partition, and a limited number of
+events per group (limits.py, ``summary_group_...``). ``stories`` evaluates them at the end.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 Stamp = tuple[int, str, int, str]
-"""When something was so: the key of its event."""
+"""When a value was seen: the key of its event."""
 
 EXPECTED_ERRORS = frozenset({"MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS"})
-"""Errors that a group needs to work: who has no member id is told it, who is to join again is told so."""
+"""Errors of normal operation: they assign a member id, or request a rejoin."""
 
 
 def _note(latest: dict[str, tuple[Stamp, Any]], name: str, stamp: Stamp, value: Any) -> None:
@@ -57,7 +57,7 @@ def _newest(one: dict[str, tuple[Stamp, Any]], other: dict[str, tuple[Stamp, Any
 
 @summed
 class Group(Summed):
-    """A group. ``events`` are sorted only when they are told."""
+    """A group. ``events`` are sorted when they are evaluated."""
 
     events: list[GroupEvent] = total(list)
     errors: Counter[str] = total(Counter)
@@ -68,7 +68,7 @@ class Group(Summed):
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
     def see(self, event: GroupEvent) -> None:
-        """Count an event, without keeping it."""
+        """Count an event without storing it."""
         self.seen += 1
         self.first_ns = earlier(self.first_ns, event.time_ns)
         self.last_ns = later(self.last_ns, event.time_ns)
@@ -78,7 +78,7 @@ class Group(Summed):
         _note(self.latest, "protocol_type", event.key, event.protocol_type)
 
     def latest_value(self, name: str) -> Any:
-        """The latest of what may change."""
+        """The latest value of an attribute that can change; None if never seen."""
         return self.latest.get(name, (None, None))[1]
 
 
@@ -87,10 +87,10 @@ class Member(Summed):
     """A member id.
 
     Attributes:
-        joined_ns: when it first asked to join, ``rejoined_ns`` last.
-        left_ns: when it last left.
-        alive_ns: when the broker last took it for a member, None if never.
-        latest: what changes: client, address, instance, generation, assignment, subscribed.
+        joined_ns: first join request; ``rejoined_ns``: last.
+        left_ns: last LeaveGroup.
+        alive_ns: when the broker last accepted it as a member; None if never.
+        latest: values that can change: client, address, instance, generation, assignment, subscribed.
     """
 
     seen: int = total()
@@ -103,7 +103,7 @@ class Member(Summed):
     latest: dict[str, tuple[Stamp, Any]] = joined(_newest, dict)
 
     def see(self, event: GroupEvent) -> None:
-        """Take in what an event says of the member."""
+        """Add an event of the member."""
         self.seen += 1
         time_ns = event.time_ns
         self.first_ns = earlier(self.first_ns, time_ns)
@@ -126,7 +126,7 @@ class Member(Summed):
         _note(self.latest, "subscribed", event.key, event.subscribed)
 
     def latest_value(self, name: str) -> Any:
-        """The latest of what may change; None where it was never told."""
+        """The latest value of an attribute that can change; None if never seen."""
         return self.latest.get(name, (None, None))[1]
 
 
@@ -141,11 +141,11 @@ class Committed(Summed):
 
     @property
     def seen(self) -> int:
-        """Commits, refused ones included."""
+        """Commits, including rejected ones."""
         return self.commits + self.failed
 
     def see(self, event: GroupEvent, touched: Touched) -> None:
-        """Take in a commit of the partition."""
+        """Add a commit of the partition."""
         if event.completed_ns is None or touched.error != 0:
             self.failed += 1
             return
@@ -180,7 +180,7 @@ class Groups(Summed):
         self._events = 0
 
     def feed(self, facts: Facts) -> None:
-        """Take in an exchange."""
+        """Add an exchange."""
         for event in group_events(facts.exchange, include_alive=True):
             group = self.groups[event.group_id]
             group.see(event)
@@ -195,7 +195,7 @@ class Groups(Summed):
                     self.committed[event.group_id, touched.topic, touched.partition].see(event, touched)
 
     def merge(self, other: Groups) -> None:
-        """Take in what another one saw of other connections."""
+        """Add the groups counted on other connections."""
         Summed.merge(self, other)
         self._events = 0
         for group in self.groups.values():
@@ -204,11 +204,11 @@ class Groups(Summed):
                 self._keep(group, event)
 
     def rows(self) -> list[GroupStory]:
-        """The story of each group."""
+        """One row for each group."""
         return stories(self)
 
     def folded(self) -> dict[str, int]:
-        """What no row was left for, by table: events of groups, events of members, commits of partitions."""
+        """Counts without a row of their own, by table: events of groups and members, and commits."""
         return folded(
             group_stories=(self.groups, "seen"),
             group_members=(self.members, "seen"),
@@ -232,16 +232,16 @@ def _by_key(event: GroupEvent) -> Stamp:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Groups -> ``GroupStory`` rows: members, rebalances and their causes, storms, commits. Holds nothing.
+# Groups -> ``GroupStory`` rows: members, rebalances and their causes, storms, commits.
 # ------------------------------------------------------------------------------------------------------------
 
 
 SECOND_NS = 1_000_000_000
 STORM = 4
-"""Rebalances within ``STORM_NS`` that are a storm."""
+"""This many rebalances within ``STORM_NS`` are a storm."""
 STORM_NS = 60 * SECOND_NS
 _EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
-"""Causes that do not count in a storm: a group has to begin, and a cooperative rebalance has two halves."""
+"""Causes that do not count toward a storm: the first members, and second halves of cooperative rebalances."""
 
 
 def stories(groups: Groups) -> list[GroupStory]:
@@ -272,7 +272,7 @@ def _members_by_group(groups: Groups) -> dict[str, dict[str, Member]]:
 
 def timeline(events: Sequence[GroupEvent], alive_ns: Mapping[str, int]) -> list[Rebalance]:
     """The rebalances of one group in order of time; see ``rebalances.rebalances``."""
-    # A group may change from one protocol to the other (KIP-848), and back.
+    # A group can change from one protocol to the other and back (KIP-848).
     result = rebalances.rebalances((event for event in events if event.kind == CLASSIC), alive_ns)
     for kind in (CONSUMER, SHARE, STREAMS):
         result += epoch_rebalances(event for event in events if event.kind == kind)
@@ -310,7 +310,7 @@ def _story(
 def storms(timeline: Sequence[Rebalance]) -> list[list[Rebalance]]:
     """Where ``STORM`` or more rebalances start within ``STORM_NS``; storms that overlap are one."""
     counted = [each for each in timeline if not each.causes or each.causes[0].cause not in _EXPECTED]
-    ranges: list[tuple[int, int]] = []  # places of the first and the last of each
+    ranges: list[tuple[int, int]] = []  # indexes of the first and last of each
     for last in range(STORM - 1, len(counted)):
         first = last - STORM + 1
         if counted[last].start_ns - counted[first].start_ns > STORM_NS:
@@ -368,7 +368,7 @@ def _rebalance(each: Rebalance) -> RebalanceRow:
 
 
 def cause_row(cause: Cause) -> CauseRow:
-    """What started a rebalance, as the document tells it."""
+    """What started a rebalance, as a row of the document."""
     return row_of(CauseRow, cause, client=cause.client_id)
 
 
@@ -391,20 +391,20 @@ def _committed(topic: str, partition: int, each: Committed) -> CommittedRow:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Events of a group that only knows heartbeats (KIP-848, share, streams) -> its rebalances. Holds nothing.
+# Events of a group with heartbeats only (KIP-848, share, streams) -> its rebalances.
 #
-# There is no barrier here: the coordinator raises the group's epoch when members or their topics change,
-# and hands it out with each member's next heartbeat. A rebalance is such an epoch: from the event that
-# called for it to the last member that was told the epoch, or given other partitions in it.
+# There is no barrier: the coordinator raises the group epoch when members or their topics change, and returns
+# it in each member's next heartbeat. A rebalance is such an epoch: from the event that triggered it until the
+# last member received the epoch, or new partitions in it.
 # ------------------------------------------------------------------------------------------------------------
 
 
-_AWAY = -2  # the member epoch of a static member that leaves for a while
+_AWAY = -2  # member epoch of a static member that leaves temporarily
 _FENCED = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 
 
 class _Epochs:
-    """What is known of the group at a moment."""
+    """State of the group while its events are replayed."""
 
     __slots__ = (
         "all_known",
@@ -421,11 +421,11 @@ class _Epochs:
     def __init__(self) -> None:
         self.epoch: int | None = None
         self.members: set[str] = set()
-        self.away: set[str | None] = set()  # static members that will be back, by instance
-        self.all_known = True  # everybody in it was seen to join
+        self.away: set[str | None] = set()  # static members expected to return, by instance
+        self.all_known = True  # every member was seen to join
         self.subscribed: dict[str, tuple[str, ...]] = {}
         self.causes: list[Cause] = []
-        self.first: GroupEvent | None = None  # of the events that call for a rebalance
+        self.first: GroupEvent | None = None  # first event that triggers the next rebalance
         self.joins = 0
         self.rebalances: list[Rebalance] = []
 
@@ -441,7 +441,7 @@ class _Epochs:
             return
         if event.event == JOIN:
             self.joins += 1
-            if event.group_instance_id in self.away:  # it gets back what it had: the group stays as it is
+            if event.group_instance_id in self.away:  # it gets its partitions back: no rebalance
                 self.away.discard(event.group_instance_id)
             elif member not in self.members:
                 self._add_cause(JOINED if self.members or not self.all_known else FIRST, event)

@@ -1,4 +1,4 @@
-"""Facts -> a load for each piece of time, of all exchanges and of each row of one table."""
+"""Facts -> a load for each interval, of all exchanges and of each row of one table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND_NS = 1_000_000_000
 
 @summed
 class Intervals(Summed):
-    """A time series: pieces of equal length, counted from 1970 so that those of two captures fit together."""
+    """A time series: intervals of equal length, aligned to 1970 so that those of two captures match."""
 
     _length_ns: int = own()
     _by: frozenset[str] = own()
@@ -33,18 +33,18 @@ class Intervals(Summed):
         self._loads = Bounded(limits.summary_intervals, Load)
 
     def feed(self, facts: Facts) -> None:
-        """Count an exchange where its request ends."""
+        """Count an exchange in the interval of its time."""
         start_ns = facts.exchange.time_ns // self._length_ns * self._length_ns
         self._loads[start_ns, None].add(facts)
         for key in self._keys(facts):
             self._loads[start_ns, key].add(facts)
 
     def folded(self) -> dict[str, int]:
-        """Exchanges of pieces that there was no row left for."""
+        """Exchanges of intervals without a row of their own."""
         return folded(intervals=(self._loads, "exchanges"))
 
     def rows(self) -> list[IntervalRow]:
-        """In order of time; a piece without exchanges has no row."""
+        """In order of time; an interval without exchanges has no row."""
         seconds = self._length_ns / SECOND_NS
         return [
             rows.row_of(IntervalRow, load, start=rows.moment(start_ns), key=key, **rows.load(load, seconds))
@@ -52,7 +52,7 @@ class Intervals(Summed):
         ]
 
     def loads(self) -> Iterator[tuple[int, str | None, Load]]:
-        """Where each piece begins, whose it is (None: all exchanges), and its counts; in order of time."""
+        """Start of each interval, row key (None: all exchanges) and counts, in order of time."""
         for (start_ns, key), load in sorted(
             self._loads.items(), key=lambda item: (item[0][0], item[0][1] or "")
         ):

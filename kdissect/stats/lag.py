@@ -1,8 +1,8 @@
-"""Facts -> who is behind in which partition: clients by what they fetch, groups by what they commit.
+"""Facts -> lag by partition: of clients by what they fetch, of groups by what they commit.
 
-The high watermark is what Fetch answers, latest ListOffsets and acknowledged Produce requests tell. What
-groups commit is compared with it at the end, over some samples of both, because the two come over different
-connections.
+The high watermark comes from Fetch responses, ListOffsets of the latest offset, and acknowledged Produce
+requests. Committed offsets are compared with it at the end, over samples of both, because the two arrive on
+different connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kdissect.stats.facts import Facts
 
 _LIST_OFFSETS = 2
-_LATEST = -1  # the timestamp that asks ListOffsets for the end
+_LATEST = -1  # ListOffsets timestamp of the end
 _COMMITS = frozenset({"OffsetCommit", "TxnOffsetCommit", "OffsetFetch"})
 _SAMPLES = 64
 _MIN_BITS = 20  # of nanoseconds: a millisecond
@@ -33,32 +33,32 @@ Reader = tuple[str, str, int]  # client or group, topic, partition
 
 
 class Samples:
-    """A quantity over time: its first value, and the last one in each of at most ``_SAMPLES`` pieces of time.
+    """A quantity over time: its first value, and the last one in each of at most ``_SAMPLES`` time slots.
 
-    The pieces are as short as that number allows, and begin at multiples of their length: so the samples of
-    parts of a capture add up to those of the whole.
+    Slots are as short as that number allows, and start at multiples of their length, so the samples of the
+    parts of a capture merge into those of the capture.
     """
 
     __slots__ = ("_bits", "_first", "_slots", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._bits = _MIN_BITS  # a piece has 2 ** bits nanoseconds
+        self._bits = _MIN_BITS  # a slot has 2 ** bits nanoseconds
         self._first: tuple[int, int] | None = None  # time, value
         self._slots: dict[int, tuple[int, int]] = {}
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """Time and value; None where there is none."""
+        """The last time and value; None if there is none."""
         return max(self._slots.values(), default=None)
 
     def add(self, time_ns: int, value: int) -> None:
-        """Take a value."""
+        """Add a value."""
         self.count += 1
         self._take((time_ns, value))
 
     def merge(self, other: Samples) -> None:
-        """Take in those of another part of the same captures."""
+        """Add the samples of another part of the same captures."""
         self.count += other.count
         self._widen(other._bits)
         for sample in (*filter(None, (other._first,)), *other._slots.values()):
@@ -86,7 +86,7 @@ class Samples:
 
 @summed
 class PartitionEnd(Summed):
-    """What the wire says about the end of a partition."""
+    """Offsets at the end and start of a partition, as reported over time."""
 
     high_watermark: Samples = merged(Samples)
     last_stable: Samples = merged(Samples)
@@ -95,12 +95,12 @@ class PartitionEnd(Summed):
 
 @summed
 class ClientLag(Summed):
-    """A client's lag in a partition. Times are those of the answers.
+    """A client's lag in a partition. Times are those of the responses.
 
     Attributes:
         first, last: time and lag.
         position: time and offset.
-        worst: lag, and of equals the earliest: -time.
+        worst: lag and -time, so that the earliest of equal lags is the largest.
     """
 
     count: int = total()
@@ -112,7 +112,7 @@ class ClientLag(Summed):
     worst_seconds: float | None = largest(None)
 
     def add(self, time_ns: int, position: Position) -> None:
-        """Take where the client stands."""
+        """Add a position of the client."""
         lag = position.lag
         if lag is None or position.next_offset is None:
             return
@@ -144,7 +144,7 @@ class Lag(Summed):
         self._sessions = FetchSessions(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Take an exchange."""
+        """Add an exchange."""
         exchange = facts.exchange
         response = exchange.response_frame
         time_ns = exchange.time_ns if response is None else response.start_ns
@@ -159,14 +159,14 @@ class Lag(Summed):
                 self.ends[each.topic, each.partition].high_watermark.add(time_ns, end)
 
     def rows(self) -> list[LagRow]:
-        """Those that are furthest behind first."""
+        """The largest lag first."""
         rows = [self._client(*item) for item in self.clients.items() if item[1].count]
         rows += [self._group(*item) for item in self.commits.items() if item[1].count]
         rows.sort(key=_furthest_behind)
         return rows
 
     def folded(self) -> dict[str, int]:
-        """What no row was left for: answers to Fetch, and commits."""
+        """Fetch responses and commits without a row of their own."""
         return folded(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
@@ -184,25 +184,25 @@ class Lag(Summed):
             if not facts.replica:
                 self.clients[facts.client, position.topic, position.partition].add(time_ns, position)
 
-    def _client(self, reader: Reader, behind: ClientLag) -> LagRow:
+    def _client(self, reader: Reader, client_lag: ClientLag) -> LagRow:
         client, topic, partition = reader
         return LagRow(
             kind="client",
             name=client,
             topic=topic,
             partition=partition,
-            position=behind.position[1],
+            position=client_lag.position[1],
             committed_offset=None,
             **self._end_of(topic, partition),
-            lag=behind.last[1],
-            lag_first=behind.first[1],
-            lag_worst=behind.worst[0],
-            worst=moment(-behind.worst[1]),
-            seconds=None if behind.last_seconds is None else behind.last_seconds[1],
-            seconds_worst=behind.worst_seconds,
-            first=moment(behind.first[0]),
-            last=moment(behind.last[0]),
-            count=behind.count,
+            lag=client_lag.last[1],
+            lag_first=client_lag.first[1],
+            lag_worst=client_lag.worst[0],
+            worst=moment(-client_lag.worst[1]),
+            seconds=None if client_lag.last_seconds is None else client_lag.last_seconds[1],
+            seconds_worst=client_lag.worst_seconds,
+            first=moment(client_lag.first[0]),
+            last=moment(client_lag.last[0]),
+            count=client_lag.count,
         )
 
     def _group(self, reader: Reader, commits: Samples) -> LagRow:
@@ -232,7 +232,7 @@ class Lag(Summed):
         )
 
     def _lags(self, topic: str, partition: int, commits: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The lag at each time that a commit or the high watermark changed, where both are known."""
+        """The lag each time a commit or the high watermark changed, once both are known."""
         ends = self.ends.get((topic, partition))
         known = [] if ends is None else ends.high_watermark.in_order()
         commit_times, known_times = [time for time, _ in commits], [time for time, _ in known]
@@ -256,7 +256,7 @@ class Lag(Summed):
 
 
 def committed(facts: Facts, each: Touched) -> tuple[str, int] | None:
-    """The group that commits, or asks for what it has committed, and the offset; None where none does."""
+    """The group, and the offset it commits or gets from OffsetFetch; None for other exchanges."""
     if each.error or facts.api not in _COMMITS:
         return None
     offset = each.value("committed_offset")
@@ -266,7 +266,7 @@ def committed(facts: Facts, each: Touched) -> tuple[str, int] | None:
 
 
 def end_of(facts: Facts, each: Touched) -> int | None:
-    """Where a partition ends, as writing, Fetch and latest ListOffsets tell; None where nothing does."""
+    """End of a partition, from Produce, Fetch or ListOffsets of the latest offset; None if not reported."""
     if each.error != 0:
         return None
     produced, offset = each.produced, each.response.get("high_watermark")
@@ -283,7 +283,7 @@ def _furthest_behind(row: LagRow) -> Any:
 
 
 def _seconds(time_ns: int, lag: int, newest_ms: int | None) -> float | None:
-    """How old the newest record was that came, where more were left."""
+    """Age of the newest record received, as long as there are more to read; None if unknown."""
     if not lag:
         return 0.0
     return None if newest_ms is None else round(max(0, time_ns - newest_ms * _MS_NS) / 1e9, 3)

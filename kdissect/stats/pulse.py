@@ -1,13 +1,13 @@
-"""Exchanges as they come -> what happens now: rates, latencies and errors of the last seconds, groups, news.
+"""Exchanges, as they arrive -> current state: rates, latencies and errors of the last seconds, groups.
 
     pulse = Pulse(limits)
-    pulse.tick(packet.time_ns, packets)     now and then
+    pulse.tick(packet.time_ns, packets)     regularly
     pulse.feed(Facts(exchange))
     pulse.now()
 
-Now is the time of the latest packet or lull, so that rates go to zero where nothing comes. Holds a row for
-each api, topic and client of the last minute, at most ``limits.pulse_rows`` of each kind and one for all
-others, with counts by second (below); what it holds of groups stands in pulse_groups.py.
+The current time is that of the latest packet or idle tick, so rates drop to zero without traffic. Holds a row
+for each API, topic and client of the last minute, at most ``limits.pulse_rows`` of each kind and one for all
+others, with counts by second (below). For groups see pulse_groups.py.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 
 OTHER = "(other)"
-"""What stands for all that no row was left for."""
+"""Name of the row that counts everything without a row of its own."""
 
-_IDLE_NS = 60_000_000_000  # a row that is silent: long enough to see what has stopped
-_CLOCK_STEP_NS = 10_000_000_000  # a packet that is so much earlier: the clock was set back
+_IDLE_NS = 60_000_000_000  # how long an idle row is kept: long enough to notice what has stopped
+_CLOCK_STEP_NS = (
+    10_000_000_000  # packets earlier than the current time by more than this: the clock was set back
+)
 _ARRIVALS_NS = 100_000_000
 _MAX_FAILURES = 100
 _FRACTIONS = (0.5, 0.95, 0.99)
@@ -41,7 +43,7 @@ _FRACTIONS = (0.5, 0.95, 0.99)
 
 @summed
 class Flow(Summed):
-    """What went to and came from a topic."""
+    """Records written to and read from a topic."""
 
     produced: RecordTotals = merged(RecordTotals)
     fetched: RecordTotals = merged(RecordTotals)
@@ -54,12 +56,12 @@ Slice = TypeVar("Slice", Load, Flow)
 
 @summed
 class PulseRow(Summed, Generic[Slice]):
-    """A name, and what was counted of it lately.
+    """A name, and its recent counts.
 
     Attributes:
-        failed: exchanges with an error since the row began.
-        heard_ns: when it was last counted in.
-        software, address: of clients.
+        failed: exchanges with an error since the row was created.
+        last_seen_ns: when it was last counted.
+        software, address: for clients.
     """
 
     recent: Sliding[Slice] = merged()
@@ -73,18 +75,18 @@ class PulseRow(Summed, Generic[Slice]):
         self.recent = Sliding(make)
 
     def at(self, now_ns: int) -> Slice:
-        """The slice to count in."""
+        """The current slice."""
         self.last_seen_ns = now_ns
         return self.recent.at(now_ns)
 
 
 class LoadNow(NamedTuple):
-    """An api or a client. Rates are by second; times are None where nothing was answered.
+    """An API or a client. Rates are per second; latencies are None if nothing was answered.
 
     Attributes:
-        failed_per_second: exchanges with an error; ``failed`` counts them since the row began.
-        long_polls: Fetches by second that found nothing to read, and are not in the latencies.
-        connections: of a client, those that said something in the last minute.
+        failed_per_second: exchanges with an error; ``failed`` counts them since the row was created.
+        long_polls: long polls per second, which the latencies leave out.
+        connections: of a client, those active in the last minute.
     """
 
     name: str
@@ -104,7 +106,7 @@ class LoadNow(NamedTuple):
 
 
 class TopicNow(NamedTuple):
-    """A topic, by second."""
+    """A topic. Rates are per second."""
 
     name: str
     records_in: float
@@ -117,7 +119,7 @@ class TopicNow(NamedTuple):
 
 
 class FailureNow(NamedTuple):
-    """An error, how often it was met since counting began, and when last."""
+    """An error, how often it occurred so far, and when last."""
 
     failure: Failure
     times: int
@@ -125,15 +127,15 @@ class FailureNow(NamedTuple):
 
 
 class Now(NamedTuple):
-    """What happens now.
+    """The current state.
 
     Attributes:
         now_ns: packet time; None before the first packet.
-        silent_s: since the latest packet; ``idle_s``: since the latest exchange.
-        seconds: that rates are taken over.
+        silent_s: seconds since the latest packet; ``idle_s``: since the latest exchange.
+        seconds: length of the window that rates cover.
         all: all exchanges together.
         failures, rebalances: the latest first.
-        connections: that said something in the last minute.
+        connections: those active in the last minute.
     """
 
     now_ns: int | None
@@ -154,11 +156,11 @@ class Now(NamedTuple):
 
 
 class Pulse:
-    """Counts what happens now.
+    """Counts recent exchanges.
 
     Attributes:
         packets, exchanges: so far.
-        now_ns: packet time; None before anything came.
+        now_ns: packet time; None before the first packet.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -170,7 +172,7 @@ class Pulse:
         self._topics: Bounded[str, PulseRow[Flow]] = Bounded(rows, lambda: PulseRow(Flow))
         self._groups = PulseGroups(limits)
         self._failures: OrderedDict[Failure, FailureNow] = OrderedDict()
-        self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when it was heard
+        self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
         self._failed = 0
@@ -178,7 +180,7 @@ class Pulse:
         self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
 
     def tick(self, time_ns: int, packets: int) -> None:
-        """Packet time has come so far, with so many packets: to be told now and then, in lulls too."""
+        """Advance packet time and set the number of packets; to be called regularly, on idle ticks too."""
         if packets != self.packets:
             self.packets, self._last_packet_ns = packets, time_ns
         self._advance(time_ns)
@@ -204,7 +206,7 @@ class Pulse:
         self._groups.feed(facts, now_ns)
 
     def now(self) -> Now:
-        """Tell what happens."""
+        """The current state."""
         now_ns = self.now_ns or 0
         self._forget_connections(now_ns)
         seconds = span_s(now_ns, self._since_ns)
@@ -240,7 +242,7 @@ class Pulse:
         )
 
     def _advance(self, time_ns: int) -> int:
-        """Let time go on; exchanges of other connections may come late."""
+        """Advance packet time; exchanges of other connections may arrive late."""
         if self.now_ns is None:
             self.now_ns = self._since_ns = self._last_packet_ns = time_ns
         elif time_ns > self.now_ns or self.now_ns - time_ns > _CLOCK_STEP_NS:
@@ -286,7 +288,7 @@ class Pulse:
                 (flow.replicated if facts.replica else flow.fetched).add(fetched)
 
     def _forget_connections(self, now_ns: int) -> None:
-        """Forget connections that are silent."""
+        """Forget idle connections."""
         while self._connections:
             connection, (_, last_seen_ns) = next(iter(self._connections.items()))
             if now_ns - last_seen_ns < _IDLE_NS:
@@ -294,9 +296,7 @@ class Pulse:
             self._disconnect(self._connections.pop(connection))
 
     def _prune(self, now_ns: int) -> None:
-        """Forget rows that are silent while others are not: where nothing comes at all, they tell what
-        was.
-        """
+        """Forget idle rows, unless there is no traffic at all: then they show the last state."""
         self._pruned_ns = now_ns
         tables: tuple[Bounded[str, PulseRow[Load]] | Bounded[str, PulseRow[Flow]], ...]
         tables = self._apis, self._clients, self._topics
@@ -308,7 +308,7 @@ class Pulse:
                 table.other = None
 
     def _packet_rate(self, now_ns: int) -> float:
-        """Packets by second, between two of the times at which this was asked."""
+        """Packets per second, between two calls."""
         arrivals = self._arrivals
         if arrivals and arrivals[-1][0] > now_ns:
             arrivals.clear()
@@ -358,10 +358,10 @@ def _topic(name: str, row: PulseRow[Flow], now_ns: int, seconds: float) -> Topic
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Values of a slice of time each -> what they are together over the last seconds. Holds ``SLICES`` of them.
+# Values of time slices -> their sum over the last seconds. Holds ``SLICES`` values.
 #
-# A slice is a value of any kind that can be made and merged: a ``Load``, quantiles, a row of counts. So a
-# window forgets by leaving slices out, and needs nothing that could be subtracted.
+# A slice is any value that can be created and merged: a ``Load``, quantiles, a row of counts. The window
+# forgets by dropping slices, so values need no subtraction.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -369,7 +369,7 @@ SLICE_NS = 1_000_000_000
 SLICES = 10
 WINDOW_S = SLICES * SLICE_NS // 1_000_000_000
 
-_MIN_S = 1.0  # what came in the first moment is no rate yet
+_MIN_S = 1.0  # a shorter time gives no meaningful rate
 
 Value = TypeVar("Value", bound=Mergeable)
 
@@ -381,7 +381,7 @@ def span_s(now_ns: int, since_ns: int) -> float:
 
 
 class Sliding(Generic[Value]):
-    """What was counted lately."""
+    """A sliding window of counts."""
 
     __slots__ = ("_make", "_slices")
 
@@ -390,7 +390,7 @@ class Sliding(Generic[Value]):
         self._slices: deque[tuple[int, Value]] = deque(maxlen=SLICES)
 
     def at(self, now_ns: int) -> Value:
-        """The value to count in."""
+        """The value of the current slice."""
         number, slices = now_ns // SLICE_NS, self._slices
         if slices:
             last, value = slices[-1]
@@ -403,7 +403,7 @@ class Sliding(Generic[Value]):
         return value
 
     def sum(self, now_ns: int) -> Value:
-        """All that is in the window, as a value of its own."""
+        """The sum of the window, as a new value."""
         number, combined = now_ns // SLICE_NS, self._make()
         for at, value in self._slices:
             if number - SLICES < at <= number:
@@ -411,7 +411,7 @@ class Sliding(Generic[Value]):
         return combined
 
     def merge(self, other: Sliding[Value]) -> None:
-        """Take in the slices of another one."""
+        """Add the slices of another window."""
         slices = dict(self._slices)
         for number, value in other._slices:
             if number in slices:

@@ -1,7 +1,7 @@
-"""Facts -> how groups are now: state, members, lag, and their last rebalances.
+"""Facts -> current state of groups: members, lag, and their last rebalances.
 
-Holds of each group its members and the last events that say something new, of each partition where it ends
-and where each group stands; limits.py, ``pulse_...``. What was heard of longest ago goes first.
+Holds the members and last events of each group, the end of each partition, and each group's committed offset
+there; see limits.py, ``pulse_...``. The least recently seen is evicted first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STATES = (STABLE, REBALANCING, EMPTY, SILENT)
 _SECOND_NS = 1_000_000_000
 _SETTLED_NS = (
     3 * _SECOND_NS
-)  # a heartbeat that is answered as usual so long after a join tells that all is well
-_SILENT_NS = 60 * _SECOND_NS  # longer than the session timeouts and heartbeat intervals that people use
+)  # a heartbeat answered without error this long after a join means the group is stable
+_SILENT_NS = 60 * _SECOND_NS  # longer than usual session timeouts and heartbeat intervals
 _FORGOTTEN_NS = 600 * _SECOND_NS
 _MAX_REBALANCES = 50  # rebalances, of all groups together
 _AGAIN = "REBALANCE_IN_PROGRESS"
@@ -38,14 +38,14 @@ Value = TypeVar("Value")
 
 
 class GroupNow(NamedTuple):
-    """A group.
+    """The current state of a group.
 
     Attributes:
         kind: classic, consumer, share or streams; None for a group that was only seen to commit.
-        state: one of ``STATES``; None where nothing told it yet.
-        lag: records between what it committed and where the partitions end, together; None where no
-            partition tells both.
-        furthest: the partition that is furthest behind, and by how much.
+        state: one of ``STATES``; None while unknown.
+        lag: sum over partitions of records after the committed offset; None if no partition has both
+            offsets.
+        furthest: the partition with the largest lag, and that lag.
         rebalances: since counting began.
     """
 
@@ -61,14 +61,14 @@ class GroupNow(NamedTuple):
 
 
 class RebalanceNow(NamedTuple):
-    """A group's rebalance, as told last."""
+    """A group's rebalance, as last known."""
 
     group: str
     rebalance: Rebalance
 
 
 class _Group:
-    """What is known of a group."""
+    """State of a group."""
 
     __slots__ = (
         "changed_ns",
@@ -91,7 +91,7 @@ class _Group:
         self.has_news = False
 
     def take(self, event: GroupEvent, now_ns: int) -> None:
-        """Take an event in."""
+        """Add an event."""
         self.last_seen_ns = now_ns
         self.kind = event.kind or self.kind
         if event.event == COMMIT:
@@ -107,17 +107,17 @@ class _Group:
             self.has_news = True
 
     def _is_newer(self, event: GroupEvent) -> bool:
-        """Whether it tells a generation that was not heard of; members are told one after the other."""
+        """Whether it has a new generation; members receive it one after the other."""
         if event.error is not None or event.completed_ns is None or event.event == LEAVE:
             return False
         if event.generation is None or self.generation is None:
             return event.generation is not None
-        # A coordinator that has forgotten a group counts from 1 again.
+        # A coordinator that has forgotten a group starts again from 1.
         is_again = event.event == JOIN and event.kind == CLASSIC and event.generation < self.generation
         return is_again or event.generation > self.generation
 
     def _next_state(self, event: GroupEvent, now_ns: int) -> str | None:
-        """What the group's state is after an event; None: as it was."""
+        """The group's state after an event; None: unchanged."""
         if event.error is not None:
             return REBALANCING if event.error == _AGAIN else None
         if event.completed_ns is None:
@@ -142,7 +142,7 @@ class PulseGroups:
         self._recent: OrderedDict[tuple[str, int, int], RebalanceNow] = OrderedDict()
 
     def feed(self, facts: Facts, now_ns: int) -> None:
-        """Take in an exchange."""
+        """Add an exchange."""
         partitions = self._limits.pulse_partitions
         for each in facts.touched:
             if (commit := committed(facts, each)) is not None:
@@ -154,7 +154,7 @@ class PulseGroups:
             self._take(event, now_ns)
 
     def rows(self, now_ns: int) -> list[GroupNow]:
-        """The groups that were heard of in the last minutes."""
+        """The groups seen in the last minutes."""
         self._groups = OrderedDict(
             (name, group)
             for name, group in self._groups.items()
@@ -176,7 +176,7 @@ class PulseGroups:
         ]
 
     def rebalances(self) -> list[RebalanceNow]:
-        """The last ones, the latest first."""
+        """The last rebalances, the latest first."""
         news = {name: group for name, group in self._groups.items() if group.has_news}
         alive_ns: dict[str, dict[str, int]] = {name: {} for name in news}
         for (name, member), last_seen_ns in self._members.items():

@@ -1,6 +1,6 @@
-"""What ``kdissect check`` says, as typed values: one document, whose JSON has the same names.
+"""The result of ``kdissect check`` as typed values: one document, whose JSON has the same names.
 
-docs/check.schema.json is made from this file, and the page that people read shows nothing else.
+docs/check.schema.json is generated from this file, and the text page shows nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the 
 from kdissect.limits import MOST_COUNT
 from kdissect.stats.document import described
 
-# Verdicts, the worst first: of those that fit, the first is told.
+# Verdicts, the worst first: the first that applies is reported.
 EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD = (
     *("empty", "no Kafka", "lossy", "cut", "one-sided", "damaged", "partly unread"),
     "good",
@@ -20,14 +20,14 @@ VERDICTS = (EMPTY, NO_KAFKA, LOSSY, CUT, ONE_SIDED, DAMAGED, UNREAD, GOOD)
 
 
 def total(*counts: int | None) -> int | None:
-    """The sum of those that are known, at most ``MOST_COUNT``; None where none is."""
+    """The sum of the known counts, at most ``MOST_COUNT``; None if none is known."""
     known = [count for count in counts if count is not None]
     return min(sum(known), MOST_COUNT) if known else None
 
 
 @dataclass(slots=True, kw_only=True)
 class Finding:
-    """Something that a person may want to know, or to do differently next time."""
+    """A remark on the capture, with advice for the next one."""
 
     verdict: str = described("The verdict this finding leads to; good: it does no harm.")
     finding: str = described("One sentence.")
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class InterfacePart:
-    """An interface that packets were captured on."""
+    """A capture interface."""
 
     interface: int = described("Its number in the file, from 0.")
     name: str | None = described("Its name, if the file has it.")
@@ -58,7 +58,7 @@ class InterfacePart:
 
     @property
     def dropped(self) -> int | None:
-        """Packets that were dropped for either reason; None where that is not known."""
+        """Packets dropped for either reason; None if unknown."""
         return total(self.dropped_by_interface, self.dropped_by_system)
 
 
@@ -82,7 +82,7 @@ class FilePart:
 
 @dataclass(slots=True, kw_only=True)
 class TcpPart:
-    """What reassembly met, on all connections."""
+    """TCP reassembly of all connections."""
 
     retransmitted_bytes: int = described("Bytes repeated after they had been processed.")
     overlapping_bytes: int = described("Bytes repeated before they were processed.")
@@ -96,7 +96,7 @@ class TcpPart:
 
 @dataclass(slots=True, kw_only=True)
 class EndPart:
-    """Who answered on connections that could not be read."""
+    """An address and port whose connections are not Kafka, or could not be recognized."""
 
     protocol: str = described("Protocol, if recognized.")
     end: str = described("Address and port.")
@@ -105,7 +105,7 @@ class EndPart:
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionsPart:
-    """Connections by what they are."""
+    """Connections by protocol and by how much of them was captured."""
 
     total: int = described("Connections with data, on the selected ports.")
     protocols: dict[str, int] = described("By protocol.")
@@ -121,7 +121,7 @@ class ConnectionsPart:
 
 @dataclass(slots=True, kw_only=True)
 class ExchangesPart:
-    """Requests and responses."""
+    """Exchanges by kind and completeness."""
 
     total: int = described("Number of exchanges.")
     complete: int = described("Complete exchanges: whole, fully decoded, without errors.")
@@ -135,7 +135,7 @@ class ExchangesPart:
 
 @dataclass(slots=True, kw_only=True)
 class AnomalyPart:
-    """Something wrong or odd."""
+    """A kind of anomaly."""
 
     anomaly: str = described("Kind of anomaly.")
     severity: str = described("error: not decoded; warning: something is missing; note: unusual.")
@@ -146,7 +146,7 @@ class AnomalyPart:
 
 @dataclass(slots=True, kw_only=True)
 class UnknownPart:
-    """An api or a version that this program does not know."""
+    """An API or version that this version of kdissect does not know."""
 
     api_key: int = described("API key on the wire.")
     api: str | None = described("API name, if only the version is unknown.")
@@ -156,7 +156,7 @@ class UnknownPart:
 
 @dataclass(slots=True, kw_only=True)
 class Check:
-    """What kind of capture this is, and how good."""
+    """How good the capture is, and what it contains."""
 
     verdict: str = described("empty, no Kafka, lossy, cut, one-sided, damaged, partly unread or good.")
     sentence: str = described("The verdict as a sentence.")

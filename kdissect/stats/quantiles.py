@@ -1,9 +1,9 @@
-"""Numbers -> their count, sum, least, most and quantiles, however many they are. Holds some 10 KB at most.
+"""Numbers -> count, sum, minimum, maximum and quantiles. Holds some 10 KB at most.
 
-A KLL sketch (Karnin, Lang, Liberty 2016, from Apache DataSketches) answers a question for quantile q with a
-number whose true rank is within ``RANK_ERROR`` of q, with 99 % probability. So the 99th percentile is told,
-the 99.9th is not. Sketches merge, and Spark's kll_merge_agg_double reads their bytes. Up to ``_EXACT``
-numbers are kept as they are, and their quantiles exact.
+A KLL sketch (Karnin, Lang, Liberty 2016, from Apache DataSketches) estimates quantile q by a number whose
+true rank is within ``RANK_ERROR`` of q, with 99 % probability. So the 99th percentile is shown, the 99.9th is
+not. Sketches merge, and Spark's kll_merge_agg_double reads their bytes. Up to ``_EXACT``
+numbers are kept as they are, and quantiles are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Quantiles:
     """A distribution.
 
     Attributes:
-        count, total, least, most: exact; least and most are None while there is no number.
+        count, total, least, most: exact; least and most are None while empty.
     """
 
     __slots__ = ("_buffer", "_sketch", "count", "least", "most", "total")
@@ -41,7 +41,7 @@ class Quantiles:
         self._sketch: Any = None
 
     def add(self, value: int) -> None:
-        """Take a number."""
+        """Add a number."""
         self.count += 1
         self.total += value
         if self.least is None or value < self.least:
@@ -54,7 +54,7 @@ class Quantiles:
             self._flush()
 
     def merge(self, other: Quantiles) -> None:
-        """Take in all numbers of another distribution."""
+        """Add all numbers of another distribution."""
         self.count += other.count
         self.total += other.total
         if other.least is not None and other.most is not None:
@@ -67,7 +67,7 @@ class Quantiles:
             self._flush()
 
     def at(self, fractions: Sequence[float]) -> list[int | None]:
-        """The number at each of these ranks (0.5: the median); None while there is none."""
+        """The number at each of these ranks (0.5: the median); None while empty."""
         if not self.count:
             return [None for _ in fractions]
         if self._sketch is None:
@@ -84,7 +84,7 @@ class Quantiles:
 
     @classmethod
     def deserialize(cls, sketch: bytes, total: int) -> Quantiles:
-        """What another program sketched; ``total`` is the sum of its numbers, which no sketch tells."""
+        """A sketch of another program; ``total`` is the sum of its numbers, which a sketch does not hold."""
         quantiles = cls()
         kll = quantiles._sketch = library().kll_doubles_sketch.deserialize(sketch)
         quantiles.count, quantiles.total = kll.n, total
@@ -106,7 +106,7 @@ class Quantiles:
         return self._sketch
 
     def _flush(self) -> None:
-        """Hand what waits to the sketch in one call, which costs a tenth of one for each."""
+        """Move the buffer to the sketch in one call, which costs a tenth of a call per number."""
         if self._buffer:
             from numpy import array, float64
 
@@ -115,14 +115,14 @@ class Quantiles:
 
 
 def library() -> Any:
-    """What sketches are made with. Whoever shows what happens now calls this before anything does."""
-    import datasketches  # with numpy behind it: a tenth of a second, for those who count more than a few
+    """The sketch library, imported on first use. Live views call this at the start to avoid a pause later."""
+    import datasketches  # imports numpy: a tenth of a second, only needed for many values
 
     return datasketches
 
 
 class Largest:
-    """The largest of what is put in: pairs of a number and anything. Holds ``most`` of them."""
+    """The items with the largest numbers. Holds ``most`` of them."""
 
     __slots__ = ("_kept", "_most")
 
@@ -132,11 +132,11 @@ class Largest:
 
     @property
     def least(self) -> int:
-        """A number must be larger than this to be kept."""
+        """Only items with larger numbers are kept."""
         return self._kept[0][0] if len(self._kept) >= self._most else -1
 
     def add(self, number: int, time_ns: int, item: Any) -> None:
-        """Keep it if it is large enough; of equals, the earlier one."""
+        """Keep an item if its number is large enough; of equal numbers, the earlier one."""
         insort(self._kept, (number, -time_ns, item), key=_rank)
         if len(self._kept) > self._most:
             del self._kept[0]
@@ -146,7 +146,7 @@ class Largest:
         self._kept = sorted(self._kept + other._kept, key=_rank)[-self._most :]
 
     def all(self) -> list[Any]:
-        """What is kept, largest first."""
+        """The kept items, largest first."""
         return [item for _, _, item in reversed(self._kept)]
 
 
@@ -155,10 +155,10 @@ def _rank(kept: tuple[int, int, Any]) -> tuple[int, int]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Names -> how many different ones there are, and the first of them. Holds some 10 KB at most.
+# Names -> number of distinct names, and the first of them. Holds some 10 KB at most.
 #
-# Up to ``_EXACT`` names are counted exactly; past that a HyperLogLog sketch (from Apache DataSketches) goes
-# on, within about 2 % as a rule.
+# Up to ``_EXACT`` names are counted exactly; after that a HyperLogLog sketch (from Apache DataSketches)
+# estimates their number, usually within 2 %.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -167,19 +167,19 @@ _LG_K = 12  # 4,096 registers: a standard error of 1.6 %
 
 
 class Distinct:
-    """A set of names that does not grow without bound."""
+    """The number of distinct names, in bounded memory."""
 
     __slots__ = ("_names", "_sketch")
 
     def __init__(self) -> None:
-        self._names: dict[str, None] = {}  # a set with an order
+        self._names: dict[str, None] = {}  # as an ordered set
         self._sketch: Any = None
 
     def __len__(self) -> int:
         return len(self._names) if self._sketch is None else round(self._sketch.get_estimate())
 
     def add(self, name: str) -> None:
-        """Take a name, seen before or not."""
+        """Add a name, seen before or not."""
         if name in self._names:
             return
         if len(self._names) < _EXACT_DISTINCT:
@@ -190,7 +190,7 @@ class Distinct:
         self._sketch.update(name)
 
     def merge(self, other: Distinct) -> None:
-        """Take in all names of another."""
+        """Add all names of another."""
         for name in other._names:
             self.add(name)
         if other._sketch is not None:
@@ -199,7 +199,7 @@ class Distinct:
             self._sketch = _union(self._sketch, other._sketch)
 
     def first(self, most: int) -> list[str]:
-        """Some of the names, sorted: of up to ``_EXACT`` names the first in the alphabet."""
+        """The first of the kept names, in alphabetical order."""
         return sorted(self._names)[:most]
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -223,10 +223,10 @@ def _union(one: Any, two: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Key -> value, made when it is first asked for; of at most so many keys, all others share one value.
+# Key -> value, created on first access; past a maximum number of keys, all others share one value.
 #
-# So a table of clients, topics or errors cannot grow with a capture that has millions of them, and what no
-# row was left for is still counted, and said.
+# So a table of clients, topics or errors stays bounded in a capture with millions of them, and the rest is
+# still counted and reported.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -235,11 +235,11 @@ Value = TypeVar("Value", bound="Mergeable")
 
 
 class Bounded(dict[Key, Value]):
-    """A dict that makes missing values, until it is full.
+    """A dict that creates missing values, until it is full.
 
     Args:
-        most: keys that get a value of their own.
-        make: makes a value.
+        most: number of keys that get a value of their own.
+        make: creates a value.
 
     Attributes:
         other: the value of all further keys; None while there are none.
@@ -259,7 +259,7 @@ class Bounded(dict[Key, Value]):
             self.other = self._make()
         return self.other
 
-    def __reduce__(self) -> Any:  # processes send tables to each other; dict's own way would forget the bound
+    def __reduce__(self) -> Any:  # for pickling between processes: that of dict would lose the limit
         return Bounded, (self._most, self._make), {"other": self.other}, None, iter(self.items())
 
     def merge(self, other: Bounded[Key, Value]) -> None:
@@ -273,7 +273,7 @@ class Bounded(dict[Key, Value]):
 
 
 def folded(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:
-    """What keys without a value of their own add up to, by table: an attribute of its ``other``, if not 0."""
+    """Sum of the keys without a value of their own, by table: an attribute of its ``other``, if not 0."""
     counts = {
         name: getattr(table.other, what) for name, (table, what) in tables.items() if table.other is not None
     }

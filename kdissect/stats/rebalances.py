@@ -1,8 +1,8 @@
-"""Events of a classic group -> its rebalances: how long each took, and what started it. Holds nothing.
+"""Events of a classic group -> its rebalances: duration and causes. Holds no state.
 
-A rebalance is told by its generation: all members' JoinGroups are answered with the same new one, when the
-last has come; then SyncGroup brings each its part. Who is new, gone or back is told by comparing members with
-those of the rebalance before, as the leader's answers list them.
+A rebalance is identified by its generation: the JoinGroup responses to all members carry the same new one,
+sent when the last member has joined; then SyncGroup gives each its assignment. Members that are new, gone or
+back are those that differ from the previous rebalance, according to the JoinGroup responses to the leaders.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FIRST, JOINED, RETURN, LEFT, TIMEOUT = "first", "join", "return", "leave", "time
 SUBSCRIPTION, REVOCATION, PROTOCOL, METADATA = "subscription", "revocation", "protocol", "metadata"
 REJOIN, UNKNOWN = "rejoin", "unknown"
 
-_HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member is told its id, and asks again with it
-_SILENT = 0.9  # of the session timeout: the broker's clock begins earlier than the capture's
-_NEAR = 3  # rebalances back that a late answer may belong to
+_HANDSHAKE = "MEMBER_ID_REQUIRED"  # KIP-394: a new member gets its id, and joins again with it
+_SILENT = 0.9  # of the session timeout: the broker starts its timer before the response is captured
+_NEAR = 3  # a late response may belong to one of this many last rebalances
 
 
 class Cause(NamedTuple):
-    """What started a rebalance, as ``CauseRow`` tells it."""
+    """What started a rebalance, see ``CauseRow``."""
 
     cause: str
     time_ns: int | None = None
@@ -39,7 +39,7 @@ class Cause(NamedTuple):
 
 @dataclass(slots=True)
 class Rebalance:
-    """One rebalance, as ``RebalanceRow`` tells it."""
+    """One rebalance, see ``RebalanceRow``."""
 
     start_ns: int
     end_ns: int | None
@@ -55,7 +55,7 @@ class Rebalance:
 
 
 class _Round:
-    """The JoinGroups that were answered with one generation, and the SyncGroups behind them."""
+    """JoinGroups answered with one generation, and the SyncGroups after them."""
 
     __slots__ = (
         "assigned",
@@ -76,7 +76,7 @@ class _Round:
         self.joins: list[GroupEvent] = []
         self.failed: list[GroupEvent] = []
         self.members: dict[str, str | None] = {}  # member id -> group instance id
-        self.members_known = False  # by the leader, so that nobody is missing
+        self.members_known = False  # from the response to the leader, so complete
         self.assigned: dict[str, Assignment | None] = {}
         self.end_ns: int | None = None
 
@@ -89,7 +89,7 @@ class _Round:
             self.members[join.member_id] = join.group_instance_id
 
     def knows(self, join: GroupEvent) -> bool:
-        """Whether it may be a member's already: a new one cannot get a generation that is there."""
+        """Whether the sender may already be a member: a new member cannot join an existing generation."""
         is_static = join.group_instance_id is not None and join.group_instance_id in self.members.values()
         return is_static or not self.members_known or join.member_id in self.members
 
@@ -104,7 +104,7 @@ def rebalances(events: Iterable[GroupEvent], alive_ns: Mapping[str, int]) -> lis
 
     Args:
         events: of one classic group.
-        alive_ns: member id -> when the broker last took it for a member.
+        alive_ns: member id -> when the broker last accepted it as a member.
     """
     ordered = sorted(events, key=lambda event: event.key)
     rounds = _rounds(ordered)
@@ -143,8 +143,8 @@ def _rounds(events: Sequence[GroupEvent]) -> list[_Round]:
         elif same is None or same is not rounds[-1] or not same.knows(join):
             rounds.append(_Round(join))
             rounds[-1].add(join)
-        # Else it asked when the generation was there already, and got it, which disturbs nobody: a static
-        # member that is back (KIP-345), or one that asks again for what it has.
+        # Otherwise it joined an existing generation, without a rebalance: a static member that is back
+        # (KIP-345), or a repeated request.
     ends_ns = [each.joined_ns for each in rounds]
     for join in joins:
         index = bisect_left(ends_ns, join.time_ns)
@@ -195,7 +195,7 @@ def _first_in_capture(
     left: Sequence[GroupEvent],
     present: set[str | None],
 ) -> None:
-    """The first rebalance in a capture: of who was there before, only those are known that were heard."""
+    """The first rebalance in a capture: earlier members are known only if they sent something."""
     new = {join.member_id for join in fresh}
     if rebalance.generation_before is None and new >= each.members.keys() and not present:
         rebalance.members_before = 0
@@ -216,7 +216,7 @@ def _compare(
     left: Sequence[GroupEvent],
     alive_ns: Mapping[str, int],
 ) -> None:
-    """Any other rebalance: its members are compared with those before."""
+    """A later rebalance: its members are compared with those of the one before."""
     before = earlier[-1]
     rebalance.generation_before = before.generation
     gone = {event.member_id for event in left}
@@ -243,7 +243,7 @@ def _compare(
 
 
 def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]) -> list[Cause]:
-    """Why members that stay the same join again: told by the one that asked first."""
+    """Why the same members join again, judging by the first that does."""
     before = earlier[-1]
     first = each.first
     previous = next((join for join in reversed(before.joins) if join.member_id == first.member_id), None)
@@ -269,10 +269,10 @@ def _rejoin_causes(rebalance: Rebalance, each: _Round, earlier: Sequence[_Round]
 def _timeouts(
     each: _Round, before: _Round, explained: set[str | None], alive_ns: Mapping[str, int]
 ) -> list[Cause]:
-    """Members that are gone and did not say so.
+    """Members that are gone without a LeaveGroup.
 
-    Silent for a whole session timeout before anybody joined again, one may be what started the rebalance;
-    otherwise the broker waited for its JoinGroup in vain, until the others were answered.
+    A member that was idle for a session timeout before the first JoinGroup may have started the rebalance;
+    otherwise the broker waited for its JoinGroup until it answered the others.
     """
     causes: list[Cause] = []
     for member in sorted(before.members.keys() - each.members.keys() if each.members_known else ()):
@@ -295,7 +295,7 @@ def _generation_before(first: GroupEvent, events: Sequence[GroupEvent]) -> int |
 
 
 def _was_revoked(member: str | None, earlier: Sequence[_Round]) -> bool:
-    """Whether its last assignment lacks something that the one before had."""
+    """Whether its last assignment lacks a partition of the one before."""
     assignments = [each.assigned[member] for each in earlier if member in each.assigned] if member else []
     if len(assignments) < 2 or assignments[-1] is None or assignments[-2] is None:
         return False
@@ -307,7 +307,7 @@ def _pairs(assignment: Assignment) -> set[tuple[str, int]]:
 
 
 def _is_cooperative(protocol: str | None) -> bool:
-    """Kafka Streams' own assignor is one too (KIP-429)."""
+    """The assignor of Kafka Streams is cooperative too (KIP-429)."""
     return protocol is not None and ("cooperative" in protocol or protocol == "stream")
 
 

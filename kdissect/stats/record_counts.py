@@ -1,4 +1,4 @@
-"""What exchanges do to partitions -> records and bytes written and read, by topic and partition."""
+"""Facts -> records and bytes written and read, by topic and partition."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kdissect.limits import Limits
     from kdissect.stats.facts import Facts
 
-_FIRST_EXCHANGES = 20  # exchanges of a connection whose batches all are
+_FIRST_EXCHANGES = 20  # exchanges of a connection whose batches are all decompressed
 _ONE_IN = 16
-_MOST_INFLATED = 16 * 1024 * 1024  # bytes of a batch; a larger one is left out
+_MOST_INFLATED = 16 * 1024 * 1024  # bytes; larger batches are left out
 _UNCOMPRESSED = COMPRESSION[0]
 _LOG_OVERHEAD, _BATCH_HEADER, _CODEC_MASK = 12, 61, 0x07
 
@@ -31,7 +31,7 @@ class RecordTotals(Summed):
     """Records, batches and bytes in one direction.
 
     Attributes:
-        hidden: message sets that are compressed, and so do not tell how many records they hold.
+        uncounted: compressed message sets, whose number of records is unknown.
     """
 
     records: int = total()
@@ -40,7 +40,7 @@ class RecordTotals(Summed):
     uncounted: int = total()
 
     def add(self, records: RecordData) -> BatchTotals:
-        """Count what a field carries; get what was counted."""
+        """Count the records of a field; return its counts."""
         tally = records.tally()
         if tally.records is None:
             self.uncounted += 1
@@ -53,10 +53,10 @@ class RecordTotals(Summed):
 
 @summed
 class Inflation(Summed):
-    """What compressed batches become, of some of them: to decompress all takes longer than all the rest.
+    """Sizes of a sample of compressed batches: decompressing all would take longer than everything else.
 
-    Looked into are those in the first exchanges of each connection, and of the others one in ``_ONE_IN``, by
-    their checksum: the same ones however the capture is divided.
+    The sample is every batch in the first exchanges of each connection, and one in ``_ONE_IN`` of the others.
+    These are chosen by checksum, so they are the same however the capture is divided.
     """
 
     compressed: int = total()
@@ -64,14 +64,14 @@ class Inflation(Summed):
 
     @property
     def ratio(self) -> float | None:
-        """Uncompressed by compressed bytes; None where no compressed batch was looked into."""
+        """Uncompressed by compressed bytes; None if no compressed batch was sampled."""
         return round(self.inflated / self.compressed, 2) if self.compressed else None
 
     def add(self, records: RecordData, *, every: bool) -> None:
-        """Look into the batches of a field, into all of them or some."""
+        """Decompress every batch of a field, or a sample."""
         pos = records.start
         for batch in records.batches():
-            if "base_offset" not in batch:  # a message set holds a message set: no such simple sizes
+            if "base_offset" not in batch:  # a compressed message set is nested: its sizes are not comparable
                 return
             end = pos + _LOG_OVERHEAD + batch["batch_length"]
             codec = batch["attributes"] & _CODEC_MASK
@@ -86,10 +86,10 @@ class Inflation(Summed):
 
 @summed
 class Volume(Summed):
-    """What was written to, read from and replicated of a topic or partition.
+    """Records written to, read from and replicated from a topic or partition.
 
     Attributes:
-        touches: how many exchanges did something to it, for a topic times its partitions.
+        touches: number of exchanges with it; for a topic, summed over its partitions.
     """
 
     touches: int = total()
@@ -101,7 +101,7 @@ class Volume(Summed):
     errors: Counter[str] = total(Counter)
 
     def add(self, each: Touched, facts: Facts) -> None:
-        """Count what an exchange did to a partition; what the broker refused was not written."""
+        """Count the effect of an exchange on a partition; rejected records do not count."""
         self.touches += 1
         if each.error:
             self.errors[error_name(each.error)] += 1
@@ -117,13 +117,13 @@ class Volume(Summed):
 
     @property
     def ratio(self) -> float | None:
-        """Uncompressed by compressed bytes, of the produced batches that were looked into."""
+        """Uncompressed by compressed bytes, of the produced batches that were sampled."""
         return self.inflation.ratio
 
 
 @summed
 class TopicRecords(Volume):
-    """A topic, and who uses it."""
+    """A topic, its producers and consumers."""
 
     producers: Distinct = merged(Distinct)
     consumers: Distinct = merged(Distinct)
@@ -133,11 +133,7 @@ class TopicRecords(Volume):
 
 @summed
 class RecordCounts(Summed):
-    """The topics and partitions that records went to or came from.
-
-    Attributes:
-        topics, partitions: their counts.
-    """
+    """Counts of records by topic, and by partition if requested."""
 
     topics: Bounded[str, TopicRecords] = merged()
     partitions: Bounded[Partition, Volume] = merged()
@@ -149,7 +145,7 @@ class RecordCounts(Summed):
         self._by_partition = by_partition
 
     def feed(self, facts: Facts) -> None:
-        """Count what an exchange carries, and what was refused."""
+        """Count the records and errors of an exchange."""
         written: set[str] = set()
         for each in facts.touched:
             produced, fetched = each.produced, each.fetched

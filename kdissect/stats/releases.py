@@ -1,6 +1,6 @@
-"""Versions that a broker offers -> which release of Apache Kafka that is. Keeps what each release offered.
+"""API versions that a broker supports -> its release of Apache Kafka. Caches the versions of each release.
 
-The releases, and what each brought and dropped, are those of kafka/apis.tsv.
+Releases, and the versions each added and removed, are listed in kafka/apis.tsv.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _API_VERSIONS = 18
-_TOLERATED = 0.1  # of the apis offered: a patch release, or a setting, may differ in some
+_TOLERATED = 0.1  # of the APIs: a patch release or a setting may differ in some
 
 
 def order(release: str) -> tuple[int, ...]:
-    """``3.10`` is later than ``3.9``, and ``4.0.0`` is ``4.0``."""
+    """Sort key of a release: ``3.10`` is later than ``3.9``, and ``4.0.0`` is ``4.0``."""
     numbers = tuple(map(int, release.split(".")))
     return numbers if numbers[0] == 0 else numbers[:2]
 
 
 def removed_in(api_key: int, version: int) -> str | None:
-    """The release from which on brokers refuse this version; None where today's still take it."""
+    """The first release that rejects this version; None if current releases accept it."""
     api = apis.by_key(api_key)
     if api is None or version in api.restored:
         return None
@@ -32,13 +32,13 @@ def removed_in(api_key: int, version: int) -> str | None:
 
 
 def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
-    """Name the release, or the first and last that it can be: ``4.1``, ``3.7 to 3.8``.
+    """The release, or the first and last possible one: ``4.1``, ``3.7 to 3.8``.
 
     Args:
-        offered: api key -> first and last version, as ApiVersions answers.
+        offered: API key -> first and last version, from the ApiVersions response.
 
     Returns:
-        None where no release offered just that: another program than Apache Kafka, or one newer than this.
+        None if no release matches: not Apache Kafka, or a newer release.
     """
     offered = {key: versions for key, versions in offered.items() if apis.by_key(key) is not None}
     if not offered:
@@ -46,7 +46,7 @@ def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
     mismatches = {
         release: sum(1 for key, (_, last) in offered.items() if latest.get(key) != last)
         for release, latest in _latest().items()
-        if _API_VERSIONS in latest  # no earlier one can have answered
+        if _API_VERSIONS in latest  # earlier ones have no ApiVersions
     }
     least = min(mismatches.values())
     if least > _TOLERATED * len(offered):
@@ -57,7 +57,7 @@ def guess(offered: Mapping[int, tuple[int, int]]) -> str | None:
 
 @cache
 def _latest() -> dict[str, dict[int, int]]:
-    """Each release in order -> the last version of each api that it had."""
+    """Each release in order -> the last version of each API."""
     named = {release for api in apis.all_apis() for release in api.introduced.values()}
     releases = sorted({".".join(map(str, order(release))) for release in named}, key=order)
     return {release: _versions_in(release) for release in releases}

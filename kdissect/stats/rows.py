@@ -1,4 +1,4 @@
-"""Counts -> the rows of the document, largest first. Holds nothing."""
+"""Counts -> the rows of the document, largest first. Holds no state."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     Row = TypeVar("Row", bound=DataclassInstance)
 
 NAMES = 20
-"""Clients and addresses that a row lists."""
+"""Maximum number of clients or addresses in a row."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_of(kind: type[Row], counted: Any, /, **more: Any) -> Row:
-    """A row of the document; fields that are not given are what was counted, by the same name.
+    """A row of the document; other fields are taken from the attributes of ``counted`` with the same name.
 
-    ``first`` is the moment ``first_ns``; of a ``Distinct``, a number is how many and a list the first names.
+    ``first`` is taken from ``first_ns``. A ``Distinct`` becomes its size, or for a list its first names.
     """
     return kind(
         **more, **{each.name: _field(each, counted) for each in fields(kind) if each.name not in more}
@@ -54,7 +54,7 @@ def _field(field: Field[Any], counted: Any) -> Any:
 
 
 def ranked(counted: Mapping[str, int]) -> dict[str, int]:
-    """The most frequent first, and of those that are equally frequent the first in the alphabet."""
+    """The most frequent first, then in alphabetical order."""
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -64,7 +64,7 @@ def moment(time_ns: int) -> datetime:
 
 
 def spread(quantiles: Quantiles) -> document.Spread:
-    """How numbers are distributed."""
+    """The distribution of numbers."""
     p50, p95, p99 = quantiles.at((0.5, 0.95, 0.99))
     count = quantiles.count
     return document.Spread(
@@ -79,12 +79,12 @@ def spread(quantiles: Quantiles) -> document.Spread:
 
 
 def per_second(count: int, seconds: float) -> float | None:
-    """A rate; None where no time passed."""
+    """A rate; None if no time passed."""
     return round(count / seconds, 3) if seconds > 0 else None
 
 
 def load(counted: Load, seconds: float) -> dict[str, Any]:
-    """The fields that all rows about exchanges share, but for those that ``row_of`` takes as they are."""
+    """Fields common to all rows about exchanges, except those that ``row_of`` copies."""
     return {
         "answered": counted.kinds[ANSWERED],
         "unanswered": counted.kinds[UNANSWERED],
@@ -98,7 +98,7 @@ def load(counted: Load, seconds: float) -> dict[str, Any]:
 
 
 def volume(counted: Volume, seconds: float) -> dict[str, Any]:
-    """The fields that topics and partitions share, likewise."""
+    """Fields common to topics and partitions, except those that ``row_of`` copies."""
     return {
         **_direction("produced", counted.produced, seconds),
         **_direction("fetched", counted.fetched, seconds),

@@ -1,8 +1,8 @@
-"""Base sequences of batches -> which sequence numbers a producer skipped, and which it sent again.
+"""Base sequences of batches -> sequence numbers that are missing or repeated.
 
-A producer numbers the records that it writes to a partition (KIP-98), from 0 with each producer epoch. What
-is kept are the runs of numbers that were seen: so it does not matter in which order batches are met, and what
-is seen on several connections adds up. Holds ``_EPOCHS`` times ``_RUNS`` runs of a partition at most.
+A producer numbers the records it writes to a partition (KIP-98), from 0 with each producer epoch. Kept are
+the runs of numbers that were seen, so the order of batches does not matter, and counts of several connections
+can be merged. Holds at most ``_EPOCHS`` times ``_RUNS`` runs per partition.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.sums import Summed, earliest, latest, own, summed, total
 
-_EPOCHS = 8  # an older one is added up: transactions of version 2 begin a new one each (KIP-890)
-_RUNS = 64  # past it the smallest hole is taken for one that stays
-_WRAP = 2**31  # behind the last sequence number comes 0
+_EPOCHS = 8  # older ones become totals: in transactions version 2 each begins a new epoch (KIP-890)
+_RUNS = 64  # past this number, the smallest hole is counted as permanent
+_WRAP = 2**31  # the last sequence number is followed by 0
 
 
 class SequenceRun(NamedTuple):
-    """Sequence numbers without a hole, ``end`` not included, and the exchange that begins it."""
+    """Consecutive sequence numbers up to but not including ``end``, and the first exchange."""
 
     first: int
     end: int
@@ -40,26 +40,26 @@ class Runs:
 
     @property
     def holes(self) -> int:
-        """Places where numbers are missing."""
+        """Number of gaps in the sequence."""
         return max(0, len(self.runs) - 1) + self._closed_holes
 
     @property
     def missing(self) -> int:
-        """Numbers that are missing there."""
+        """Missing numbers."""
         return self._span() - sum(run.end - run.first for run in self.runs) + self._closed_missing
 
     @property
     def seen(self) -> int:
-        """Different numbers that were seen."""
+        """Distinct numbers seen."""
         return self._span() - self.missing
 
     @property
     def after_holes(self) -> list[SequenceRun]:
-        """The runs that begin behind a hole."""
+        """The runs that follow a hole."""
         return self.runs[1:]
 
     def add(self, run: SequenceRun) -> None:
-        """Take numbers, seen before or not."""
+        """Add numbers, seen before or not."""
         start = end = bisect_left(self.runs, run.first, key=lambda known: known.end)
         while end < len(self.runs) and self.runs[end].first <= run.end:
             end += 1
@@ -70,7 +70,7 @@ class Runs:
             self._close_smallest_hole()
 
     def merge(self, other: Runs) -> None:
-        """Take in the numbers of another part of the same captures."""
+        """Add the numbers of another part of the same captures."""
         self._closed_holes += other._closed_holes
         self._closed_missing += other._closed_missing
         for run in other.runs:
@@ -89,12 +89,12 @@ class Runs:
 
 @summed
 class Sequence(Summed):
-    """What a producer id wrote to a partition.
+    """Batches of a producer id for a partition.
 
     Attributes:
-        batches: how many; ``records`` are those in them, sent again or not.
-        errors: batches that were refused, by the error's name.
-        first_ns, last_ns: of the requests.
+        batches: number of batches; ``records``: records in them, including repeated ones.
+        errors: rejected batches, by error name.
+        first_ns, last_ns: times of the requests.
     """
 
     batches: int = total()
@@ -102,8 +102,8 @@ class Sequence(Summed):
     errors: Counter[str] = total(Counter)
     first_ns: int = earliest(NEVER_NS)
     last_ns: int = latest(0)
-    _epochs: dict[int, Runs] = own(dict)  # of these merge keeps the latest
-    _added: int = total()  # epochs that are added up, and what they had
+    _epochs: dict[int, Runs] = own(dict)  # merge keeps the latest
+    _added: int = total()  # older epochs, and their totals
     _holes: int = total()
     _missing: int = total()
     _seen: int = total()
@@ -111,7 +111,7 @@ class Sequence(Summed):
     def add(
         self, epoch: int, base: int, records: int, time_ns: int, exchange: str, error: str | None = None
     ) -> None:
-        """Take a batch."""
+        """Add a batch."""
         self.first_ns = min(self.first_ns, time_ns)
         self.last_ns = max(self.last_ns, time_ns)
         self.batches += 1
@@ -119,7 +119,7 @@ class Sequence(Summed):
         if error is not None:
             self.errors[error] += 1
         runs = self._of(epoch)
-        if base + records > _WRAP:  # from here on the numbers that were seen come again, and are others
+        if base + records > _WRAP:  # numbers start again from 0
             runs.add(SequenceRun(base, _WRAP, time_ns, exchange))
             self._add_up(runs)
             runs = self._epochs[epoch] = Runs()
@@ -127,34 +127,34 @@ class Sequence(Summed):
         runs.add(SequenceRun(base, base + records, time_ns, exchange))
 
     def merge(self, other: Sequence) -> None:
-        """Take in what was seen on other connections."""
+        """Add the batches seen on other connections."""
         Summed.merge(self, other)
         for epoch, runs in other._epochs.items():
             self._of(epoch).merge(runs)
 
     @property
     def epochs(self) -> int:
-        """Producer epochs in which it wrote."""
+        """Number of producer epochs."""
         return self._added + len(self._epochs)
 
     @property
     def holes(self) -> int:
-        """Places where sequence numbers are missing."""
+        """Number of gaps in the sequence numbers."""
         return self._holes + sum(runs.holes for runs in self._epochs.values())
 
     @property
     def missing(self) -> int:
-        """Records that, by their numbers, were never seen to be sent."""
+        """Records missing according to their sequence numbers."""
         return self._missing + sum(runs.missing for runs in self._epochs.values())
 
     @property
     def repeated(self) -> int:
-        """Records that were sent again."""
+        """Records sent more than once."""
         return self.records - self._seen - sum(runs.seen for runs in self._epochs.values())
 
     @property
     def example(self) -> str | None:
-        """The first exchange behind a hole that is remembered."""
+        """The first exchange after one of the kept holes."""
         candidates = [run for runs in self._epochs.values() for run in runs.after_holes]
         return min((run.time_ns, run.exchange) for run in candidates)[1] if candidates else None
 

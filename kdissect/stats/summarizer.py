@@ -1,20 +1,20 @@
 """Exchanges -> a summary of them: START HERE for what ``kdissect summary`` counts.
 
-    Exchange  ->  facts.py        what all parts want to know of it, found out once
+    Exchange  ->  facts.py        facts that several parts need, computed once
                     traffic.py      apis, brokers, clients, errors, the slowest
-                    records.py      topics and partitions
-                    cluster.py      node ids, racks, what brokers offer
-                    intervals.py    pieces of time
+                    record_counts.py topics and partitions
+                    cluster.py      node ids, racks, versions that brokers support
+                    intervals.py    time series
                     groups.py       members and rebalances of groups
-                    lag.py          who is behind
-                    versions.py     who speaks what, and what newer brokers refuse
+                    lag.py          lag of clients and groups
+                    versions.py     versions in use, and those newer brokers reject
                     transactions.py transactions, fenced producers, sequence numbers
-                    findings/       what an expert would point at: rules.py lists the rules
+                    findings/       likely problems: rules.py lists the rules
               ->  rows.py         counts to rows
               ->  document.py     the typed result
 
 Every part has ``feed``, ``merge`` (sums.py) and bounded tables (quantiles.py): summaries of parts of a
-capture, divided by connection, add up to the summary of the whole.
+capture, divided by connection, merge into the summary of the capture.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kdissect.model import Exchange
 
     class Dissected(Protocol):
-        """Exchanges, and what else there was to count: a ``Dissection``."""
+        """Exchanges and other counts: a ``Dissection``."""
 
         counts: Mapping[str, int]
         skipped: Mapping[str, int]
@@ -62,7 +62,7 @@ PARTS = {
     "transactions": Transactions,
     "findings": Findings,
 }
-"""What else there is to find out, by the name it has in the document."""
+"""Optional parts, by their name in the document."""
 
 
 @summed
@@ -70,11 +70,11 @@ class Summarizer(Summed):
     """Counts exchanges.
 
     Args:
-        limits: bounds of the tables.
+        limits: sizes of the tables.
         by: further tables, names of ``traffic.BY``.
-        interval_ns: length of the pieces of time; 0: no time series.
-        slowest: how many of the slowest exchanges to name.
-        parts: what else to find out, names of ``PARTS``.
+        interval_ns: length of an interval of the time series; 0: no time series.
+        slowest: number of slowest exchanges to list.
+        parts: optional parts, names of ``PARTS``.
     """
 
     traffic: Traffic = merged()
@@ -101,7 +101,7 @@ class Summarizer(Summed):
         self._by = by
 
     def feed(self, exchange: Exchange) -> None:
-        """Count one."""
+        """Count an exchange."""
         facts = Facts(exchange)
         self.traffic.feed(facts)
         self.records.feed(facts)
@@ -114,10 +114,10 @@ class Summarizer(Summed):
     def close(
         self, captures: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
     ) -> Summary:
-        """Tell the result.
+        """Return the summary.
 
         Args:
-            captures: names of what was read.
+            captures: names of the captures.
             counts: ``Dissection.counts``.
             skipped: ``Dissection.skipped``.
         """
@@ -194,15 +194,15 @@ def summarize(
     interval_s: float = 0,
     slowest: int = 10,
 ) -> Summary:
-    """Summarise exchanges, for example those of ``dissect(packets)``.
+    """Summarize exchanges, for example those of ``dissect(packets)``.
 
     Args:
-        exchanges: a ``Dissection``, or any exchanges, for example some of its own.
-        limits: bounds of the tables.
+        exchanges: a ``Dissection``, or any exchanges.
+        limits: sizes of the tables.
         by: further tables: ``partition``, ``group``, ``connection``.
-        parts: what else to find out: names of ``PARTS``.
-        interval_s: length of the pieces of a time series in seconds; 0: none.
-        slowest: how many of the slowest exchanges to name.
+        parts: optional parts: names of ``PARTS``.
+        interval_s: length of an interval of the time series in seconds; 0: none.
+        slowest: number of slowest exchanges to list.
     """
     summarizer = Summarizer(
         limits,

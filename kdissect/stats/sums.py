@@ -1,4 +1,4 @@
-"""Declarations of what a class counts -> its ``merge``: how two counts of the same thing become one.
+"""Declarations of the counts of a class -> its ``merge``, which adds one instance to another.
 
     @summed
     class Written(Summed):
@@ -6,11 +6,11 @@
         first_ns: int | None = earliest()
         clients: Distinct = merged(Distinct)
 
-Parts of a capture are counted apart, by processes and on a cluster, and added up: an attribute that ``merge``
-forgets is lost in silence. So each declares how two of it join, and what it is at first; a class with one
-that does not is refused at import. Instances are plain slotted objects.
+Parts of a capture are counted by several processes or on a cluster, then merged; an attribute that ``merge``
+forgets would be lost silently. So each attribute declares how two values join, and its initial value; a class
+with an attribute that does not is rejected at import. Instances are plain slotted objects.
 
-What has an algorithm (sketches, bounded tables) writes ``merge`` by hand and joins as a value.
+Classes with an algorithm (sketches, bounded tables) write ``merge`` by hand and are declared as ``merged``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Mergeable(Protocol):
-    """A value that can take in another one of its kind."""
+    """A value that can add another of its type."""
 
     def merge(self, other: Any, /) -> None:
-        """Take in what another one counted; the other is not used any more."""
+        """Add the counts of another; the other is not used afterward."""
 
 
 class Summed:
-    """What adds up as its attributes declare; see ``summed``."""
+    """Base class of counts that merge as their attributes declare; see ``summed``."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class Summed:
                 setattr(self, name, make())
 
     def merge(self, other: Self) -> None:
-        """Take in what another one counted; the other is not used any more."""
+        """Add the counts of another; the other is not used afterward."""
         join(self, other, type(self))
 
 
@@ -55,13 +55,13 @@ Sum = TypeVar("Sum", bound=Summed)
 
 
 def summed(cls: type[Sum]) -> type[Sum]:
-    """Give a class slots for its attributes, and to ``__init__`` and ``merge`` what they declare.
+    """Class decorator: creates slots, and collects the declarations for ``__init__`` and ``merge``.
 
-    The class is a new one, as with slotted dataclasses: methods name the base class, as ``super()`` would
-    look for the old one.
+    It returns a new class, as slotted dataclasses do: methods must name their base class, because ``super()``
+    would refer to the old class.
 
     Raises:
-        TypeError: an attribute does not declare how two of it join.
+        TypeError: an attribute does not declare how two values join.
     """
     cls = dataclass(init=False, repr=False, eq=False, match_args=False, slots=True)(cls)
     for each in fields(cls):  # type: ignore[arg-type]
@@ -72,18 +72,18 @@ def summed(cls: type[Sum]) -> type[Sum]:
 
 
 def join(one: Sum, other: Sum, of: type[Sum]) -> None:
-    """Take in what another one counted, as far as a class declares it: their own, or a base of both."""
+    """Add the counts of another, of those attributes that ``of`` declares: their class, or a base of both."""
     for name, two, _ in vars(of)["declared"]:
         setattr(one, name, two(getattr(one, name), getattr(other, name)))
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Declarations. Where an attribute has no value at first, ``__init__`` gives it one.
+# Declarations. An attribute without an initial value is set by ``__init__``.
 # ------------------------------------------------------------------------------------------------------------
 
 
 def joined(join: Join, make: Make | None = None) -> Any:
-    """What a function makes of both."""
+    """The result of a function of both."""
     return field(metadata={"join": join, "make": make})
 
 
@@ -93,22 +93,22 @@ def total(make: Make = int) -> Any:
 
 
 def earliest(start: Any = None) -> Any:
-    """The least of both; None is none."""
+    """The smaller of both; None is ignored."""
     return joined(earlier, lambda: start)
 
 
 def latest(start: Any = None) -> Any:
-    """The greatest of both; None is none."""
+    """The larger of both; None is ignored."""
     return joined(later, lambda: start)
 
 
 def largest(start: Any = 0) -> Any:
-    """The same for what is not a time, from 0."""
+    """The same for numbers other than times, starting from 0."""
     return latest(start)
 
 
 def either(start: Any) -> Any:
-    """The first that is known, or true."""
+    """The first that is known or true."""
     return joined(_either, lambda: start)
 
 
@@ -123,17 +123,17 @@ def merged_by_name() -> Any:
 
 
 def own(make: Make | None = None) -> Any:
-    """What stays as it is: the same in both, used in ``feed`` alone, or left to a ``merge`` by hand."""
+    """Stays unchanged: the same in both, used in ``feed`` only, or merged by hand."""
     return joined(_first, make)
 
 
 def earlier(one: Any, other: Any) -> Any:
-    """The lesser; None is none."""
+    """The smaller; None is ignored."""
     return other if one is None else one if other is None or one <= other else other
 
 
 def later(one: Any, other: Any) -> Any:
-    """The greater; None is none."""
+    """The larger; None is ignored."""
     return other if one is None else one if other is None or one >= other else other
 
 

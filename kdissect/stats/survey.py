@@ -1,7 +1,7 @@
-"""Connections and exchanges as they pass by -> how much of them was captured and understood.
+"""Connections and exchanges, as they are dissected -> how much of them was captured and decoded.
 
-Holds counts: one for each protocol and kind of anomaly, for each unknown version and for each end that is not
-Kafka's, of these at most ``limits.surveyed_ends``.
+Holds one count for each protocol, kind of anomaly, unknown version and endpoint that is not Kafka; of the
+last two at most ``limits.surveyed_ends`` each.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _UNKNOWN = ("unknown_api", "unknown_version")
 
 
 class AnomalyCount(NamedTuple):
-    """An anomaly: exchanges that have it, and the first of them as ``read --exchange`` takes it."""
+    """An anomaly: number of exchanges that have it, and the first of them, for ``read --exchange``."""
 
     exchanges: int
     example: str
 
 
 class Survey:
-    """Counts what there is.
+    """Counts connections and exchanges.
 
     Attributes:
-        census: of the packets.
+        census: counts of packets.
         protocols: connections by protocol.
-        ends: how they ended.
+        ends: connections by close reason.
         ipv6: connections over IPv6.
         from_start: Kafka connections whose SYN was captured.
-        one_sided: Kafka connections of which one side alone said anything.
-        unread: (protocol, end that answers) of connections that are not Kafka's.
+        one_sided: Kafka connections with data from one side only.
+        unread: connections that are not Kafka, by protocol and answering endpoint.
         kinds: exchanges by kind.
-        complete: exchanges of which nothing is missing.
+        complete: exchanges with nothing missing.
         anomalies: by kind.
-        unknown: exchanges by api key and version, where this program does not know them.
+        unknown: exchanges with an unknown API or version, by API key and version.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -65,11 +65,11 @@ class Survey:
         self._max = limits.surveyed_ends
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
-        """Let packets pass."""
+        """Count packets while passing them on."""
         return self.census.watch(packets)
 
     def connection(self, connection: Connection, kafka: KafkaConnection, end: Closed) -> None:
-        """Take a connection that is over; of its exchanges some may still be on their way."""
+        """Count a connection that has ended; some of its exchanges may still follow."""
         protocol = kafka.protocol or UNRECOGNIZED
         self.protocols[protocol] += 1
         self.ends[end.reason] += 1
@@ -80,11 +80,11 @@ class Survey:
             return
         broker = 1 if connection.initiator is None else 1 - connection.initiator
         if connection.initiator is None and connection.ends[0].port < connection.ends[1].port:
-            broker = 0  # clients get high ports
+            broker = 0  # clients have the higher port
         _count(self.unread, (protocol, str(connection.ends[broker])), self._max)
 
     def exchange(self, exchange: Exchange) -> None:
-        """Take an exchange."""
+        """Count an exchange."""
         self.kinds[exchange.kind] += 1
         kinds = {anomaly.kind for anomaly in exchange.anomalies}
         is_settled = exchange.kind in (ANSWERED, UNACKNOWLEDGED)
@@ -104,10 +104,10 @@ def _count(counter: Counter[Key], key: Key, most: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Packets that pass by -> how many of them, how large, cut and late, by file and interface.
+# Packets -> their number, sizes, truncation and order, by file and interface.
 #
-# Holds a few numbers for each interface, at most ``limits.interfaces`` of them; those beyond are counted as
-# the file's alone.
+# Holds a few numbers for each interface, at most ``limits.interfaces`` of them; packets of others are counted
+# for the file only.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +131,7 @@ class FileCount(Summed):
 
 @summed
 class InterfaceCount(Summed):
-    """The packets of an interface; ``cut_to`` is the longest that was cut."""
+    """The packets of an interface; ``cut_to`` is the longest captured length of a truncated packet."""
 
     packets: int = total()
     cut: int = total()
@@ -144,8 +144,8 @@ class Census:
     """Counts packets.
 
     Attributes:
-        files: by the name of the capture.
-        interfaces: those that packets came from.
+        files: counts by capture name.
+        interfaces: counts by interface.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -153,18 +153,18 @@ class Census:
         self.interfaces: dict[Interface, InterfaceCount] = {}
         self._max = limits.interfaces
         self._forgotten: FileCount | None = None
-        self._interface: Interface | None = None  # of the latest packet,
-        self._counts = FileCount(0), InterfaceCount()  # and where it is counted
+        self._interface: Interface | None = None  # of the last packet block,
+        self._counts = FileCount(0), InterfaceCount()  # and its counts
 
     def watch(self, packets: Iterable[Packets]) -> Iterator[Packets]:
-        """Let packets pass."""
+        """Count packets while passing them on."""
         for each in packets:
             if not isinstance(each, IdleTick):
                 self._count(each if isinstance(each, PacketBlock) else PacketBlock.of(each))
             yield each
 
     def _count(self, block: PacketBlock) -> None:
-        if block.interface is not self._interface:  # cheaper than to look up what is the same nearly always
+        if block.interface is not self._interface:  # usually the same: saves a lookup
             self._interface = block.interface
             self._counts = self._of(block.interface, block.time_ns)
         file, count = self._counts
@@ -182,7 +182,7 @@ class Census:
                 count.cut_to = max(count.cut_to, end - begin)
 
     def merge(self, other: Census) -> None:
-        """Take what was counted of packets that stand behind one's own in their files."""
+        """Add the counts of packets that come later in the same files."""
         for name, file in other.files.items():
             if name not in self.files:
                 self.files[name] = file
@@ -196,12 +196,12 @@ class Census:
 
     @property
     def span_ns(self) -> tuple[int, int] | None:
-        """Times of the earliest and the latest packet; None where there is none."""
+        """Times of the earliest and the latest packet; None if there are no packets."""
         files = [*self.files.values(), *(() if self._forgotten is None else (self._forgotten,))]
         return (min(file.first_ns for file in files), max(file.last_ns for file in files)) if files else None
 
     def forget(self, name: str) -> None:
-        """Keep no more of a file than when its packets were captured: one of many that follow one another."""
+        """Keep only the time span of a file, as in a long series of files."""
         file = self.files.pop(name, None)
         if file is None:
             return

@@ -1,7 +1,7 @@
-"""Facts -> tables of apis, brokers, clients and what else was asked for; errors; the slowest exchanges.
+"""Facts -> tables of APIs, brokers, clients and others on request; errors; the slowest exchanges.
 
-An exchange belongs to a row of each table, and it comes after thousands that belong to the same rows. So
-those that are alike are counted together first, and together they are added to the rows.
+An exchange belongs to one row of each table, usually the same rows as thousands of others. So exchanges with
+the same keys are counted together first, then added to the rows together.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Facts of many exchanges -> how many, how large, how fast, with how many errors. Holds a row of counts.
+# Facts of exchanges -> their number, sizes, latencies and errors. Holds one row of counts.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @summed
 class Load(Summed):
-    """The counts of one row, whatever the row stands for: an api, a client, a broker ...
+    """The counts of one row: of an API, a client, a broker ...
 
     Attributes:
         kinds: exchanges by kind.
-        request_bytes, response_bytes: of frames, their length bytes included.
-        latency_us: of what was answered, without long polls.
+        request_bytes, response_bytes: sizes of frames, including their length bytes.
+        latency_us: of answered exchanges, without long polls.
         long_poll_us: of long polls (facts.py).
         failed: exchanges with an error code in the response.
-        throttled: exchanges whose answer tells a throttle time; ``throttle_ms`` is their sum.
+        throttled: exchanges with a throttle time in the response; ``throttle_ms`` is their sum.
         first_ns, last_ns: times of the first and last of them.
     """
 
@@ -52,11 +52,11 @@ class Load(Summed):
 
     @property
     def exchanges(self) -> int:
-        """How many."""
+        """Number of exchanges."""
         return self.kinds.total()
 
     def add(self, facts: Facts) -> None:
-        """Count one."""
+        """Count an exchange."""
         self.kinds[facts.exchange.kind] += 1
         self.request_bytes += facts.request_bytes
         self.response_bytes += facts.response_bytes
@@ -79,17 +79,17 @@ class Load(Summed):
 
 
 BY = ("api", "client", "broker", "topic", "partition", "group", "connection")
-"""What rows of a table can be."""
+"""The possible tables, by what their rows count."""
 
 _OF_A_KIND = 16
-"""So many times ``Limits.summary_alike`` exchanges are counted, on average, before they are added to rows."""
+"""After this many times ``Limits.summary_alike`` exchanges, counts are added to the rows."""
 
 
 class RowKeys(NamedTuple):
-    """What exchanges have in common that belong to the same rows: as in ``Facts`` and ``Exchange``.
+    """The common keys of exchanges that belong to the same rows; see ``Facts`` and ``Exchange``.
 
     Attributes:
-        group, connection: None where there is no such table.
+        group, connection: None if there is no such table.
     """
 
     api: str
@@ -109,8 +109,8 @@ class Alike(Load):
     """Exchanges that belong to the same rows.
 
     Attributes:
-        client_end: of the first of them.
-        connections: that they came on.
+        client_end: client endpoint of the first exchange.
+        connections: their connections.
     """
 
     keys: RowKeys = own()
@@ -138,7 +138,7 @@ class ApiTraffic(Load):
 
 @summed
 class Broker(Load):
-    """A broker, and who is connected to it."""
+    """A broker, its clients and connections."""
 
     clients: Distinct = merged(Distinct)
     connections: Distinct = merged(Distinct)
@@ -152,7 +152,7 @@ class Broker(Load):
 
 @summed
 class Client(Load):
-    """A client id: where from, by which software, for what."""
+    """A client id, with addresses, client libraries and APIs."""
 
     addresses: Distinct = merged(Distinct)
     apis: Counter[str] = total(Counter)
@@ -175,7 +175,7 @@ class Client(Load):
 
 @summed
 class GroupTraffic(Load):
-    """A group, as its coordinator sees it."""
+    """A group's exchanges with its coordinator."""
 
     apis: Counter[str] = total(Counter)
     clients: Distinct = merged(Distinct)
@@ -189,7 +189,7 @@ class GroupTraffic(Load):
 
 @summed
 class ConnectionTraffic(Load):
-    """A connection, and what its first exchange says of it."""
+    """A connection; client and broker are those of its first exchange."""
 
     client: str = either("")
     client_address: str = either("")
@@ -204,7 +204,7 @@ class ConnectionTraffic(Load):
 
 
 class Failure(NamedTuple):
-    """An error, and whom it met."""
+    """An error, with API, topic and client."""
 
     error: str
     api: str
@@ -213,7 +213,7 @@ class Failure(NamedTuple):
 
 
 def failures_of(facts: Facts) -> list[Failure]:
-    """Each error once for each topic that has it; an error of no partition, once."""
+    """Each error once for each topic that has it; errors outside partitions once."""
     if not facts.errors:
         return []
     placed = {(error_name(each.error), each.topic): None for each in facts.touched if each.error}
@@ -228,10 +228,10 @@ def _first(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
 
 @summed
 class Failures(Summed):
-    """How often it did.
+    """How often a failure occurred.
 
     Attributes:
-        first: time and exchange.
+        first: time and ID of the first exchange.
     """
 
     count: int = total()
@@ -240,7 +240,7 @@ class Failures(Summed):
 
     @property
     def first_ns(self) -> int:
-        """When first."""
+        """Time of the first."""
         return self.first[0]
 
     @property
@@ -249,7 +249,7 @@ class Failures(Summed):
         return self.first[1]
 
     def add(self, time_ns: int, example: str) -> None:
-        """Count one."""
+        """Count an occurrence."""
         self.count += 1
         self.first = _first(self.first, (time_ns, example))
         self.last_ns = max(self.last_ns, time_ns)
@@ -298,7 +298,7 @@ class TrafficTables(Summed):
 
     @property
     def all(self) -> Load:
-        """Of all exchanges: each is one api's."""
+        """Total of all exchanges: the sum over APIs."""
         load = Load()
         for row in (*self.apis.values(), *(() if self.apis.other is None else (self.apis.other,))):
             load.merge(row)
@@ -310,21 +310,21 @@ class Traffic(Summed):
     """Counts exchanges.
 
     Args:
-        limits: ``summary_rows`` bounds each table.
-        by: further tables, besides those of apis, brokers and clients: names of ``BY``.
-        slowest: how many of the slowest exchanges to keep.
+        limits: ``summary_rows`` limits each table.
+        by: tables besides those of APIs, brokers and clients: names of ``BY``.
+        slowest: number of slowest exchanges to keep.
 
     Attributes:
-        failures: errors, and whom they met.
-        slowest: exchanges.
-        anomalies: of all exchanges, by kind.
+        failures: errors, with API, topic and client.
+        slowest: the slowest exchanges.
+        anomalies: number of anomalies by kind.
     """
 
     failures: Bounded[Failure, Failures] = merged()
     slowest: Largest = merged()
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
-    _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge settles them first
+    _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge flushes them first
     _max_alike: int = own()
     _counted: int = own(int)
     _by_group: bool = own()
@@ -341,7 +341,7 @@ class Traffic(Summed):
 
     @property
     def tables(self) -> TrafficTables:
-        """The tables, of all exchanges so far."""
+        """The tables, including all exchanges so far."""
         self._flush()
         return self._tables
 
@@ -358,7 +358,7 @@ class Traffic(Summed):
             self.anomalies[anomaly.kind] += 1
 
     def merge(self, other: Traffic) -> None:
-        """Add what another one counted of other connections."""
+        """Add the counts of other connections."""
         self._flush()
         other._flush()
         Summed.merge(self, other)

@@ -1,8 +1,8 @@
-"""Facts -> producers with a producer id: transactions, fencing, markers, and gaps in their sequence numbers.
+"""Facts -> producers with a producer id: transactions, fencing, markers, gaps in sequence numbers.
 
-A producer talks to its coordinator over one connection and writes over others, and the coordinator's markers
-come over a third kind. So events are kept, ``summary_transaction_events`` of each transactional id, and put
-in order at the end; past that number the older half becomes part of the story (below) at once.
+A producer uses one connection to its coordinator and others to write, and the coordinator writes markers on a
+third kind. So events are kept, ``summary_transaction_events`` per transactional id, and sorted at the end;
+past that number the older half is evaluated at once.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 
 Name = tuple[str | None, int]
-"""A transactional id and -1; None and a producer id where there is none, or none is known yet."""
+"""A transactional id and -1; or None and a producer id, as long as no transactional id is known."""
 
 
 @summed
 class Transactions(Summed):
-    """Producers, and what they wrote to each partition."""
+    """Producers, and their sequence numbers by partition."""
 
     producers: Bounded[Name, Producer] = merged()
     sequences: Bounded[tuple[int, str, int], Sequence] = merged()
-    _names: dict[int, str] = own(dict)  # producer id -> transactional id: merge learns as many as feed
+    _names: dict[int, str] = own(dict)  # producer id -> transactional id, limited in merge too
     _max: int = own()
     _last_ns: int = latest(0)
 
@@ -65,7 +65,7 @@ class Transactions(Summed):
         self._max = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
-        """Take an exchange."""
+        """Add an exchange."""
         self._last_ns = max(self._last_ns, facts.exchange.time_ns)
         if facts.api == "Fetch":
             self._fetched(facts)
@@ -73,21 +73,21 @@ class Transactions(Summed):
             take(self, facts, facts.exchange.request)
 
     def merge(self, other: Transactions) -> None:
-        """Take in what was seen on other connections."""
+        """Add the producers seen on other connections."""
         Summed.merge(self, other)
         for producer_id, name in other._names.items():
             self._learn(producer_id, name)
 
     def rows(self) -> TransactionsPart:
-        """Tell it all."""
+        """The part of the document."""
         return part(self._merged_by_name(), dict(self.sequences), self._names, self._last_ns)
 
     def folded(self) -> dict[str, int]:
-        """Produced batches that no row was left for."""
+        """Produced batches without a row of their own."""
         return folded(transactions=(self.producers, "batches"))
 
     def _merged_by_name(self) -> dict[Name, Producer]:
-        """Producers by name, where what was known of a producer id alone belongs to a name by now."""
+        """Producers by name; counts of a bare producer id are merged into its transactional id once known."""
         merged_producers: dict[Name, Producer] = dict(self.producers)
         for name in [name for name in merged_producers if name[1] in self._names]:
             known = self._names[name[1]], -1
@@ -117,7 +117,7 @@ class Transactions(Summed):
         error: str | None,
         **more: Any,
     ) -> Producer:
-        """Keep what a producer asked for."""
+        """Keep a producer's request as an event."""
         producer_id, epoch = fields["producer_id"], fields["producer_epoch"]
         producer = self._producer(name, producer_id)
         producer.see(facts)
@@ -151,7 +151,7 @@ class Transactions(Summed):
             for each in (facts.exchange.response or {}).get("results_by_transaction") or ()
         }
         for fields in request.get("transactions") or ():
-            if fields.get("verify_only") is False:  # a broker, for what a client wrote (KIP-890)
+            if fields.get("verify_only") is False:  # from a broker, for a Produce of a client (KIP-890)
                 error = _first_error(results.get(fields["transactional_id"], {}))
                 self._add_to(facts, fields, error, is_broker=True)
 
@@ -292,7 +292,7 @@ def _first_error(result: Body) -> str | None:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Producers and sequences -> the rows of the document. Holds nothing.
+# Producers and sequences -> the rows of the document.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,13 +302,13 @@ def part(
     names: Mapping[int, str],
     last_ns: int,
 ) -> TransactionsPart:
-    """Tell it all.
+    """Assemble the part of the document.
 
     Args:
-        producers: by transactional id, or by producer id where there is none.
+        producers: by transactional id, or by producer id if there is none.
         sequences: by producer id and partition.
         names: producer id -> transactional id.
-        last_ns: when the capture ends.
+        last_ns: end of the capture.
     """
     stories = {name: producer.full_story() for name, producer in producers.items()}
     transactions = [
@@ -407,15 +407,15 @@ def _sequence(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Events of a transactional id, in order of time -> its transactions, and who was fenced.
+# Events of a transactional id, in order of time -> its transactions and fenced producers.
 #
-#     InitProducerId                          a producer id and epoch; what was open is aborted
+#     InitProducerId                          a producer id and epoch; an open transaction is aborted
 #     AddPartitionsToTxn, AddOffsetsToTxn     the first one begins a transaction,
 #     Produce, TxnOffsetCommit                    in version 2 of transactions (KIP-890) one of these does
 #     EndTxn                                  commit or abort
-#     WriteTxnMarkers                         the coordinator's: an abort that nobody asked for is a timeout
+#     WriteTxnMarkers                         by the coordinator: an abort without EndTxn is a timeout
 #
-# Holds the open transaction, and ``_MAX_LISTED`` of those that are over.
+# Holds the open transaction, and ``_MAX_LISTED`` of those that have ended.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -425,21 +425,21 @@ OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED = "open", "timed_out", "supersed
 OUTCOMES = (OPEN, TIMED_OUT, SUPERSEDED, ABORTED, COMMITTED)
 
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
-_TIMEOUT_MS = 60_000  # transaction.timeout.ms by default, where no InitProducerId was captured
+_TIMEOUT_MS = 60_000  # default transaction.timeout.ms, if no InitProducerId was captured
 _MS_NS = 1_000_000
 _MAX_LISTED = 100
-_MAX_PARTITIONS = 1000  # of a transaction, told apart
+_MAX_PARTITIONS = 1000  # distinct partitions kept per transaction
 _MAX_FENCED = 50
 
 
 class Event(NamedTuple):
-    """What a producer asked for, or its coordinator, as they stand in order.
+    """A request of a producer or its coordinator. Fields are in sort order.
 
     Attributes:
-        time_ns: last byte of the request; ``done_ns`` first byte of the answer.
+        time_ns: last byte of the request; ``done_ns``: first byte of the response.
         kind: INIT ... MARKER.
-        commits: of END and MARKER.
-        timeout_ms: of INIT.
+        commits: for END and MARKER.
+        timeout_ms: for INIT.
     """
 
     time_ns: int
@@ -460,7 +460,11 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction; open while ``end_ns`` is None."""
+    """A transaction; open while ``end_ns`` is None.
+
+    Attributes:
+        is_whole: whether its start is known to be captured.
+    """
 
     producer_id: int
     epoch: int
@@ -475,12 +479,12 @@ class Transaction:
     offsets: int = 0
 
     def open_ns(self, last_ns: int) -> int:
-        """For how long it was open, if the capture ends then."""
+        """How long it was open, or has been open at ``last_ns``."""
         return max(0, (last_ns if self.end_ns is None else self.end_ns) - self.begin_ns)
 
 
 class Fence(NamedTuple):
-    """Whom the broker told that its epoch is over."""
+    """A producer that the broker reported as fenced."""
 
     producer_id: int
     epoch: int
@@ -492,14 +496,14 @@ class Fence(NamedTuple):
 
 @summed
 class Fenced(Failures):
-    """How often, and because of whom."""
+    """How often, and by which InitProducerId."""
 
     by: Event | None = either(None)
 
 
 @summed
 class Story(Summed):
-    """What became of a transactional id so far. Events are taken in order of time."""
+    """The history of a transactional id. Events are added in order of time."""
 
     open: Transaction | None = either(None)
     ended: list[Transaction] = total(list)
@@ -511,7 +515,7 @@ class Story(Summed):
     _is_known: bool = either(False)  # whether the id had no open transaction before the next event
 
     def take(self, event: Event) -> None:
-        """Go on with the next event."""
+        """Add the next event."""
         if event.kind == MARKER:
             self._mark(event)
         elif event.error in FENCED:
@@ -529,7 +533,7 @@ class Story(Summed):
             self._go_on(event)
 
     def merge(self, other: Story) -> None:
-        """Take in a story of other connections: as good as that can be, once events were added up."""
+        """Add the history of other connections: approximate, because their events are no longer kept."""
         Summed.merge(self, other)
         self._trim()
 
@@ -562,7 +566,7 @@ class Story(Summed):
             self._trim()
 
     def _mark(self, event: Event) -> None:
-        """Markers belong to the last transaction that ended, unless the open one is past its time."""
+        """Markers belong to the last transaction that ended, unless the open one has timed out."""
         timeout_ms = self._holder.timeout_ms if self._holder is not None else _TIMEOUT_MS
         if (
             self.open is not None
@@ -591,15 +595,15 @@ class Story(Summed):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Events of a producer -> the producer: who it is, what it wrote in all, and its story.
+# Events of a producer -> its identity, totals and history.
 #
-# Holds so many events; past that number the older half becomes part of the story at once.
+# Holds a limited number of events; past it the older half is evaluated at once.
 # ------------------------------------------------------------------------------------------------------------
 
 
 MAX_IDS = 20
-"""Producer ids that are remembered of one transactional id; it has more if its coordinator runs out of
-epochs."""
+"""Maximum number of producer ids kept per transactional id; a coordinator assigns a new one when it runs out
+of epochs."""
 
 _IN_ORDER = itemgetter(0, 1, 2)  # time, exchange, kind
 
@@ -615,7 +619,7 @@ def _highest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
 class Producer(Summed):
     """A transactional id, or a producer id without one."""
 
-    events: list[Event] = own(list)  # merge adds one after the other
+    events: list[Event] = own(list)  # merge adds them one by one
     story: Story = merged(Story)
     clients: Distinct = merged(Distinct)
     addresses: Distinct = merged(Distinct)
@@ -635,19 +639,19 @@ class Producer(Summed):
         self._max = most
 
     def see(self, facts: Facts) -> None:
-        """Note who it is, and when."""
+        """Note client, address and time."""
         self.clients.add(facts.client)
         self.addresses.add(facts.exchange.connection.client.ip)
         self.first_ns = earlier(self.first_ns, facts.exchange.time_ns)
         self.last_ns = later(self.last_ns, facts.exchange.time_ns)
 
     def has(self, producer_id: int, epoch: int) -> None:
-        """Note an id and epoch of it."""
+        """Note a producer id and epoch."""
         if producer_id >= 0:
             _highest(self.epochs, {producer_id: epoch})
 
     def add(self, event: Event) -> None:
-        """Keep an event."""
+        """Add an event."""
         self.events.append(event)
         if len(self.events) > self._max:
             self.events.sort(key=_IN_ORDER)
@@ -657,13 +661,13 @@ class Producer(Summed):
             del self.events[:older]
 
     def merge(self, other: Producer) -> None:
-        """Take in what was seen on other connections."""
+        """Add what was seen on other connections."""
         Summed.merge(self, other)
         for event in other.events:
             self.add(event)
 
     def full_story(self) -> Story:
-        """The whole story, up to now."""
+        """The history including the events that are still kept."""
         story = deepcopy(self.story)
         for event in sorted(self.events, key=_IN_ORDER):
             story.take(event)

@@ -1,7 +1,7 @@
-"""Facts -> which client speaks which version of which api, and what of that a newer Kafka refuses.
+"""Facts -> API versions that clients use, and those that newer Kafka releases reject.
 
-Kafka 4.0 dropped what clients older than 2.1 speak (KIP-896). Which versions those are is read from
-kafka/apis.tsv, never from what a broker offers: 4.0 offers Produce 0 to 2 and refuses them (KAFKA-18659).
+Kafka 4.0 removed the versions used by clients older than 2.1 (KIP-896). They are read from kafka/apis.tsv,
+not from a broker's ApiVersions: 4.0 advertises Produce 0 to 2 but rejects them (KAFKA-18659).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Usage(NamedTuple):
-    """A version that somebody uses."""
+    """A version that a client uses."""
 
     client: str
     software: str | None
@@ -33,21 +33,21 @@ class Usage(NamedTuple):
 
 @summed
 class Uses(Failures):
-    """How often, and where from."""
+    """How often, and from which addresses."""
 
     addresses: Distinct = merged(Distinct)
 
 
 @summed
 class UsedVersions(Summed):
-    """Api keys and versions that a broker was sent."""
+    """API keys and versions of requests to a broker."""
 
     versions: set[tuple[int, int]] = joined(set.union, set)
 
 
 @summed
 class VersionUse(Summed):
-    """What is used and what is offered."""
+    """Versions in use, and versions that brokers support."""
 
     _uses: Bounded[Usage, Uses] = merged()
     _by_broker: Bounded[str, UsedVersions] = merged()
@@ -61,7 +61,7 @@ class VersionUse(Summed):
         self._most = limits.summary_rows
 
     def feed(self, facts: Facts) -> None:
-        """Take an exchange."""
+        """Add an exchange."""
         exchange = facts.exchange
         self._cluster.feed(facts)
         if exchange.api_key is None or exchange.api_version is None or exchange.request_frame is None:
@@ -76,7 +76,7 @@ class VersionUse(Summed):
             used.add((exchange.api_key, exchange.api_version))
 
     def rows(self) -> VersionsPart:
-        """What breaks first, then by client."""
+        """Versions that will be rejected first, then by client."""
         used = [self._used(usage, uses) for usage, uses in self._uses.items()]
         used.sort(
             key=lambda row: (row.removed is None, row.client, row.software or "", row.api_key, row.version)
@@ -86,7 +86,7 @@ class VersionUse(Summed):
         return VersionsPart(refused=refused, used=used, offered=offered)
 
     def folded(self) -> dict[str, int]:
-        """Requests that no row was left for."""
+        """Requests without a row of their own."""
         return folded(versions=(self._uses, "count"))
 
     def _used(self, usage: Usage, uses: Uses) -> UsedRow:

@@ -1,4 +1,4 @@
-"""Summary -> the same with other tables, another order, fewer rows. Holds nothing."""
+"""Summary -> a summary with selected tables, another order or fewer rows. Holds no state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLES = {
 
 
 def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Summary:
-    """Keep one table or some parts alone, with the capture and the time series; all where none is named."""
+    """Keep only one table or some parts, with capture and time series; everything if none is named."""
     if by is None and not parts:
         return summary
     kept = {"capture", "folded", "intervals", *parts, *([_TABLES[by]] if by else ())}
@@ -31,7 +31,7 @@ def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Sum
 
 
 def ordered(summary: Summary, order: str | None) -> Summary:
-    """Sort the rows of the tables that have such an order: ``count``, ``bytes``, ``latency`` ..."""
+    """Sort the tables by ``count``, ``bytes``, ``latency`` ..."""
     if order is None:
         return summary
     change: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def _throttle(row: Any) -> Any:
 
 
 def _name(row: Any) -> str:
-    """What the row is about: its own first field that no other row has."""
+    """The name in the row: its identifying field."""
     for name in ("api", "broker", "connection", "client", "topic", "group"):
         if hasattr(row, name):
             return str(getattr(row, name))

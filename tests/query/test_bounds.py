@@ -14,7 +14,7 @@ def test_values_with_units() -> None:
     assert (said.connections, said.stream_bytes, said.patience_ns) == (50_000, 2 * MIB, 1_000_000_000)
 
 
-def test_every_value_can_be_given_back() -> None:
+def test_every_value_round_trips() -> None:
     for bound in fields(Limits):
         assert parse_limits([f"{name_of(bound)}={value_text(bound, DEFAULT)}"]) == DEFAULT
 

@@ -125,7 +125,7 @@ def test_criteria(criteria: dict[str, Any], names: str) -> None:
         ),
     ],
 )
-def test_a_topic_is_found_where_its_configs_or_acls_are_the_matter(
+def test_a_topic_matches_requests_about_its_configs_or_acls(
     api: str, version: int, request_: Body | None, response: Body | None
 ) -> None:
     item = exchange(api, version, request_, response, kind="answered")
@@ -153,7 +153,7 @@ def test_a_group_with_the_name_of_a_topic_is_no_topic() -> None:
     ],
     ids=str,
 )
-def test_names_that_do_not_occur_and_what_was_meant(criteria: dict[str, Any], text: str) -> None:
+def test_missing_names_and_suggestions(criteria: dict[str, Any], text: str) -> None:
     chosen = filters.build(**criteria)
     for item in ALL.values():
         assert not chosen.matches(item)
@@ -224,7 +224,7 @@ def test_clock_times_are_of_the_first_exchanges_day() -> None:
     assert not later.matches(exchange(None, response={}, time_ns=START_NS - 24 * 3600 * SECOND_NS))
 
 
-def test_begin_tells_the_day() -> None:
+def test_begin_sets_the_day() -> None:
     chosen = filters.build(until=["15:00"])
     chosen.begin(START_NS - 24 * 3600 * SECOND_NS)
     assert not chosen.matches(FETCH)
@@ -277,7 +277,7 @@ def test_needs_bodies(criteria: dict[str, Any], needs_bodies: bool) -> None:
     assert filters.build(**criteria).needs_bodies is needs_bodies
 
 
-def test_matches_header_asks_for_nothing_in_a_body() -> None:
+def test_matches_header_needs_no_body() -> None:
     chosen = filters.build(api=["Fetch"], topic=["nothing"])
     assert chosen.matches_header(FETCH)
     assert not chosen.matches(FETCH)
@@ -303,7 +303,7 @@ def test_matches_header_asks_for_nothing_in_a_body() -> None:
     ],
     ids=str,
 )
-def test_mistakes_name_what_was_probably_meant(criteria: dict[str, Any], text: str) -> None:
+def test_errors_suggest_the_nearest_name(criteria: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError) as caught:
         filters.build(**criteria)
     assert text in str(caught.value)

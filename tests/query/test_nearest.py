@@ -8,7 +8,7 @@ KNOWN = ("latency_us", "topics", "client_id")
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
+    ("word", "suggestion"),
     [
         ("latency", "latency_us"),
         ("LATENCY-US", "latency_us"),
@@ -19,8 +19,8 @@ KNOWN = ("latency_us", "topics", "client_id")
         ("", None),
     ],
 )
-def test_nearest(word: str, meant: str | None) -> None:
-    assert nearest(word, KNOWN) == meant
+def test_nearest(word: str, suggestion: str | None) -> None:
+    assert nearest(word, KNOWN) == suggestion
 
 
 def test_did_you_mean() -> None:

@@ -21,7 +21,7 @@ def test_ports_one_by_one_and_as_ranges() -> None:
         (parse_port_rule, "9093,http", 'as kafka only, not as "http"'),
     ],
 )
-def test_what_is_none_is_said(parse: object, text: str, message: str) -> None:
+def test_invalid_values_are_reported(parse: object, text: str, message: str) -> None:
     assert callable(parse)
     with pytest.raises(UsageError, match=message):
         parse(text)

@@ -22,14 +22,14 @@ def test_records_in_the_order_of_their_exchanges() -> None:
     assert (records.exchanges, records.anomalies.total(), records.unreadable) == (2, 0, [])
 
 
-def test_only_those_that_are_wanted() -> None:
+def test_only_matching_records() -> None:
     records = records_matching(fetched=True, keys=["b"])
     raw = batch([Item(b"a"), Item(b"b")])
     assert [record.key for record in records.of([produce(raw), fetch(raw)])] == [b"b"]
     assert records.exchanges == 2
 
 
-def test_whole_batches_where_all_records_are_wanted_and_plain() -> None:
+def test_batches_where_all_records_match_and_are_plain() -> None:
     one, three = batch([Item()]), batch([Item(b"a"), Item(b"b"), Item(b"a")])
     mark = batch([Item(COMMIT_KEY, b"\0\0\0\0\0\7")] * 2, flags=CONTROL)
     exchanges = [fetch(one + three + mark), fetch(three, topic="__consumer_offsets")]
@@ -42,7 +42,7 @@ def test_whole_batches_where_all_records_are_wanted_and_plain() -> None:
     assert kinds(records_matching(keys=["a"])) == [CarriedRecord] * 4
 
 
-def test_a_batch_without_a_readable_record_is_told() -> None:
+def test_a_batch_without_a_readable_record_is_reported() -> None:
     records = records_matching()
     assert len(list(records.of([fetch(BAD + batch([Item()], base_offset=6))]))) == 1
     assert records.anomalies == {"damaged_compression": 1}

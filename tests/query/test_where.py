@@ -289,7 +289,7 @@ def test_no_text_keeps_a_pattern_busy(
 
 
 @pytest.mark.parametrize(
-    ("value", "pattern", "is_found"),
+    ("value", "pattern", "matches_name"),
     [
         ("Orders", "(?i)^oRDERS$", True),
         ("Orders", "(?i:o)rders", True),
@@ -306,13 +306,13 @@ def test_no_text_keeps_a_pattern_busy(
     ],
 )
 def test_flags_and_texts(
-    monkeypatch: pytest.MonkeyPatch, value: str, pattern: str, *, is_found: bool
+    monkeypatch: pytest.MonkeyPatch, value: str, pattern: str, *, matches_name: bool
 ) -> None:
     monkeypatch.setitem(VALUES, "client_id", value)
-    assert holds(f"client_id =~ '{pattern}'") is is_found
+    assert holds(f"client_id =~ '{pattern}'") is matches_name
 
 
-def test_a_long_expression_is_shown_around_the_mistake() -> None:
+def test_a_long_expression_is_shown_near_the_mistake() -> None:
     text = "flag and\n" * 50 + "nothing" + " and flag" * 50
     with pytest.raises(UsageError) as caught:
         compile_where(text, resolve)

@@ -51,7 +51,7 @@ def test_connections_in_which_nobody_said_anything() -> None:
     assert nothing.findings[0].finding == "No Kafka traffic: 2 connections without data."
 
 
-def test_files_and_interfaces_tell_what_they_are() -> None:
+def test_attributes_of_files_and_interfaces() -> None:
     blocks = [
         section(),
         interface(name="idle"),
@@ -81,6 +81,6 @@ def test_a_file_without_packets() -> None:
     assert (result.files[0].format, result.files[0].first) == ("pcap", None)
 
 
-def test_skipped_packets_are_told_by_reason() -> None:
+def test_skipped_packets_are_counted_by_reason() -> None:
     result = check(pcap(((START_NS, bytes(12) + b"\x08\x06" + bytes(40)),) * 3))
     assert result.skipped == {"ARP": 3}

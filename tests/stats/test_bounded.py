@@ -31,7 +31,7 @@ def test_a_missing_key_gets_a_value() -> None:
     assert bounded.other is None
 
 
-def test_all_that_come_too_late_share_one_value() -> None:
+def test_keys_past_the_limit_share_one_value() -> None:
     bounded = table(a=1, b=2, c=3, d=4)
     assert totals(bounded) == {"a": 1, "b": 2}
     assert bounded.other is not None

@@ -39,13 +39,13 @@ def cluster(*facts: Facts, limits: Limits = DEFAULT) -> Cluster:
     return result
 
 
-def test_nodes_are_found_by_address_and_port() -> None:
+def test_node_by_address_and_port() -> None:
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a"), broker(2, "10.0.0.2")))
     assert result.node("10.0.0.1:9092") == Node(1, "10.0.0.1", 9092, "a")
     assert result.node("10.0.0.3:9092") is None
 
 
-def test_of_brokers_with_names_a_port_of_its_own_tells() -> None:
+def test_brokers_with_host_names_are_identified_by_a_unique_port() -> None:
     result = cluster(
         metadata(broker(1, "kafka-1", 9093), broker(2, "kafka-2", 9092), broker(3, "kafka-3", 9092))
     )
@@ -55,7 +55,7 @@ def test_of_brokers_with_names_a_port_of_its_own_tells() -> None:
     assert result.node("10.0.0.2:9092") is None
 
 
-def test_a_coordinator_tells_no_rack_and_takes_none_away() -> None:
+def test_find_coordinator_does_not_remove_a_rack() -> None:
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.1"))
     assert result.nodes[1].rack == "a"
     result = cluster(metadata(broker(1, "10.0.0.1", rack="a")), coordinator(1, "10.0.0.9"))

@@ -82,7 +82,7 @@ def test_what_came_again_and_what_came_too_early() -> None:
     assert run.counts["out_of_order"] == 1
 
 
-def test_what_was_passed_over() -> None:
+def test_skipped_bytes() -> None:
     traffic = talk()
     traffic.client_sends(b"\xff" * 100 + b"".join(heartbeats(4, first=4)))
     traffic.broker_sends(b"".join(heartbeat_answers(4, first=4)))
@@ -119,7 +119,7 @@ def test_a_row_waits_for_its_exchanges() -> None:
     assert log.finished() == log.close() == []
 
 
-def test_what_exchanges_tell_of_their_client() -> None:
+def test_client_attributes_from_exchanges() -> None:
     log = ConnectionLog(DEFAULT)
     shared = connection("abc")
     log.exchange(exchange(connection=shared))

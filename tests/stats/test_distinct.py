@@ -8,10 +8,10 @@ from kdissect.stats.quantiles import Distinct
 
 
 def of(*names: str) -> Distinct:
-    names = Distinct()
+    distinct = Distinct()
     for name in names:
-        names.add(name)
-    return names
+        distinct.add(name)
+    return distinct
 
 
 def test_names_count_once() -> None:

@@ -33,7 +33,7 @@ def fetch(records: bytes = b"", *, latency_ms: float = 500, error: int = 0, **re
         (Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {}, latency_ns=10**9)), False),
     ],
 )
-def test_a_long_poll_is_an_empty_answer_after_the_whole_wait(facts: Facts, is_long_poll: bool) -> None:
+def test_a_long_poll_is_an_empty_response_after_max_wait_ms(facts: Facts, is_long_poll: bool) -> None:
     assert facts.long_poll is is_long_poll
 
 

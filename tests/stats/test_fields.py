@@ -10,5 +10,5 @@ class Row:
     number: int = described("How many.")
 
 
-def test_the_sentence_stands_with_the_field() -> None:
+def test_the_description_is_in_the_metadata() -> None:
     assert [each.metadata["sentence"] for each in fields(Row)] == ["How many."]

@@ -74,8 +74,10 @@ def test_members_have_what_their_clients_say(path: Path) -> None:
         assert members, (group, client)
         is_told = groups[group].kind != "streams"  # its members are given tasks, their listeners say topics
         if is_told and (name_of(path), client) not in SAID_LESS:
-            given_last = members[-1].assignment or {}
-            assert {(topic, each) for topic, numbers in given_last.items() for each in numbers} == partitions
+            last_assignments = members[-1].assignment or {}
+            assert {
+                (topic, each) for topic, numbers in last_assignments.items() for each in numbers
+            } == partitions
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=name_of)
@@ -118,7 +120,7 @@ def test_the_rebalances_of_the_samples() -> None:
 
 
 @given(st.data())
-def test_parts_divided_by_connection_add_up_to_the_whole(data: st.DataObject) -> None:
+def test_parts_divided_by_connection_merge_into_one_run(data: st.DataObject) -> None:
     all_of = exchanges(data.draw(st.sampled_from(SAMPLES)))
     ids = sorted({each.connection.id for each in all_of})
     part_of = {each: data.draw(st.integers(0, 2)) for each in ids}
@@ -145,7 +147,7 @@ def test_a_member_that_came_back_has_not_left() -> None:
     assert (member.joined, member.subscribed) == (group.first, ["t"])
 
 
-def test_commits_over_time() -> None:
+def test_rate_of_commits() -> None:
     group = story(
         commit("a", 0, {0: 10, 1: 5}),
         commit("a", 5, {0: 60}),

@@ -75,7 +75,7 @@ def test_cooperative_groups_that_grow_have_no_storm() -> None:
     assert result.storms == []
 
 
-def test_groups_are_told_by_name() -> None:
+def test_groups_are_sorted_by_name() -> None:
     others = [
         exchange("Heartbeat", 3, {"group_id": name, "member_id": "m"}, {"error_code": 0}) for name in "zb"
     ]

@@ -22,7 +22,7 @@ def intervals(by: frozenset[str], *facts: Facts, limits: Limits = DEFAULT) -> In
     return result
 
 
-def test_pieces_begin_at_whole_seconds() -> None:
+def test_intervals_start_at_full_seconds() -> None:
     rows = intervals(frozenset(), heartbeat(0), heartbeat(0.5), heartbeat(2.9)).rows()
     assert [(f"{row.start:%S.%f}", row.exchanges, row.per_second) for row in rows] == [
         ("20.000000", 2, 2.0),

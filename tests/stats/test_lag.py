@@ -101,13 +101,13 @@ def test_a_group_whose_partition_nobody_read_has_no_lag() -> None:
     )
 
 
-def test_followers_are_no_readers_but_tell_the_end() -> None:
+def test_followers_are_not_readers_but_report_the_high_watermark() -> None:
     result = lag(fetch(3, 9, replica_id=2), commit(4, 1))
     assert [each.kind for each in result.rows()] == ["group"]
     assert row(result, "group").lag == 5
 
 
-def test_produce_and_list_offsets_tell_the_end() -> None:
+def test_produce_and_list_offsets_report_the_high_watermark() -> None:
     request_topic = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
     answer = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 70}
     listed = Facts(
@@ -134,7 +134,7 @@ def test_samples_keep_the_first_and_the_last() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 9), st.booleans()), max_size=300))
-def test_samples_of_parts_are_those_of_the_whole(values: list[tuple[int, int, bool]]) -> None:
+def test_samples_of_parts_merge_into_those_of_one_run(values: list[tuple[int, int, bool]]) -> None:
     everything, one, two = Samples(), Samples(), Samples()
     for time_ns, value, is_first in values:
         everything.add(time_ns, value)
@@ -144,7 +144,7 @@ def test_samples_of_parts_are_those_of_the_whole(values: list[tuple[int, int, bo
 
 
 @pytest.mark.parametrize("path", [path for path in captures() if name_of(path) not in UNLIKE], ids=name_of)
-def test_commits_are_those_that_the_clients_made(path: Path) -> None:
+def test_commits_equal_those_of_the_clients(path: Path) -> None:
     """The last offset that a client says it committed is the last, or one that a later commit passed."""
     truth: dict[str, Any] = json.loads(Path(f"samples/{name_of(path)}.truth.json").read_text())
     said: dict[tuple[str, str, int], int] = {}

@@ -7,7 +7,7 @@ def event(time_ns: int, kind: int, *, commits: bool = False) -> Event:
     return Event(time_ns, f"c/{time_ns}", kind, "Api", "a", "10.0.0.1", 7, 0, None, time_ns, commits=commits)
 
 
-def test_events_are_told_in_order_of_time() -> None:
+def test_events_are_evaluated_in_order_of_time() -> None:
     producer = Producer(100)
     for each in (event(3, END, commits=True), event(2, ADD), event(1, INIT)):
         producer.add(each)

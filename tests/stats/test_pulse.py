@@ -58,7 +58,7 @@ def test_rates_go_to_zero_where_nothing_comes_and_the_row_goes_later() -> None:
     assert ([row.name for row in back.clients], back.topics, back.connections) == (["new"], [], 1)
 
 
-def test_silence_is_told() -> None:
+def test_silence_is_reported() -> None:
     pulse = fed(beat(0))
     assert now(pulse, 1, 5).silent_s == 0
     assert now(pulse, 9, 5).silent_s == 8
@@ -80,7 +80,7 @@ def test_what_was_refused_is_not_written() -> None:
     assert current.failures[0].failure == Failure("NOT_LEADER_OR_FOLLOWER", "Produce", "orders", "shop")
 
 
-def test_failures_are_told_the_latest_first() -> None:
+def test_failures_are_listed_latest_first() -> None:
     current = now(fed(beat(0, error=25), beat(1, "x", error=27), beat(2, error=25)), 3)
     assert [(each.failure.error, each.times) for each in current.failures] == [
         ("UNKNOWN_MEMBER_ID", 2),
@@ -102,7 +102,7 @@ def test_clients_their_software_and_connections() -> None:
     ]  # c0 and c1 were silent for a minute
 
 
-def test_a_connection_that_tells_another_client_id_is_that_clients() -> None:
+def test_a_connection_belongs_to_its_last_client_id() -> None:
     pulse = fed(beat(0, "old", connection=connection("c")), beat(1, "new", connection=connection("c")))
     assert {row.name: row.connections for row in now(pulse, 2).clients} == {"old": 0, "new": 1}
 

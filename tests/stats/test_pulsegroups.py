@@ -49,7 +49,7 @@ def test_a_group_forms() -> None:
     assert (row.kind, row.state, row.members, row.generation, row.rebalances) == ("classic", STABLE, 1, 1, 1)
 
 
-def test_a_member_joins_and_the_rebalance_is_told() -> None:
+def test_a_joining_member_is_reported_as_a_rebalance() -> None:
     assert only(fed(*FORMED, *REFORMED[:2]), 5.6).state == REBALANCING
     groups = fed(*FORMED, *REFORMED)
     assert only(groups, 6).state == REBALANCING

@@ -165,7 +165,7 @@ def test_a_follower_joins_again() -> None:
     assert (row.end, row.seconds) == (None, None)
 
 
-def test_a_member_that_wants_other_topics() -> None:
+def test_a_member_that_subscribes_to_other_topics() -> None:
     group = story(*alone(), *second_comes(), *both(20, 3, topics=["t", "u"]))
     assert causes(group.rebalances[-1]) == [("subscription", "a")]
 
@@ -223,7 +223,7 @@ def test_who_was_heard_before_was_there_before() -> None:
     assert group.rebalances[0].members_before is None
 
 
-def test_a_group_that_was_deleted_and_made_again() -> None:
+def test_a_group_that_was_deleted_and_recreated() -> None:
     """Its generations begin anew; what comes later is not taken for an answer that comes late."""
     group = story(
         join("a", 0, 1, members=["a"], request_member_id="", until=3),

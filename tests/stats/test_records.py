@@ -62,7 +62,7 @@ def test_what_was_refused_is_an_error_and_not_written() -> None:
     assert topic.produced.records == 0
 
 
-def test_partitions_are_counted_only_when_asked_for() -> None:
+def test_partitions_are_counted_only_on_request() -> None:
     counts = RecordCounts(DEFAULT)
     counts.feed(produce(10))
     assert dict(counts.partitions) == {}

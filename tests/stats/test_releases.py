@@ -24,7 +24,7 @@ RELEASES = {
 @pytest.mark.parametrize(("sample", "release"), RELEASES.items())
 def test_brokers_are_what_they_are(sample: str, release: str | None) -> None:
     (path,) = [
-        path for ending in ("pcap", "pcap.gz") if (path := Path(f"samples/{sample}.{ending}")).exists()
+        path for suffix in ("pcap", "pcap.gz") if (path := Path(f"samples/{sample}.{suffix}")).exists()
     ]
     guesses: set[str | None] = set()
     with open_capture(path) as packets:

@@ -26,7 +26,7 @@ def test_spread() -> None:
     assert (result.count, result.min, result.mean, result.p50, result.p99, result.max) == (3, 1, 2.3, 2, 4, 4)
 
 
-def test_a_rate_needs_time() -> None:
+def test_no_rate_without_elapsed_time() -> None:
     assert rows.per_second(5, 2.0) == 2.5
     assert rows.per_second(5, 0.0) is None
 
@@ -42,7 +42,7 @@ def test_hidden_records_are_null() -> None:
     assert isinstance(volume.produced, RecordTotals)
 
 
-def test_fields_that_are_not_given_are_what_was_counted() -> None:
+def test_omitted_fields_are_taken_from_the_counts() -> None:
     client = Client()
     client.latency_us.add(5)
     client.apis.update({"Fetch": 1, "Produce": 2})

@@ -45,7 +45,7 @@ def test_each_epoch_counts_from_0() -> None:
     assert (result.holes, result.repeated, result.epochs) == (0, 0, 3)
 
 
-def test_epochs_that_are_over_are_added_up() -> None:
+def test_old_epochs_are_added_up() -> None:
     result = sequence(*((epoch, base, 2) for epoch in range(30) for base in (0, 2, 5, 5)))
     assert (result.epochs, result.holes, result.missing, result.repeated) == (30, 30, 30, 60)
 
@@ -76,7 +76,7 @@ Batches = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(
 
 
 @given(Batches, Batches)
-def test_parts_add_up_to_the_whole(one: list[tuple[int, int, int]], two: list[tuple[int, int, int]]) -> None:
+def test_merged_parts_equal_one_run(one: list[tuple[int, int, int]], two: list[tuple[int, int, int]]) -> None:
     merged, everything = sequence(*one), sequence(*one, *two)
     merged.merge(pickle.loads(pickle.dumps(sequence(*two))))
     for name in ("holes", "missing", "repeated", "batches", "records", "epochs"):

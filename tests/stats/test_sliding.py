@@ -61,7 +61,7 @@ def test_windows_add_up() -> None:
     assert [total(window, at) for at in (2, 10, 11)] == [4, 3, 1]
 
 
-def test_rates_are_taken_over_what_has_passed() -> None:
+def test_rates_cover_the_elapsed_time() -> None:
     assert span_s(START_NS, START_NS) == 1
     assert span_s(START_NS + 4 * SLICE_NS, START_NS) == 4
     assert span_s(START_NS + 100 * SLICE_NS, START_NS) == 9

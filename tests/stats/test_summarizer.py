@@ -135,7 +135,7 @@ def both(one: Summarizer, other: Summarizer) -> Summarizer:
 
 @pytest.mark.parametrize("most", [2, 3])
 @given(data=st.data())
-def test_parts_divided_by_connection_add_up_to_the_whole(most: int, data: st.DataObject) -> None:
+def test_parts_divided_by_connection_merge_into_one_run(most: int, data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(SAMPLES))
     all_of = exchanges(path)
     ids = sorted({each.connection.id for each in all_of})

@@ -52,7 +52,7 @@ def test_connections() -> None:
     )
 
 
-def test_who_answers_where_it_is_not_kafka() -> None:
+def test_answering_endpoints_of_other_protocols() -> None:
     first = Talk(client=("10.0.0.1", 50_000), broker=("10.0.0.2", 9093)).handshake().client_sends(TLS_HELLO)
     again = Talk(client=("10.0.0.1", 50_001), broker=("10.0.0.2", 9093)).client_sends(TLS_HELLO)
     answer = Talk(client=("10.0.0.2", 9093), broker=("10.0.0.1", 50_002)).client_sends(TLS_HELLO)

@@ -71,7 +71,7 @@ def test_what_a_client_is() -> None:
     assert result.tables.connections["beef"].client_address == "10.0.0.6:41234"
 
 
-def test_groups_and_connections_are_counted_only_when_asked_for() -> None:
+def test_groups_and_connections_are_counted_only_on_request() -> None:
     facts = Facts(exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="reader"))
     assert traffic(facts).tables.groups["g"].apis == {"Heartbeat": 1}
     result = Traffic(DEFAULT)

@@ -132,7 +132,7 @@ def test_a_producer_that_was_fenced_and_by_whom() -> None:
     assert (row.fenced, row.superseded, row.open) == (3, 1, 0)
 
 
-def test_connections_merged_in_any_order_are_the_whole() -> None:
+def test_connections_merge_in_any_order() -> None:
     everything = transactions(*USUAL)
     parts: dict[str, list[Facts]] = {}
     for each in USUAL:

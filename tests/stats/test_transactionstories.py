@@ -55,7 +55,7 @@ def test_what_failed_begins_and_ends_nothing() -> None:
     assert result.open is not None
 
 
-def test_an_end_that_is_asked_for_twice() -> None:
+def test_a_repeated_end_txn() -> None:
     result = story(event(0, INIT), event(1, ADD), event(2, END, commits=True), event(3, END, commits=True))
     assert outcomes(result) == ["committed"]
 
@@ -72,7 +72,7 @@ def test_a_new_producer_id_ends_what_was_open() -> None:
     assert outcomes(result) == ["superseded"]
 
 
-def test_markers_that_nobody_asked_for_are_a_timeout() -> None:
+def test_markers_without_end_txn_are_a_timeout() -> None:
     begun = (event(0, INIT, timeout_ms=10_000), event(1, ADD), event(1.5, WRITE, records=4))
     result = story(*begun, event(14, MARKER, commits=False))
     (transaction,) = result.ended
@@ -93,7 +93,7 @@ def test_markers_belong_to_the_transaction_that_ended() -> None:
     assert result.open is not None
 
 
-def test_offsets_and_partitions_are_told_apart() -> None:
+def test_offsets_and_partitions_are_counted_separately() -> None:
     result = story(
         event(1, ADD, partitions=(("t", 0), ("t", 1))),
         event(2, WRITE, partitions=(("t", 0),), records=2),

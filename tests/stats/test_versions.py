@@ -67,7 +67,7 @@ def test_what_a_broker_offers_never_decides() -> None:
     assert (offer.api, offer.first_version, offer.last_version, offer.used) == ("Produce", 0, 12, [0])
 
 
-def test_what_nobody_uses_of_a_broker_is_told_by_broker() -> None:
+def test_unused_versions_are_listed_by_broker() -> None:
     offered = {"error_code": 0, "api_keys": [{"api_key": 12, "min_version": 0, "max_version": 4}]}
     other = connection("beef", broker="10.0.0.2")
     part = versions(
@@ -78,7 +78,7 @@ def test_what_nobody_uses_of_a_broker_is_told_by_broker() -> None:
     assert (offer.broker, offer.used) == ("10.0.0.1:9092", [])
 
 
-def test_software_tells_clients_of_one_name_apart() -> None:
+def test_software_distinguishes_clients_of_one_name() -> None:
     exchanges = [
         exchange(
             "Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, client_id="app", client_software_name=name

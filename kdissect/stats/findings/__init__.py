@@ -1,1 +1,1 @@
-"""Facts -> what an expert would point at: a rule for each, listed in rules.py."""
+"""Facts -> likely problems: one rule for each, listed in rules.py."""

@@ -1,4 +1,4 @@
-"""Connections of a client to a broker -> clients that open one for each request."""
+"""Facts about connections, leaders, logins, quotas and metadata -> findings, by one rule each."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _HANDSHAKE = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
 _MOST = 10  # connections
-_REQUESTS = 3  # of a connection that was not worth it
+_REQUESTS = 3  # of a connection that is too short
 _SHARE = 0.8
 
 
 @summed
 class ShortConnection(Evidence):
-    """A connection: its first exchange, and what came after the greetings."""
+    """A connection: its first exchange, and requests after the handshake."""
 
     requests: int = total()
 
 
 @summed
 class ConnectionChurn(Rule):
-    """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory of the
+    """Each connection costs a TCP and often a TLS handshake, ApiVersions, a login, and memory on the
     broker.
     """
 
@@ -51,7 +51,7 @@ class ConnectionChurn(Rule):
     counts = ShortConnection
 
     def feed(self, facts: Facts) -> None:
-        """Count what a connection is used for. Tokens without a header do not tell whose it is."""
+        """Count requests after the handshake. SASL tokens without a header have no client id."""
         exchange = facts.exchange
         if exchange.api_key is None:
             return
@@ -63,7 +63,7 @@ class ConnectionChurn(Rule):
             kept.requests += 1
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of clients with many short connections."""
+        """Clients with many short connections."""
         ends: dict[Any, list[ShortConnection]] = {}
         for (*end, _), each in self.kept.items():
             ends.setdefault(tuple(end), []).append(each)
@@ -82,7 +82,7 @@ class ConnectionChurn(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Metadata answers -> partitions whose leader moved from broker to broker.
+# Metadata responses -> partitions whose leader changed.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -92,32 +92,32 @@ _PLACES, _TURNS = 3, 5  # named in a sentence
 
 
 class Leaders:
-    """The leaders of a partition, by leader epoch; before Metadata v7 tells it, by broker."""
+    """The leaders of a partition, by leader epoch; by broker before Metadata v7."""
 
     __slots__ = ("terms",)
 
     def __init__(self) -> None:
         self.terms: dict[
             tuple[int, int], tuple[int, str]
-        ] = {}  # leader epoch, leader -> when told first, where
+        ] = {}  # leader epoch, leader -> time and exchange of the first report
 
     def lead(self, leader: int, epoch: int, reported: tuple[int, str]) -> None:
-        """Take what an answer tells."""
+        """Add a leader from a response."""
         term = epoch, leader
         if term in self.terms or len(self.terms) < _TERMS:
             self.terms[term] = min(reported, self.terms.get(term, reported))
 
     def merge(self, other: Leaders) -> None:
-        """Take in what other answers tell."""
+        """Add the leaders of other responses."""
         for (epoch, leader), reported in other.terms.items():
             self.lead(leader, epoch, reported)
 
     @property
     def in_order(self) -> list[tuple[int, int, str]]:
-        """The leaders, one after the other, and when and where each was first told; none follows itself."""
+        """Successive leaders, with time and exchange of the first report; consecutive ones differ."""
         turns: list[tuple[int, int, str]] = []
         with_epoch = {term: reported for term, reported in self.terms.items() if term[0] >= 0}
-        terms = with_epoch or self.terms  # what has no epoch has no place between those that have one
+        terms = with_epoch or self.terms  # those without an epoch cannot be ordered among those with one
         for (_, leader), reported in sorted(terms.items(), key=lambda item: (item[0][0], item[1])):
             if not turns or turns[-1][0] != leader:
                 turns.append((leader, *reported))
@@ -126,9 +126,7 @@ class Leaders:
 
 @summed
 class LeadersMoving(Rule):
-    """A restart or a failure moves leaders once or twice. Leaders that move all the time make all clients
-    wait.
-    """
+    """A restart or failure moves leaders once or twice. Leaders that keep moving make all clients wait."""
 
     name = "leaders-moving"
     severity = NOTE
@@ -142,7 +140,7 @@ class LeadersMoving(Rule):
     counts = Leaders
 
     def feed(self, facts: Facts) -> None:
-        """Note leaders; -1 is none."""
+        """Note leaders; -1 means none."""
         for topic in (facts.exchange.response or {}).get("topics") or ():
             name = topic.get("name") or topic.get("topic_id")
             for partition in topic.get("partitions") or ():
@@ -152,7 +150,7 @@ class LeadersMoving(Rule):
                     kept.lead(leader, partition.get("leader_epoch", -1), (facts.exchange.time_ns, facts.id))
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of each topic whose leaders moved."""
+        """Topics whose leaders moved."""
         topics: dict[str, dict[int, list[tuple[int, int, str]]]] = {}
         for (topic, partition), each in self.kept.items():
             if len(turns := each.in_order) > 1:
@@ -177,7 +175,7 @@ class LeadersMoving(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Answers that somebody else leads the partition -> clients that do not find the leader.
+# Responses from brokers that do not lead the partition -> clients that do not find the leader.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +193,7 @@ _STORM = 20
 
 @summed
 class NotLeader(Rule):
-    """One such answer is how a client learns of a new leader. Many mean that it asks without learning."""
+    """One such response tells a client to look for the new leader. Many mean that it does not."""
 
     name = "not-leader-storm"
     severity = WARNING
@@ -208,14 +206,14 @@ class NotLeader(Rule):
     counts = Bursts
 
     def feed(self, facts: Facts) -> None:
-        """Count answers to clients; brokers that copy wait for their leader like that."""
+        """Count responses to clients; followers wait for their leader this way."""
         if facts.replica or not facts.errors:
             return
         for topic in dict.fromkeys(each.topic for each in facts.touched if each.error in _LEADERSHIP):
             self.kept[facts.client, topic].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those who asked often within a short time."""
+        """Clients with many such responses in a short time."""
         for (client, topic), each in self.kept.items():
             if each.busiest >= _STORM:
                 yield self.finding(
@@ -227,7 +225,7 @@ class NotLeader(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Answers to logins -> clients that cannot log in.
+# Login responses -> clients that cannot log in.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +234,7 @@ _LOOP = 10
 
 @summed
 class Sasl(Rule):
-    """Who cannot log in does nothing else, and some clients try for ever."""
+    """A client that cannot log in can do nothing else, and some retry forever."""
 
     name = "sasl-failures"
     severity = WARNING
@@ -248,14 +246,14 @@ class Sasl(Rule):
     apis = frozenset({"SaslHandshake", "SaslAuthenticate"})
 
     def feed(self, facts: Facts) -> None:
-        """Count refusals."""
+        """Count failed logins."""
         exchange = facts.exchange
         mechanism = (exchange.request or {}).get("mechanism") or exchange.sasl_mechanism
         for error in facts.errors:
             self.kept[facts.client, exchange.connection.client.ip, mechanism, error].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of all."""
+        """All clients with failed logins."""
         for (client, ip, mechanism, error), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             by = f" by {mechanism}" if mechanism else ""
@@ -266,7 +264,7 @@ class Sasl(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Throttle times in answers -> clients that a quota slows down.
+# Throttle times in responses -> clients that a quota slows down.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +274,7 @@ _MOST_MS = 1000
 
 @summed
 class Throttles(Evidence):
-    """Answers with a throttle time."""
+    """Responses with a throttle time."""
 
     most_ms: int = largest()
     sum_ms: int = total()
@@ -284,7 +282,7 @@ class Throttles(Evidence):
 
 @summed
 class Throttled(Rule):
-    """A client that waits because of a quota looks slow, and nothing is wrong with broker or network."""
+    """A client that waits because of a quota looks slow, although broker and network are fine."""
 
     name = "throttled"
     severity = WARNING
@@ -305,7 +303,7 @@ class Throttled(Rule):
             kept.most_ms = max(kept.most_ms, facts.throttle_ms)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those who were throttled often or for long."""
+        """Clients that were throttled often or for long."""
         for (client, broker), each in self.kept.items():
             if each.count >= _MOST_THROTTLED or each.sum_ms >= _MOST_MS:
                 yield self.finding(
@@ -317,7 +315,7 @@ class Throttled(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Requests in versions that a broker does not take -> clients that do not learn from it.
+# Requests in versions that a broker rejects -> clients that keep sending them.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -328,22 +326,22 @@ _MOST_UNSUPPORTED = 5
 
 @summed
 class Requests(Evidence):
-    """Requests, and on which connections."""
+    """Requests and their connections."""
 
     connections: Distinct = merged(Distinct)
 
 
 @summed
 class RejectedApiVersions(Evidence):
-    """Refused ApiVersions requests of a connection, and whether something else worked on it."""
+    """Rejected ApiVersions requests of a connection, and whether another request succeeded on it."""
 
     works: bool = either(False)
 
 
 @summed
 class UnsupportedVersions(Rule):
-    """ApiVersions may be refused once a connection, and asked in version 0 then (KIP-511). All else is a
-    loop: brokers answer with an error, or hang up on a version that they do not know.
+    """ApiVersions may be rejected once per connection and retried in version 0 (KIP-511). Anything else is a
+    loop: brokers return an error, or close the connection on an unknown version.
     """
 
     name = "unsupported-version-loop"
@@ -366,7 +364,7 @@ class UnsupportedVersions(Rule):
         self.accepted = Bounded(limits.summary_rows, Evidence)
 
     def feed(self, facts: Facts) -> None:
-        """Count what is refused, and what works."""
+        """Count rejected and accepted requests."""
         exchange = facts.exchange
         version, connection = exchange.api_version, exchange.connection.id
         is_refused, is_silent = _UNSUPPORTED in facts.errors, _may_be_disconnected(exchange)
@@ -383,11 +381,11 @@ class UnsupportedVersions(Rule):
                 self.rejected[key].works = True
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those who were refused often."""
+        """Clients whose requests were rejected often."""
         for (client, broker, api, version, is_silent), each in self.kept.items():
             about, connections = f"client {client}, {api} v{version}, broker {broker}", len(each.connections)
             if is_silent:
-                # Where only one direction was captured, a connection has any number of them.
+                # If only one direction was captured, a connection can have any number of them.
                 is_loop = connections >= _MOST_UNSUPPORTED and each.count <= 2 * connections
                 if is_loop and (broker, api, version) not in self.accepted:
                     sentence = f"{connections:,} connections end with such a request and no response"
@@ -407,22 +405,20 @@ class UnsupportedVersions(Rule):
 
 
 def _may_be_disconnected(exchange: Exchange) -> bool:
-    """Whether it had no answer, in a version that some brokers do not answer."""
+    """Whether it has no response, in a version on which some brokers close the connection."""
     if exchange.kind != UNANSWERED or exchange.api_key is None or exchange.api_version is None:
         return False
     return removed_in(exchange.api_key, exchange.api_version) is not None
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Members of groups -> client ids that several members share at one time.
+# Members of groups -> client ids that several members use at the same time.
 # ------------------------------------------------------------------------------------------------------------
 
 
 @summed
 class ClientIds(Rule):
-    """Quotas, request logs and metrics go by client id: members that share one cannot be told apart in
-    them.
-    """
+    """Quotas, request logs and metrics use the client id: they cannot distinguish members that share one."""
 
     name = "duplicate-client-ids"
     severity = NOTE
@@ -447,7 +443,7 @@ class ClientIds(Rule):
             self.kept[facts.group, facts.exchange.client_id, member].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those that were active together."""
+        """Client ids of members that were active at the same time."""
         members: dict[tuple[str, str], list[Evidence]] = {}
         for (group, client, _), each in self.kept.items():
             members.setdefault((group, client), []).append(each)
@@ -465,7 +461,7 @@ class ClientIds(Rule):
 
 
 def _max_concurrent(active: list[Evidence]) -> int:
-    """The most that were active at a moment."""
+    """The maximum number active at the same time."""
     lasting = [each for each in active if each.last_ns > each.first_ns]
     changes = sorted([(each.first_ns, 1) for each in lasting] + [(each.last_ns, -1) for each in lasting])
     now = most = 0
@@ -476,7 +472,7 @@ def _max_concurrent(active: list[Evidence]) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Metadata requests -> clients that ask for too much of it, too often.
+# Metadata requests -> clients that send too many, or for too many topics.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -494,8 +490,8 @@ class MetadataRequests(Minutes):
 
 @summed
 class MetadataPolling(Rule):
-    """Clients ask every five minutes, and when something fails. Each answer names every partition asked
-    for.
+    """Clients refresh metadata every five minutes and after failures. Each response lists every requested
+    partition.
     """
 
     name = "metadata-polling"
@@ -510,7 +506,7 @@ class MetadataPolling(Rule):
     counts = MetadataRequests
 
     def feed(self, facts: Facts) -> None:
-        """Count requests, and bytes of answers."""
+        """Count requests and bytes of responses."""
         exchange = facts.exchange
         if exchange.request is None:
             return
@@ -521,7 +517,7 @@ class MetadataPolling(Rule):
         kept.for_all_topics += topics is None or (exchange.api_version == 0 and not topics)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those who ask much."""
+        """Clients that send too many."""
         for client, each in self.kept.items():
             mean = each.bytes // max(1, each.count)
             if each.busiest >= (_MOST_LARGE if mean >= _LARGE_BYTES else _MOST_POLLING):

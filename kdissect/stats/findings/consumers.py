@@ -1,4 +1,4 @@
-"""Empty answers to Fetch -> consumers that ask again and again instead of waiting at the broker."""
+"""Facts about consumers and groups -> findings, by one rule each."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _SHARE = 0.8
 
 @summed
 class Polls(Bursts):
-    """Empty answers of a connection, and how many answers there were in all."""
+    """Empty Fetch responses of a connection, and the number of all responses."""
 
-    answers: int = total()
+    responses: int = total()
     max_wait_ms: int = largest()
 
 
 @summed
 class EmptyPolls(Rule):
-    """A broker can hold a Fetch back until there is something to read; who does not let it, loads both
-    ends.
+    """A broker can hold a Fetch until there is something to read; a consumer that does not allow this loads
+    both ends.
     """
 
     name = "empty-poll-loop"
@@ -55,55 +55,55 @@ class EmptyPolls(Rule):
     counts = Polls
 
     def feed(self, facts: Facts) -> None:
-        """Count answers to consumers, empty ones apart."""
+        """Count responses to consumers, and empty ones."""
         if facts.replica or facts.latency_us is None or facts.errors:
             return
         kept = self.kept[facts.client, facts.exchange.connection.id]
-        kept.answers += 1
+        kept.responses += 1
         request = facts.exchange.request or {}
         kept.max_wait_ms = max(kept.max_wait_ms, request.get("max_wait_ms") or 0)
         if not any(data is not None and len(data) for data in (each.fetched for each in facts.touched)):
             kept.add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those that hardly ever got something."""
+        """Connections with mostly empty responses."""
         for (client, connection), each in self.kept.items():
-            if each.busiest >= _MOST and each.count >= _SHARE * each.answers:
+            if each.busiest >= _MOST and each.count >= _SHARE * each.responses:
                 yield self.finding(
                     f"client {client}, connection {connection}",
-                    f"{each.count:,} of {each.answers:,} fetches returned nothing, {each.busiest:,} of "
+                    f"{each.count:,} of {each.responses:,} fetches returned nothing, {each.busiest:,} of "
                     f"them within 10 seconds; max_wait_ms is {each.max_wait_ms:,} at most",
                     each,
                 )
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Positions of consumers -> those that read more slowly than others write.
+# Positions of consumers -> those that read more slowly than producers write.
 # ------------------------------------------------------------------------------------------------------------
 
 
 _RECORDS = 1000
 _SECONDS = 10
-_BEHIND_SHARE = 0.9  # of the worst: partitions are not at their worst all at one time
+_BEHIND_SHARE = 0.9  # of the worst lag: partitions do not reach it at the same time
 
 
 @summed
 class Reading(Evidence):
-    """Answers that left records of a partition behind, and where the client stood at the first of all."""
+    """Responses that left records unread, and the first position of the client."""
 
-    behind: ClientLag = merged(ClientLag)
+    lag: ClientLag = merged(ClientLag)
     start: tuple[int, int] | None = earliest()  # time, offset
 
     def add_position(self, time_ns: int, position: Position) -> None:
-        """Take where the client stands."""
+        """Add a position of the client."""
         if position.lag is not None and position.next_offset is not None:
-            self.behind.add(time_ns, position)
+            self.lag.add(time_ns, position)
             self.start = earlier(self.start, (time_ns, position.next_offset))
 
 
 @summed
 class FallingBehind(Rule):
-    """A consumer that falls behind sees records later and later; when retention is over it never does."""
+    """A consumer that falls behind sees records ever later, and never sees those that retention removed."""
 
     name = "falling-behind"
     severity = WARNING
@@ -126,7 +126,7 @@ class FallingBehind(Rule):
         self._sessions = FetchSessions(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Take positions. Replicas are not consumers."""
+        """Add positions; replicas are not consumers."""
         if facts.replica:
             return
         response = facts.exchange.response_frame
@@ -139,15 +139,15 @@ class FallingBehind(Rule):
                     kept.add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those whose lag grows, by topic."""
+        """Consumers whose lag grows, by topic."""
         readings: dict[tuple[str, str], list[Reading]] = {}
         for (client, topic, _), each in self.kept.items():
             if each.start is not None:
                 readings.setdefault((client, topic), []).append(each)
         for (client, topic), partitions in readings.items():
-            first = sum(each.behind.first[1] for each in partitions)
-            last = sum(each.behind.last[1] for each in partitions)
-            worst = sum(each.behind.worst[0] for each in partitions)
+            first = sum(each.lag.first[1] for each in partitions)
+            last = sum(each.lag.last[1] for each in partitions)
+            worst = sum(each.lag.worst[0] for each in partitions)
             pace = _pace(partitions)
             if (
                 pace is None
@@ -168,16 +168,16 @@ class FallingBehind(Rule):
 
 
 def _pace(partitions: list[Reading]) -> float | None:
-    """Records a second, read by how positions move; None where no time passed."""
+    """Records per second, from the movement of positions; None if no time passed."""
     start = [each.start for each in partitions if each.start is not None]
-    ended = [each.behind.position for each in partitions]
+    ended = [each.lag.position for each in partitions]
     time_ns = max(ended)[0] - min(start)[0]
     moved = sum(offset for _, offset in ended) - sum(offset for _, offset in start)
     return moved * SECOND_NS / time_ns if time_ns > 0 else None
 
 
 # ------------------------------------------------------------------------------------------------------------
-# FENCED_INSTANCE_ID -> static members of a group that share a name.
+# FENCED_INSTANCE_ID -> static members with the same group.instance.id.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +186,7 @@ _ERRORS = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 
 @summed
 class InstanceIds(Rule):
-    """A static member (KIP-345) that is fenced stops to consume: another one has its name."""
+    """A fenced static member (KIP-345) stops consuming: another member has its group.instance.id."""
 
     name = "duplicate-instance-ids"
     severity = ERROR
@@ -197,14 +197,14 @@ class InstanceIds(Rule):
     )
 
     def feed(self, facts: Facts) -> None:
-        """Count refusals."""
+        """Count fencing errors."""
         if facts.errors and not _ERRORS.isdisjoint(facts.errors):
             instance = (facts.exchange.request or {}).get("group_instance_id")
             instance = instance or (facts.exchange.request or {}).get("instance_id")
             self.kept[facts.group, instance, facts.client].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of all."""
+        """All fenced members."""
         for (group, instance, client), each in self.kept.items():
             about = ", ".join(
                 f"{what} {name}"
@@ -216,7 +216,7 @@ class InstanceIds(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# OFFSET_OUT_OF_RANGE -> consumers that ask for records that are gone.
+# OFFSET_OUT_OF_RANGE -> consumers that fetch records that no longer exist.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -225,9 +225,7 @@ _OUT_OF_RANGE = error_code("OFFSET_OUT_OF_RANGE")
 
 @summed
 class OutOfRange(Rule):
-    """Retention was faster than the consumer: records were never read. What it reads next, its settings
-    say.
-    """
+    """Retention removed records before the consumer read them. Its settings decide where it continues."""
 
     name = "offset-out-of-range"
     severity = WARNING
@@ -239,7 +237,7 @@ class OutOfRange(Rule):
     apis = frozenset({"Fetch"})
 
     def feed(self, facts: Facts) -> None:
-        """Count answers to consumers; a follower that was away for long is told the same."""
+        """Count responses to consumers; a follower after a long absence gets the same error."""
         if facts.replica or not facts.errors:
             return
         for each in facts.touched:
@@ -247,7 +245,7 @@ class OutOfRange(Rule):
                 self.kept[facts.client, each.topic].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of all."""
+        """All consumers with this error."""
         for (client, topic), each in self.kept.items():
             times = "once" if each.count == 1 else f"{each.count:,} times"
             yield self.finding(
@@ -256,7 +254,7 @@ class OutOfRange(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Rebalances of groups -> groups that have too many. Holds what ``--groups`` holds, but for commits.
+# Rebalances of groups -> groups that have too many. Holds the same as ``--groups``, except commits.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -265,9 +263,7 @@ _CLIENTS = 3  # named in a sentence
 
 @summed
 class RebalanceStorm(Rule):
-    """While a group rebalances its members read nothing, or less; and what was read and not committed is
-    read again.
-    """
+    """During a rebalance members read nothing, or less, and records read but not committed are read again."""
 
     name = "rebalance-storm"
     severity = WARNING
@@ -295,11 +291,11 @@ class RebalanceStorm(Rule):
         self.groups = Groups(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Take what it says of a group."""
+        """Add the group events of an exchange."""
         self.groups.feed(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of each storm."""
+        """All storms."""
         for group, timeline in timelines(self.groups):
             for storm in storms(timeline):
                 evidence = Evidence()
@@ -315,7 +311,7 @@ class RebalanceStorm(Rule):
 
 
 def _by(storm: Sequence[Rebalance]) -> str:
-    """Who started most of them."""
+    """The clients that started most of them."""
     clients = Counter(each.causes[0].client_id for each in storm if each.causes)
     named = [f"{client} ({count:,})" for client, count in clients.most_common() if client]
     more = f" and {len(named) - _CLIENTS:,} more" if len(named) > _CLIENTS else ""

@@ -1,4 +1,4 @@
-"""Produce requests -> producers that do not wait for the replicas of a replicated topic."""
+"""Facts about producers -> findings, by one rule each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _NAMES = 3  # of clients in a sentence,
-_SORTED = 100  # which are the first of so many
+_SORTED = 100  # the first of this many
 _MEANS = {
     0: "they are not acknowledged, so a record that is lost or refused is lost silently",
     1: "only the leader acknowledges them, so its failure can lose acknowledged records",
@@ -30,14 +30,14 @@ _MEANS = {
 
 @summed
 class Writes(Evidence):
-    """Requests, and who sent them."""
+    """Requests and their clients."""
 
     clients: Distinct = merged(Distinct)
 
 
 @summed
 class Acks(Rule):
-    """Replicas are paid for, and records are lost all the same."""
+    """Without acks=all, replicas cost disk and network but do not prevent the loss of records."""
 
     name = "acks"
     severity = WARNING
@@ -54,7 +54,7 @@ class Acks(Rule):
         self.topics = Topics(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Learn who has replicas, and who does not wait for them."""
+        """Note the replicas of topics, and producers that do not wait for them."""
         if facts.api in APIS:
             self.topics.learn(facts)
             return
@@ -66,7 +66,7 @@ class Acks(Rule):
                 kept.clients.add(facts.client)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those whose topic is known to have replicas."""
+        """Producers of topics known to have replicas."""
         for (topic, acks), each in self.kept.items():
             replicas = self.topics[topic].replicas if topic in self.topics else 0
             if replicas > 1:
@@ -84,7 +84,7 @@ class Acks(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# PRODUCER_FENCED -> producers that share a transactional id, or came back too late.
+# PRODUCER_FENCED -> producers that share a transactional id, or returned too late.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -102,12 +102,12 @@ class FencedProducers(Rule):
     )
 
     def feed(self, facts: Facts) -> None:
-        """Count such answers."""
+        """Count such responses."""
         if facts.errors and not FENCED.isdisjoint(facts.errors):
             self.kept[facts.client, content.transactional_id(facts.exchange)].add(facts)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of all."""
+        """All fenced producers."""
         for (client, name), each in self.kept.items():
             about = f"client {client}, transactional id {name}" if name else f"client {client}"
             responses = f"{each.count:,} response{'s' if each.count > 1 else ''}"
@@ -115,7 +115,7 @@ class FencedProducers(Rule):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Bytes written to each partition -> partitions that get much more than their share.
+# Bytes written to each partition -> partitions that get a disproportionate fraction.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -127,14 +127,14 @@ _SHARE = 0.2
 
 @summed
 class PartitionWrites(Evidence):
-    """What was written to a partition."""
+    """Batches and bytes written to a partition."""
 
     bytes: int = total()
 
 
 @summed
 class HotPartitions(Rule):
-    """A partition has one leader and one reader in each group: neither can be helped by more machines."""
+    """A partition has one leader and one reader in each group: adding machines helps neither."""
 
     name = "hot-partitions"
     severity = WARNING
@@ -156,7 +156,7 @@ class HotPartitions(Rule):
         self.topics = Topics(limits)
 
     def feed(self, facts: Facts) -> None:
-        """Count what is accepted, and learn how many partitions there are."""
+        """Count accepted bytes, and note the number of partitions."""
         if facts.api in APIS:
             self.topics.learn(facts)
             return
@@ -167,7 +167,7 @@ class HotPartitions(Rule):
                 kept.bytes += len(each.produced)
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of the hottest partition of each topic."""
+        """The hottest partition of each topic."""
         topics: dict[str, dict[int, PartitionWrites]] = {}
         for (topic, partition), each in self.kept.items():
             topics.setdefault(topic, {})[partition] = each
@@ -177,17 +177,17 @@ class HotPartitions(Rule):
             hottest = max(partitions, key=lambda partition: (partitions[partition].bytes, -partition))
             total = sum(each.bytes for each in partitions.values())
             batches = sum(each.count for each in partitions.values())
-            share = partitions[hottest].bytes / max(1, total)
-            if number >= _PARTITIONS and batches >= _BATCHES and share >= max(_SHARE, _TIMES / number):
+            fraction = partitions[hottest].bytes / max(1, total)
+            if number >= _PARTITIONS and batches >= _BATCHES and fraction >= max(_SHARE, _TIMES / number):
                 yield self.finding(
                     f"topic {topic}, partition {hottest}",
-                    f"{share:.0%} of the {total:,} bytes written to {number:,} partitions",
+                    f"{fraction:.0%} of the {total:,} bytes written to {number:,} partitions",
                     partitions[hottest],
                 )
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Produced batches -> messages that brokers refuse for their size, or nearly do.
+# Produced batches -> messages that brokers reject for their size, or nearly do.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -204,9 +204,7 @@ class OversizedBatches(Evidence):
 
 @summed
 class RequestsTooLarge(Rule):
-    """What a broker refuses for its size is refused for ever; what passes fills the memory of all who touch
-    it.
-    """
+    """A batch rejected for its size fails on every retry; large ones that pass take memory everywhere."""
 
     name = "oversized-messages"
     severity = ERROR
@@ -220,7 +218,7 @@ class RequestsTooLarge(Rule):
     counts = OversizedBatches
 
     def feed(self, facts: Facts) -> None:
-        """Count what is refused, and large records."""
+        """Count rejected batches and large records."""
         for each in facts.touched:
             if each.produced is None:
                 continue
@@ -231,7 +229,7 @@ class RequestsTooLarge(Rule):
                 kept.most_bytes = max(kept.most_bytes, len(each.produced))
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of all."""
+        """All such batches."""
         for (client, topic, refused), each in self.kept.items():
             plural = "es" if each.count > 1 else ""
             sentence = (
@@ -249,7 +247,7 @@ class RequestsTooLarge(Rule):
 
 _MOST = 200  # batches
 _RECORDS = 2  # of a batch, on average
-_BYTES = 2000  # likewise: a large record may well travel alone
+_BYTES = 2000  # likewise: a large record needs no batching
 
 
 @summed
@@ -262,9 +260,7 @@ class BatchBursts(Bursts):
 
 @summed
 class TinyBatches(Rule):
-    """A batch costs 61 bytes, a request, and work of all replicas; compression finds nothing to save in
-    it.
-    """
+    """Each batch costs 61 bytes, a request, and work on all replicas, and tiny ones do not compress."""
 
     name = "tiny-batches"
     severity = WARNING
@@ -289,7 +285,7 @@ class TinyBatches(Rule):
                 kept.records += records
 
     def findings(self) -> Iterator[FindingRow]:
-        """Tell of those whose batches are many and small."""
+        """Clients with many small batches."""
         for (client, topic), each in self.kept.items():
             if each.busiest < _MOST or each.records >= _RECORDS * each.count:
                 continue

@@ -1,4 +1,4 @@
-"""What all rules are: facts in, findings out. Each holds a bounded table of what it counts."""
+"""Base class of rules: facts in, findings out. Each holds a bounded table of counts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Occurrences -> how many, from when to when, and the first of them. Holds five names, and 64 pieces of
-# time.
+# Occurrences -> their number, first and last time, and the first exchanges. Holds five exchange IDs, and
+# counts of 64 intervals.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -36,7 +36,7 @@ def _first(one: list[tuple[int, str]], other: list[tuple[int, str]]) -> list[tup
 
 @summed
 class Evidence(Summed):
-    """Occurrences of one thing."""
+    """Occurrences of one finding."""
 
     count: int = total()
     first_ns: int = earliest(NEVER_NS)
@@ -49,11 +49,11 @@ class Evidence(Summed):
         return [exchange for _, exchange in self._examples]
 
     def add(self, facts: Facts, count: int = 1) -> None:
-        """Take an exchange that has so many of them."""
+        """Add an exchange with ``count`` occurrences."""
         self.take(facts.exchange.time_ns, facts.id, count)
 
     def take(self, time_ns: int, exchange: str, count: int = 1) -> None:
-        """Take one that is known by its name."""
+        """Add occurrences by time and exchange ID."""
         self.count += count
         self.first_ns = min(self.first_ns, time_ns)
         self.last_ns = max(self.last_ns, time_ns)
@@ -64,16 +64,16 @@ class Evidence(Summed):
 def _busiest(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
     for piece, count in other.items():
         one[piece] = one.get(piece, 0) + count
-        if len(one) > _MAX_PIECES:  # the quietest goes, never the one that is being counted
+        if len(one) > _MAX_PIECES:  # evict the quietest, never the current one
             del one[min((each for each in one if each != piece), key=one.__getitem__)]
     return one
 
 
 @summed
 class Bursts(Evidence):
-    """Occurrences, and how many there were in the busiest pieces of time.
+    """Occurrences, and their number in the busiest intervals.
 
-    Pieces begin at multiples of their length, so that those of parts of a capture add up.
+    Intervals start at multiples of their length, so those of the parts of a capture can be merged.
     """
 
     piece_ns = 10 * SECOND_NS
@@ -82,16 +82,16 @@ class Bursts(Evidence):
 
     @property
     def busiest(self) -> int:
-        """In the busiest piece."""
+        """Occurrences in the busiest interval."""
         return max(self.pieces.values(), default=0)
 
     def add(self, facts: Facts, count: int = 1) -> None:
-        """Take an exchange that has so many of them."""
+        """Add an exchange with ``count`` occurrences."""
         Evidence.add(self, facts, count)
         _busiest(self.pieces, {facts.exchange.time_ns // self.piece_ns: count})
 
     def add_evidence(self, evidence: Evidence) -> None:
-        """Take what else was gathered as one occurrence, at the time of its first."""
+        """Add other evidence, counted in the interval of its first time."""
         join(self, evidence, Evidence)
         _busiest(self.pieces, {evidence.first_ns // self.piece_ns: evidence.count})
 
@@ -108,17 +108,17 @@ class Minutes(Bursts):
 
 @summed
 class Rule(Summed, ABC):
-    """A rule. Its docstring says why what it looks for is bad.
+    """A rule. Its docstring says why the problem matters.
 
     Attributes:
         name: as ``--list`` shows it.
-        severity: of its findings, as a rule.
+        severity: usual severity of its findings.
         title: what it looks for.
         when: its threshold, and why it is not lower.
         advice: one sentence.
-        apis: exchanges that it wants to see; empty: all.
-        counts: what is kept for each key.
-        kept: key -> what was counted for it.
+        apis: APIs of the exchanges it needs; empty: all.
+        counts: type of the counts of a key.
+        kept: key -> counts.
     """
 
     name: ClassVar[str]
@@ -136,21 +136,21 @@ class Rule(Summed, ABC):
 
     @classmethod
     def row(cls) -> RuleRow:
-        """What there is to say about it."""
+        """Its description."""
         return row_of(RuleRow, cls, rule=cls.name)
 
     @abstractmethod
     def feed(self, facts: Facts) -> None:
-        """Take an exchange."""
+        """Add an exchange."""
 
     @abstractmethod
     def findings(self) -> Iterator[FindingRow]:
-        """Tell what is worth to be told."""
+        """The findings."""
 
     def finding(
         self, about: str, sentence: str, evidence: Evidence, severity: str | None = None
     ) -> FindingRow:
-        """One finding."""
+        """A finding of this rule."""
         return row_of(
             FindingRow,
             evidence,
@@ -164,7 +164,7 @@ class Rule(Summed, ABC):
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Metadata answers -> how many partitions and replicas topics have. Holds two numbers of each.
+# Metadata responses -> number of partitions and replicas of topics. Holds two numbers per topic.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +180,7 @@ class TopicShape(Summed):
 
 
 class Topics(Bounded[str, TopicShape]):
-    """By name, or id where there is no name."""
+    """Topics by name, or by id if the name is unknown."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits.summary_rows, TopicShape)
@@ -190,7 +190,7 @@ class Topics(Bounded[str, TopicShape]):
         return Topics, (self._limits,), None, None, iter(self.items())
 
     def learn(self, facts: Facts) -> None:
-        """Learn from an answer."""
+        """Add the topics of a response."""
         for entry in (facts.exchange.response or {}).get("topics") or ():
             name = entry.get("name") or facts.exchange.topic_names.get(entry.get("topic_id", ""))
             partitions = entry.get("partitions")

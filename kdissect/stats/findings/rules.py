@@ -1,8 +1,8 @@
-"""Facts -> findings, by all rules. Holds what the rules hold.
+"""Facts -> findings of all rules. Holds the rules.
 
-    Facts -> the rules that want to see the api -> findings(): the worst first
+    Facts -> rules for this API -> findings(), the worst first
 
-A new rule is a file like brokers.py, a line in ``RULES``, and a test that it speaks and that it is silent.
+A new rule is a file like brokers.py, a line in ``RULES``, and a test of when it reports and when it does not.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ class Findings(Summed):
         self.rules = {rule.name: rule(limits) for rule in RULES}
 
     def feed(self, facts: Facts) -> None:
-        """Show an exchange to the rules that want it."""
+        """Pass an exchange to the rules for its API."""
         for rule in self.rules.values():
             if not rule.apis or facts.api in rule.apis:
                 rule.feed(facts)
 
     def rows(self) -> list[FindingRow]:
-        """The worst first, then in the order of the rules; of a rule the most frequent."""
+        """The worst first, then in the order of the rules; within a rule the most frequent first."""
         rows = [
             row for rule in self.rules.values() for row in sorted(rule.findings(), key=_most_frequent_first)
         ]
         return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
 
     def folded(self) -> dict[str, int]:
-        """Nothing: what a rule has no row left for is watched together, and gives no finding of its own."""
+        """Empty: keys beyond the limit of a rule are counted together and give no findings of their own."""
         return {}
 
 

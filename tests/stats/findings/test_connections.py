@@ -38,7 +38,7 @@ def test_connections_that_are_used_or_few_or_rare_or_go_to_many_brokers() -> Non
     assert findings_of(ConnectionChurn, talks(30, 1, brokers=15)) == []
 
 
-def test_tokens_do_not_tell_whose_a_connection_is() -> None:
+def test_tokens_do_not_identify_the_client_of_a_connection() -> None:
     tokens = [
         facts_of(
             "Metadata",

@@ -44,7 +44,7 @@ def test_what_was_gathered_counts_as_it_began() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 500), max_size=20), min_size=1, max_size=4))
-def test_parts_add_up_to_the_whole(parts: list[list[int]]) -> None:
+def test_merged_parts_equal_one_run(parts: list[list[int]]) -> None:
     everything, merged = Bursts(), Bursts()
     for part in parts:
         evidence = Bursts()

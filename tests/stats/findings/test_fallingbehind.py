@@ -50,7 +50,7 @@ def test_all_partitions_of_a_topic_count_together() -> None:
     assert row.sentence == "1,520 records behind at the end, 0 when first seen; it reads 20 records/s"
 
 
-def test_who_catches_up_or_keeps_up_is_not_told() -> None:
+def test_consumers_that_catch_up_or_keep_up_are_not_reported() -> None:
     catches_up = fetches(lambda second: 1000 * second, lambda second: 100_000 + 10 * second)
     assert findings_of(FallingBehind, catches_up) == []
     had_a_break = fetches(lambda second: 1000 * max(0, second - 9), lambda second: 500 * second)
@@ -61,7 +61,7 @@ def test_who_catches_up_or_keeps_up_is_not_told() -> None:
     assert findings_of(FallingBehind, seen_once) == []
 
 
-def test_replicas_and_refusals_are_not_told() -> None:
+def test_replicas_and_rejections_are_not_reported() -> None:
     for why_not in ({"replica_id": 2}, {"error": 1}):
         facts = fetches(lambda second: 50 * second, lambda second: 200 * second, **why_not)
         assert findings_of(FallingBehind, facts) == []

@@ -13,7 +13,7 @@ def test_a_leader_that_moved_and_came_back() -> None:
     assert row.evidence == ["asker-Metadata/1000", "asker-Metadata/2000"]
 
 
-def test_every_client_is_told_of_the_same_move() -> None:
+def test_a_move_that_every_client_sees_counts_once() -> None:
     seen = [
         metadata(number, [(1, 0) if number < 5 else (2, 1)], connection=connection(f"c{number}"))
         for number in range(10)
@@ -27,13 +27,13 @@ def test_leaders_that_move_all_the_time() -> None:
     assert row.severity == "warning"
 
 
-def test_answers_of_brokers_that_are_late_do_not_count_twice() -> None:
+def test_late_responses_do_not_count_twice() -> None:
     terms = [(2, 0), (3, 1), (2, 0), (3, 1)]
     (row,) = findings_of(LeadersMoving, [metadata(n, [term]) for n, term in enumerate(terms)])
     assert row.sentence == "leaders moved once: partition 0 (2 to 3)"
 
 
-def test_answers_without_an_epoch_have_no_place_among_those_with_one() -> None:
+def test_responses_without_an_epoch_are_ignored_next_to_those_with_one() -> None:
     assert (
         findings_of(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, 5)]), metadata(3, [(1, -1)])])
         == []

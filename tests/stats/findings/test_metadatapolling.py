@@ -4,7 +4,7 @@ from kdissect.stats.findings.brokers import MetadataPolling
 from tests.findings import findings_of, metadata
 
 
-def test_a_client_that_asks_for_everything_all_the_time() -> None:
+def test_a_client_that_keeps_requesting_all_topics() -> None:
     (row,) = findings_of(
         MetadataPolling, [metadata(number / 2, response_size=50_000) for number in range(200)]
     )
@@ -13,14 +13,14 @@ def test_a_client_that_asks_for_everything_all_the_time() -> None:
     assert "200 for all topics; responses average 50,000 bytes" in row.sentence
 
 
-def test_small_answers_matter_when_they_are_many() -> None:
+def test_many_small_responses_are_reported() -> None:
     (row,) = findings_of(
         MetadataPolling, [metadata(number / 10, topics=[{"name": "orders"}]) for number in range(2000)]
     )
     assert "0 for all topics" in row.sentence
 
 
-def test_a_client_that_starts_and_one_that_asks_now_and_then() -> None:
+def test_starting_and_occasional_clients_are_not_reported() -> None:
     assert (
         findings_of(MetadataPolling, [metadata(number / 10, response_size=50_000) for number in range(10)])
         == []

@@ -24,7 +24,7 @@ def test_every_rule_explains_itself(rule: type[Rule]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_rule_asks_for_apis_that_exist(rule: type[Rule]) -> None:
+def test_every_rule_names_apis_that_exist(rule: type[Rule]) -> None:
     assert rule.apis <= {api.name for api in apis.all_apis()}
 
 

@@ -65,6 +65,6 @@ def test_the_worst_stands_first() -> None:
     ]
 
 
-def test_nothing_is_found_in_nothing() -> None:
+def test_no_findings_without_exchanges() -> None:
     assert Findings(DEFAULT).rows() == []
     assert len(Findings(DEFAULT).rules) == len(RULES)
