@@ -38,6 +38,45 @@ PHRASES = {
 }
 """Patterns that no text for users contains, each with a pattern of `PLACE TEXT` where it is right."""
 
+WORDS = r"told|tells?|ask(s|ed)?|taught|teach(es)?|made|found|meant|want(s|ed)?|lesson|whoever"
+IDENTIFIER = re.compile(rf"(^|_)({WORDS})(_|$)")
+ALLOWED = re.compile(r"tell|found|\w*_not_found(_error)?")
+"""``file.tell``, exceptions of Python and Spark, and the column FOUND of ``spark doctor``."""
+
+
+def identifiers_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and name, in snake case, of each identifier that a module defines or uses."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name))
+            ):
+                pass
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                pass
+            case _:
+                continue
+        yield getattr(node, "lineno", 0), re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def test_no_identifier_is_of_the_old_dialect() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in SOURCES
+        for line, name in identifiers_of(ast.parse(path.read_text()))
+        if IDENTIFIER.search(name) and not ALLOWED.fullmatch(name)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_a_class_name_is_defined_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not {name: each for name, each in places.items() if len(each) > 1}
+
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of the strings of a module, without docstrings."""

@@ -516,18 +516,18 @@ class Snapshots:
         """The number of snapshots that wait for a slice."""
         return len(self._rests)
 
-    def join(self, found: PartitionRecords) -> PartitionRecords:
+    def join(self, partition: PartitionRecords) -> PartitionRecords:
         """Prepend the rest of the previous slice. Unchanged if it is not a slice, or if the previous slice is
         missing.
         """
-        if found.piece is None:
-            return found
-        piece = found.piece
-        key = (found.exchange.connection.id, found.topic, found.partition, piece.snapshot)
+        if partition.piece is None:
+            return partition
+        piece = partition.piece
+        key = (partition.exchange.connection.id, partition.topic, partition.partition, piece.snapshot)
         rest = self._take(key)
         if piece.position and (rest is None or rest.position != piece.position):
-            return found
-        records = found.records
+            return partition
+        records = partition.records
         end = piece.position + len(records)
         if piece.position and rest is not None and rest.data:
             joined = rest.data + records.payload
@@ -535,7 +535,7 @@ class Snapshots:
         scan = records.scan()
         if end < piece.size and scan.fault is None:
             self._put(key, _Rest(end, records.data[records.end - scan.cut_off : records.end]))
-        return found._replace(records=records, piece=piece._replace(position=0))
+        return partition._replace(records=records, piece=piece._replace(position=0))
 
     def _take(self, key: Key) -> _Rest | None:
         rest = self._rests.pop(key, None)
