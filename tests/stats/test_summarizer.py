@@ -21,6 +21,7 @@ from kdissect.stats.lag import Samples
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.summarizer import PARTS, Summarizer
 from kdissect.stats.sums import Summed, own
+from kdissect.stats.transactions import Transactions
 from samples.golden import captures, name_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,10 @@ def state(value: Any) -> Any:
     """What was counted, of all that declares how it adds up; lists in no order."""
     if isinstance(value, Summed):
         declared = type(value).declared
-        return {name: state(getattr(value, name)) for name, join, _ in declared if join is not OWN}
+        counted = {name: getattr(value, name) for name, join, _ in declared if join is not OWN}
+        if isinstance(value, Transactions):  # one part knows the name of a producer id, another does not
+            counted["producers"] = value._merged_by_name()
+        return state(counted)
     if isinstance(value, Quantiles):
         return value.count, value.total, value.least, value.most
     if isinstance(value, Distinct):
