@@ -195,7 +195,7 @@ def _api_versions(pair: Pair) -> Words:
         f"{pair.request.get('client_software_name', '')} {pair.request.get('client_software_version', '')}"
     )
     keys = pair.response.get("api_keys")
-    return software.strip(), many(len(keys), "api") if keys else ""
+    return software.strip(), many(len(keys), "API") if keys else ""
 
 
 def _create_topics(pair: Pair) -> Words:

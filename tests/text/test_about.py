@@ -94,7 +94,7 @@ CASES: list[tuple[str, int, Body, Body | None, str]] = [
         3,
         {"client_software_name": "librdkafka", "client_software_version": "2.16.0"},
         {"api_keys": [{}, {}]},
-        "librdkafka 2.16.0 -> 2 apis",
+        "librdkafka 2.16.0 -> 2 APIs",
     ),
     (
         "CreateTopics",
