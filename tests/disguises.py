@@ -155,7 +155,7 @@ def timed(packets: list[Packet]) -> list[tuple[int, bytes]]:
 
 
 def several_interfaces(packets: list[Packet]) -> bytes:
-    """A pcapng file in which neighbouring packets come from different interfaces and link layers, some with
+    """A pcapng file in which neighboring packets come from different interfaces and link layers, some with
     a comment, in two sections.
     """
     ways = (ETHERNET, COOKED, RAW)

@@ -70,7 +70,7 @@ EMBEDDED = {
     "subscription": "ConsumerProtocolSubscription",
     "assignment": "ConsumerProtocolAssignment",
 }
-_OWN_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_OWN_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def body(shape: Layout, error: int) -> Body:
@@ -202,7 +202,7 @@ SILENT = ("-q",)  # tell no names
 
 def assert_harmless(text: str) -> None:
     """Nothing but our own colors and ends of lines, and no line that we did not write."""
-    text = _OWN_COLOURS.sub("", text)
+    text = _OWN_COLORS.sub("", text)
     odd = {character for character in text if not (character.isprintable() or character == "\n")}
     assert odd == set()
     assert [line for line in text.split("\n") if line.lstrip().startswith(FORGED)] == []

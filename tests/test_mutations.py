@@ -41,7 +41,7 @@ class EverySink:
         self.text = io.StringIO()
         self.binary = io.BytesIO()
         self.sinks = [
-            ExchangeTable(self.text, Times("e"), width=80, colour=True),
+            ExchangeTable(self.text, Times("e"), width=80, color=True),
             ExchangeTree(self.text, Times("e")),
             ExchangeTree(self.text, Times("e"), show_bytes=True),
             JsonLines(self.binary.write),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import colour_option, input_options
+from kdissect.cli.options import color_option, input_options
 from kdissect.cli.run import Query, open_run
-from kdissect.cli.terminal import use_colour, width
+from kdissect.cli.terminal import use_color, width
 from kdissect.stats.quality import GOOD
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ response when the capture ends are not complete, but do not affect the verdict.
     help="Rows to show in each list. [default: 20]",
 )
 @click.option("--fail", is_flag=True, help="Exit with status 1 unless the verdict is good.")
-@colour_option
-def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) -> None:
+@color_option
+def check(as_json: bool, limit: int, fail: bool, color: str, **options: Any) -> None:
     """Report what a capture contains and how complete it is.
 
     A verdict with reasons and remedies; then files, interfaces and drops, skipped packets, gaps, connections
@@ -59,7 +59,7 @@ def check(as_json: bool, limit: int, fail: bool, colour: str, **options: Any) ->
     with open_run(query, bar=lambda _: True, observer=observer) as run:
         run.show(run.selected(), observer.exchange)
         document = _appraised(run, observer)
-        _write(run, document, limit, colour, as_json=as_json)
+        _write(run, document, limit, color, as_json=as_json)
     run.end("exchange")
     if fail and document.verdict != GOOD:
         raise click.exceptions.Exit(NOT_GOOD)
@@ -73,7 +73,7 @@ def _appraised(run: Run, observer: Survey) -> Check:
     return appraise(run.capture.sources, observer, counts, skipped, warnings)
 
 
-def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool) -> None:
+def _write(run: Run, document: Check, limit: int, color: str, *, as_json: bool) -> None:
     if as_json:
         from kdissect.phrases import json_writer
         from kdissect.tables.values import json_document
@@ -86,5 +86,5 @@ def _write(run: Run, document: Check, limit: int, colour: str, *, as_json: bool)
         run.out,
         check_page.sections(document, limit=limit),
         width=width(run.out),
-        colour=use_colour(run.out, colour),
+        color=use_color(run.out, color),
     )

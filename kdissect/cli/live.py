@@ -30,7 +30,7 @@ from kdissect.cli.monitor import MonitorOptions, monitor_options, open_monitor
 from kdissect.cli.options import combine, filter_options, live_options, mode_option, to_local
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.run import Query
-from kdissect.cli.terminal import use_colour, warn, width
+from kdissect.cli.terminal import use_color, warn, width
 from kdissect.phrases import many
 from kdissect.query.records import records_of
 from kdissect.stats.connection_log import ConnectionLog
@@ -78,7 +78,7 @@ class LiveSummary:
         self._summarizer = Summarizer(limits, parts=frozenset((FINDINGS,)), slowest=1)
         self.feed = self._summarizer.feed
 
-    def write(self, names: Sequence[str], dissection: Dissection, colour: str) -> None:
+    def write(self, names: Sequence[str], dissection: Dissection, color: str) -> None:
         """Write the page."""
         from kdissect.text import page
 
@@ -86,7 +86,7 @@ class LiveSummary:
             return
         sections = self._sections(names, dissection.counts, dissection.skipped)
         with suppress(OSError):  # the terminal was closed
-            page.write(sys.stderr, sections, width=width(sys.stderr), colour=use_colour(sys.stderr, colour))
+            page.write(sys.stderr, sections, width=width(sys.stderr), color=use_color(sys.stderr, color))
 
     def _sections(
         self, names: Sequence[str], counts: Mapping[str, int], skipped: Mapping[str, int]
@@ -314,7 +314,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     live_summary = LiveSummary(query.limits) if shows_summary(summary, quiet=output.quiet) else None
     with (
         open_live_export(tables, query, source.names) as export,
-        open_monitor(monitor_choice, query.limits, source.names, output.colour) as monitor,
+        open_monitor(monitor_choice, query.limits, source.names, output.color) as monitor,
         open_live_run(query, source, *((export.log, export.defer) if export is not None else ())) as run,
         ExitStack() as stack,
     ):
@@ -338,7 +338,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
         if monitor is not None:
             monitor.end(keep_open=run.complete and source.stop == NEVER)
     if live_summary is not None:
-        live_summary.write(source.names, run.dissection, output.colour)
+        live_summary.write(source.names, run.dissection, output.color)
     if run.shown and not output.quiet:
         tally.close()
         warn(*tally_text.getvalue().rstrip().split("\n"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kdissect.cli.options import combine
-from kdissect.cli.terminal import OK, use_colour, warn
+from kdissect.cli.terminal import OK, use_color, warn
 from kdissect.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Monitor:
 
 @contextmanager
 def open_monitor(
-    options: MonitorOptions, limits: Limits, names: Sequence[str], colour: str
+    options: MonitorOptions, limits: Limits, names: Sequence[str], color: str
 ) -> Iterator[Monitor | None]:
     """Start the dashboard and the metrics endpoint. None: neither was requested.
 
@@ -194,7 +194,7 @@ def open_monitor(
         options: which of them.
         limits: of tables and labels.
         names: of the interfaces or of the input, for the dashboard.
-        colour: ``auto``, ``always`` or ``never``.
+        color: ``auto``, ``always`` or ``never``.
 
     Raises:
         ClickException: metrics cannot be served.
@@ -215,7 +215,7 @@ def open_monitor(
 
             library()  # import it now, not when the first exchange needs it
             out = sys.stdout
-            top = Top(monitor.now, monitor.drops, ", ".join(names), out, colour=use_colour(out, colour))
+            top = Top(monitor.now, monitor.drops, ", ".join(names), out, color=use_color(out, color))
             monitor.top = stack.enter_context(top)
         try:
             yield monitor

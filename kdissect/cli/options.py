@@ -274,10 +274,10 @@ def exchange_option(text: str) -> Callable[[Command], Command]:
     )
 
 
-colour_option = click.option(
+color_option = click.option(
     "--color",
     "--colour",
-    "colour",
+    "color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import colour_option, combine, csv_option
-from kdissect.cli.terminal import use_colour, width
+from kdissect.cli.options import color_option, combine, csv_option
+from kdissect.cli.terminal import use_color, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
 from kdissect.text.table import ExchangeTable, is_narrow
@@ -65,7 +65,7 @@ output_options = combine(
     csv_option,
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
-    colour_option,
+    color_option,
 )
 """How exchanges are shown."""
 
@@ -106,7 +106,7 @@ class ExchangeOutput(NamedTuple):
     as_csv: bool
     quiet: bool
     times: str | None
-    colour: str
+    color: str
 
     @classmethod
     def take(cls, options: dict[str, Any], others: dict[str, bool] | None = None) -> ExchangeOutput:
@@ -150,20 +150,20 @@ class ExchangeOutput(NamedTuple):
 
             columns = _columns(opener)
             return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
-        colour = use_colour(out, self.colour)
+        color = use_color(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
 
             return ExchangeTree(
                 out,
                 times,
-                colour=colour,
+                color=color,
                 show_bytes=self.show_bytes,
                 full=self.full,
                 show_secrets=query.options.show_secrets,
                 opener=opener,
             )
-        return ExchangeTable(out, times, width=width(out), colour=colour)
+        return ExchangeTable(out, times, width=width(out), color=color)
 
     def _check(self, others: dict[str, bool]) -> None:
         detail = self.tree or self.show_bytes

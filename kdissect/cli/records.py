@@ -10,7 +10,7 @@ import click
 
 from kdissect.cli.live_run import LiveOptions, interface_options, open_live_run, take_capture_settings
 from kdissect.cli.options import (
-    colour_option,
+    color_option,
     csv_option,
     exchange_option,
     filter_options,
@@ -27,7 +27,7 @@ from kdissect.cli.output_options import (
 )
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
-from kdissect.cli.terminal import use_colour, warn, width
+from kdissect.cli.terminal import use_color, warn, width
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many
@@ -145,7 +145,7 @@ empty or new.
 @times_option
 @jobs_option("These use one process: --unique, -o, -q, -t d and dd, lines on a terminal.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each record (line-buffered).")
-@colour_option
+@color_option
 def records(count: int | None, jobs: int | None, **options: Any) -> None:
     """Show the records that were produced and fetched.
 
@@ -254,7 +254,7 @@ class RecordOutput(NamedTuple):
     quiet: bool
     times: str | None
     flush: bool
-    colour: str
+    color: str
 
     @property
     def is_silent(self) -> bool:
@@ -292,12 +292,12 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.as_csv:
         is_terminal = out.isatty()
         return CsvLines(out.buffer.write, columns=RECORD, flush_each=output.flush, is_terminal=is_terminal)
-    colour = use_colour(out, output.colour)
+    color = use_color(out, output.color)
     if output.tree:
         from kdissect.text.tree import RecordTree
 
-        return RecordTree(out, times, colour=colour, full=output.full)
-    return RecordTable(out, times, width=width(out), colour=colour)
+        return RecordTree(out, times, color=color, full=output.full)
+    return RecordTable(out, times, width=width(out), color=color)
 
 
 def _report(source: Records, shown: int, *, complete: bool) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import colour_option, filter_options, input_options
+from kdissect.cli.options import color_option, filter_options, input_options
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
-from kdissect.cli.terminal import output, use_colour, width
+from kdissect.cli.terminal import output, use_color, width
 from kdissect.query.filters import parse_duration
 from kdissect.stats.traffic import BY
 
@@ -105,7 +105,7 @@ def _to_interval(text: str) -> int:
     help="Write latency distributions to FILE as JSON lines, to merge with those of other captures.",
 )
 @jobs_option("Stdin uses one process. Percentiles may differ within their tolerance.")
-@colour_option
+@color_option
 def summary(
     by: str | None,
     order: str | None,
@@ -115,7 +115,7 @@ def summary(
     fail: bool,
     as_json: bool,
     sketches: Path | None,
-    colour: str,
+    color: str,
     jobs: int | None,
     **options: Any,
 ) -> None:
@@ -133,7 +133,7 @@ def summary(
     if lists_rules:
         if "findings" not in parts:
             raise click.UsageError("--list needs --findings")
-        _list_rules(colour, as_json=as_json)
+        _list_rules(color, as_json=as_json)
         return
     query = Query.take(options)
     summarizer = Summarizer(
@@ -141,7 +141,7 @@ def summary(
     )
     with _counted_run(query, summarizer, processes(query, jobs)) as run:
         document = ordered(viewed(_closed(summarizer, query, run), by, parts), order)
-        _write(run, document, limit, colour, as_json=as_json)
+        _write(run, document, limit, color, as_json=as_json)
         if sketches is not None:
             _sketch(sketches, summarizer, by)
     run.report(run.shown)
@@ -172,7 +172,7 @@ def _closed(summarizer: Summarizer, query: Query, run: Run) -> Summary:
     return summarizer.close(query.paths, run.dissection.counts, run.dissection.skipped)
 
 
-def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_json: bool) -> None:
+def _write(run: Run, document: Summary, limit: int | None, color: str, *, as_json: bool) -> None:
     from kdissect.phrases import json_writer
     from kdissect.stats.views import limited
     from kdissect.tables.values import json_document
@@ -185,7 +185,7 @@ def _write(run: Run, document: Summary, limit: int | None, colour: str, *, as_js
     sections = summary_page.sections(
         document, limit=limit or ROWS, narrow=columns is not None and columns < WIDE
     )
-    page.write(run.out, sections, width=columns, colour=use_colour(run.out, colour))
+    page.write(run.out, sections, width=columns, color=use_color(run.out, color))
 
 
 def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
@@ -198,7 +198,7 @@ def _sketch(path: Path, summarizer: Summarizer, by: str | None) -> None:
         raise click.ClickException(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _list_rules(colour: str, *, as_json: bool) -> None:
+def _list_rules(color: str, *, as_json: bool) -> None:
     from kdissect.stats.findings.rules import RULES
     from kdissect.tables.values import json_document
     from kdissect.text import page, summary_page
@@ -208,4 +208,4 @@ def _list_rules(colour: str, *, as_json: bool) -> None:
         if as_json:
             out.buffer.write(json_document(rows))
         else:
-            page.write(out, summary_page.rules(rows), width=width(out), colour=use_colour(out, colour))
+            page.write(out, summary_page.rules(rows), width=width(out), color=use_color(out, color))

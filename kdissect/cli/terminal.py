@@ -41,7 +41,7 @@ def width(stream: TextIO) -> int | None:
     return max(get_terminal_size().columns, LEAST_WIDTH)
 
 
-def use_colour(stream: TextIO, choice: str) -> bool:
+def use_color(stream: TextIO, choice: str) -> bool:
     """Whether to use colors. ``auto``: on a terminal, unless NO_COLOR (no-color.org) or TERM=dumb is set."""
     if choice != "auto":
         return choice == "always"

@@ -67,7 +67,7 @@ class Top:
         drops: returns the packets dropped by the kernel and by kdissect.
         name: of the interface or input.
         out: the terminal.
-        colour: whether to use colors.
+        color: whether to use colors.
 
     Attributes:
         is_closed: whether the user quit it, or the terminal was closed.
@@ -80,14 +80,14 @@ class Top:
         name: str,
         out: TextIO,
         *,
-        colour: bool,
+        color: bool,
     ) -> None:
         self.is_closed = False
         self._now = now
         self._drops = drops
         self._name = name
         self._keyboard = open_keyboard()
-        self._screen = Screen(out.fileno(), self._keyboard, colour=colour, encoding=out.encoding)
+        self._screen = Screen(out.fileno(), self._keyboard, color=color, encoding=out.encoding)
         self._ui = UiState()
         self._snapshot: Now | None = None
         self._capture_ended = False
@@ -265,11 +265,11 @@ class Screen:
     Args:
         out: file descriptor to write to.
         keyboard: file descriptor to read keys from; None: no keys.
-        colour: whether to use colors.
+        color: whether to use colors.
         encoding: of the terminal; other characters become question marks.
     """
 
-    def __init__(self, out: int, keyboard: int | None, *, colour: bool, encoding: str = "utf-8") -> None:
+    def __init__(self, out: int, keyboard: int | None, *, color: bool, encoding: str = "utf-8") -> None:
         from rich.console import Console
 
         self._out = out
@@ -283,7 +283,7 @@ class Screen:
             file=self._page,
             force_terminal=True,
             color_system="standard",
-            no_color=not colour,
+            no_color=not color,
             highlight=False,
             legacy_windows=False,
         )
@@ -323,7 +323,7 @@ class Screen:
 
     def show(self, lines: Sequence[Text], size: tuple[int, int]) -> None:
         """Show these lines, which were drawn for a terminal of this size."""
-        rendered = self._coloured(lines)
+        rendered = self._colored(lines)
         changes = []
         if size != self._size:
             self._size, self._lines = size, []
@@ -356,7 +356,7 @@ class Screen:
         assert self._keyboard is not None
         return bool(select.select([self._keyboard], [], [], wait_s)[0])
 
-    def _coloured(self, lines: Sequence[Text]) -> list[str]:
+    def _colored(self, lines: Sequence[Text]) -> list[str]:
         self._page.seek(0)
         self._page.truncate()
         for line in lines:

@@ -119,7 +119,7 @@ def write_page(
     *,
     limit: int = ROWS,
     width: int | None = None,
-    colour: bool = False,
+    color: bool = False,
 ) -> None:
     """Write tables for people.
 
@@ -128,11 +128,11 @@ def write_page(
         results: returned by ``report``.
         limit: maximum rows of each table.
         width: width of the terminal; None if ``out`` is not a terminal.
-        colour: whether headings are bold.
+        color: whether headings are bold.
     """
     narrow = width is not None and width < _WIDE
     sections = (_section(name, frame, limit, narrow=narrow) for name, frame in results)
-    page.write(out, sections, width=width, colour=colour)
+    page.write(out, sections, width=width, color=color)
 
 
 def write_json(write: Callable[[bytes], object], results: Iterable[JobResult]) -> None:

@@ -89,14 +89,14 @@ def seconds(value: float | None) -> str:
     return ABSENT if value is None else duration(round(value * 1e9))
 
 
-def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, colour: bool) -> None:
+def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, color: bool) -> None:
     """Write the page.
 
     Args:
         out: owned by the caller.
         sections: what to write.
         width: of the terminal; None if ``out`` is not a terminal.
-        colour: whether headings are bold and notes dim.
+        color: whether headings are bold and notes dim.
     """
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -106,9 +106,9 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
     console = Console(
         file=page,
         width=width or _UNBOUNDED,
-        force_terminal=colour,
-        no_color=not colour,
-        color_system="standard" if colour else None,
+        force_terminal=color,
+        no_color=not color,
+        color_system="standard" if color else None,
         highlight=False,
         soft_wrap=False,
         legacy_windows=False,

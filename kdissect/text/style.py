@@ -110,9 +110,9 @@ BOLD = "1"
 FAINT = "2"
 
 
-def paint(text: str, colour: str) -> str:
+def paint(text: str, color: str) -> str:
     """Enclose text in the escape sequences that set a color and reset it."""
-    return f"\x1b[{colour}m{text}\x1b[0m" if text else text
+    return f"\x1b[{color}m{text}\x1b[0m" if text else text
 
 
 def severity(kind: str) -> int:

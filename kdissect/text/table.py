@@ -69,16 +69,16 @@ class LineTable(Generic[Row]):
         out: owned and flushed by the caller.
         times: writes the first column.
         width: columns of the terminal; None if ``out`` is not a terminal.
-        colour: whether to use color.
+        color: whether to use color.
     """
 
     _text_heading: str
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
         self._write = out.write
         self._times = times
         self._width = width
-        self._colour = colour
+        self._color = color
         self._views = self._shown(width)
         self._gap = " " if is_narrow(width) else "  "
         self._has_heading = width is None
@@ -97,9 +97,9 @@ class LineTable(Generic[Row]):
                 self._write(cut(self._gap.join((time, *cells)), self._width) + "\n")
                 return
             text, words = self._fitted(text, words, room)
-        if self._colour:
+        if self._color:
             cells = self._painted(row, cells)
-            words = [(paint(word, colour), colour) for word, colour in words]
+            words = [(paint(word, color), color) for word, color in words]
         tail = [text] if text else []
         tail += [word for word, _ in words]
         self._write(f"{self._gap.join((time, *cells, *tail)).rstrip()}\n")
@@ -110,7 +110,7 @@ class LineTable(Generic[Row]):
     def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
         line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
-        self._write((paint(line, FAINT) if self._colour else line) + "\n")
+        self._write((paint(line, FAINT) if self._color else line) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
         """The cells of some columns, each at least as wide as its column."""
@@ -130,14 +130,14 @@ class LineTable(Generic[Row]):
             return (cut(text, left) if left >= min(_MIN_TEXT, columns_of(text)) else ""), words
         shown: list[Word] = []
         left = room
-        for number, (word, colour) in enumerate(words, 1):
+        for number, (word, color) in enumerate(words, 1):
             reserved = (
                 _MIN_WORD + gap if number < len(words) else 0
             )  # leave room for a sign that there are more
             max_width = left - reserved if left - reserved >= _MIN_WORD else left
             if max_width < _MIN_WORD:
                 break
-            shown.append((cut(word, max_width), colour))
+            shown.append((cut(word, max_width), color))
             left -= columns_of(shown[-1][0]) + gap
         return "", shown
 
@@ -240,8 +240,8 @@ class ExchangeTable(LineTable["Exchange"]):
 
     _text_heading = "ABOUT"
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
-        super().__init__(out, times, width=width, colour=colour)
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
+        super().__init__(out, times, width=width, color=color)
         self._prefixes: dict[_Key, str] = {}
 
     def _shown(self, width: int | None) -> Sequence[LineView]:
@@ -303,8 +303,8 @@ class RecordTable(LineTable["CarriedRecord"]):
 
     _text_heading = "VALUE"
 
-    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, colour: bool = False) -> None:
-        super().__init__(out, times, width=width, colour=colour)
+    def __init__(self, out: TextIO, times: Times, *, width: int | None = None, color: bool = False) -> None:
+        super().__init__(out, times, width=width, color=color)
         self._max_bytes = None if width is None else width * _BYTES_PER_COLUMN
 
     def _shown(self, width: int | None) -> Sequence[LineView]:

@@ -52,14 +52,14 @@ class Tree(Generic[Row]):
     Args:
         out: owned and flushed by the caller.
         times: writes the time of the exchange.
-        colour: whether to use color.
+        color: whether to use color.
         full: whether to cut nothing: no array, string, bytes or list of headers.
     """
 
-    def __init__(self, out: TextIO, times: Times, *, colour: bool = False, full: bool = False) -> None:
+    def __init__(self, out: TextIO, times: Times, *, color: bool = False, full: bool = False) -> None:
         self._write = out.write
         self._times = times
-        self._colour = colour
+        self._color = color
         self._full = full
         self.is_first = True
 
@@ -77,15 +77,15 @@ class Tree(Generic[Row]):
     def _lines(self, row: Row) -> Iterator[str]:
         raise NotImplementedError
 
-    def _paint(self, text: str, colour: str) -> str:
-        return paint(text, colour) if self._colour else text
+    def _paint(self, text: str, color: str) -> str:
+        return paint(text, color) if self._color else text
 
 
 class ExchangeTree(Tree["Exchange"]):
     """Writes exchanges.
 
     Args:
-        out, times, colour, full: see ``Tree``.
+        out, times, color, full: see ``Tree``.
         show_bytes: write offset and bytes before each field.
         show_secrets: show credentials.
         opener: decodes record data, to show its records; None: they are not shown.
@@ -96,13 +96,13 @@ class ExchangeTree(Tree["Exchange"]):
         out: TextIO,
         times: Times,
         *,
-        colour: bool = False,
+        color: bool = False,
         full: bool = False,
         show_bytes: bool = False,
         show_secrets: bool = False,
         opener: Opener | None = None,
     ) -> None:
-        super().__init__(out, times, colour=colour, full=full)
+        super().__init__(out, times, color=color, full=full)
         self._show_bytes = show_bytes
         self._show_secrets = show_secrets
         self._opener = opener

@@ -9,7 +9,7 @@ from kdissect.cli.output_options import ExchangeOutput
 from kdissect.tables.lines import JsonLines
 from kdissect.text.table import ExchangeTable, ExchangeTally
 
-NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "colour": "never"}
+NOTHING = dict.fromkeys(ExchangeOutput._fields, False) | {"times": None, "color": "never"}
 
 
 def exchange_output(**chosen: object) -> ExchangeOutput:

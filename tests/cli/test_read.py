@@ -92,7 +92,7 @@ def test_stop_after_some(read: Reader) -> None:
     assert read("-t", "u", "-c", "1", "--api", "heartbeat").lines == LINES.splitlines()[1:2]
 
 
-def test_colour_on_request(read: Reader) -> None:
+def test_color_on_request(read: Reader) -> None:
     assert "\x1b[1;31mLEADER_NOT_AVAILABLE\x1b[0m" in read("--color", "always").out
     assert "\x1b" not in read().out + read("-V", "--color", "never").out
 

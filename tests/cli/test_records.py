@@ -212,7 +212,7 @@ def test_counts_alone(records: Records) -> None:
     )
 
 
-def test_colours(records: Records) -> None:
+def test_colors(records: Records) -> None:
     assert "\x1b[33maborted\x1b[0m" in records("--fetched", "--colour", "always", TRANSACTIONS).out
     assert "\x1b" not in records("--fetched", TRANSACTIONS).out
 

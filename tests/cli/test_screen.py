@@ -36,10 +36,10 @@ def test_what_is_typed_are_keys(typed: bytes, keys: list[str]) -> None:
 class Pair:
     """A screen and the other end of its pseudo-terminal."""
 
-    def __init__(self, *, colour: bool = True) -> None:
+    def __init__(self, *, color: bool = True) -> None:
         self.person, self.terminal = pty.openpty()
         termios.tcsetwinsize(self.terminal, (24, 80))
-        self.screen = Screen(self.terminal, self.terminal, colour=colour)
+        self.screen = Screen(self.terminal, self.terminal, color=color)
 
     def read(self) -> str:
         return os.read(self.person, 1 << 16).decode()
@@ -50,8 +50,8 @@ class Pair:
 
 
 @contextmanager
-def pair(*, colour: bool = True) -> Iterator[Pair]:
-    ends = Pair(colour=colour)
+def pair(*, color: bool = True) -> Iterator[Pair]:
+    ends = Pair(color=color)
     try:
         yield ends
     finally:
@@ -94,11 +94,9 @@ def test_only_what_changed_is_written() -> None:
         assert ends.read() == "\x1b[2J\x1b[1;1Hone"
 
 
-@pytest.mark.parametrize(
-    ("colour", "written"), [(True, "\x1b[1;31mbad\x1b[0m"), (False, "\x1b[1mbad\x1b[0m")]
-)
-def test_colours(colour: bool, written: str) -> None:
-    with pair(colour=colour) as ends:
+@pytest.mark.parametrize(("color", "written"), [(True, "\x1b[1;31mbad\x1b[0m"), (False, "\x1b[1mbad\x1b[0m")])
+def test_colors(color: bool, written: str) -> None:
+    with pair(color=color) as ends:
         ends.screen.show([Text("bad", "bold red")], (80, 24))
         assert ends.read().endswith(f"1;1H{written}")
 
@@ -111,7 +109,7 @@ def test_a_terminal_of_unknown_size_has_the_default_size() -> None:
 
 def test_a_terminal_that_takes_few_characters() -> None:
     person, terminal = pty.openpty()
-    Screen(terminal, None, colour=False, encoding="ascii").show([Text("/s▼")], (80, 24))
+    Screen(terminal, None, color=False, encoding="ascii").show([Text("/s▼")], (80, 24))
     assert os.read(person, 100) == b"\x1b[2J\x1b[1;1H/s?"
     for end in (person, terminal):
         os.close(end)
@@ -135,7 +133,7 @@ def test_keys_are_waited_for_and_escapes_put_together() -> None:
 
 def test_a_terminal_that_is_gone() -> None:
     person, terminal = pty.openpty()
-    screen = Screen(terminal, terminal, colour=False)
+    screen = Screen(terminal, terminal, color=False)
     screen.enter()
     os.close(person)
     with pytest.raises(OSError, match=r"closed|Input/output"):
@@ -152,7 +150,7 @@ def test_without_a_keyboard_nothing_is_typed(monkeypatch: pytest.MonkeyPatch) ->
     assert open_keyboard() is None
     monkeypatch.undo()
     person, terminal = pty.openpty()
-    screen = Screen(terminal, None, colour=False)
+    screen = Screen(terminal, None, color=False)
     screen.enter()
     assert screen.keys(0) == []
     screen.leave()

@@ -62,7 +62,7 @@ def test_no_match_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no match in 246 exchanges" in done.err
 
 
-@pytest.mark.parametrize("arguments", [("--interval", "0s"), ("--interval", "soon"), ("--by", "colour")])
+@pytest.mark.parametrize("arguments", [("--interval", "0s"), ("--interval", "soon"), ("--by", "color")])
 def test_invalid_option_values(arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", *arguments, BASICS)
     assert (done.status, done.out) == (2, "")

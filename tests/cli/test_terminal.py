@@ -36,7 +36,7 @@ class Tty(io.StringIO):
         (io.StringIO(), "always", {"NO_COLOR": "1"}, True),
     ],
 )
-def test_colour(
+def test_color(
     stream: io.StringIO,
     choice: str,
     environment: dict[str, str],
@@ -47,7 +47,7 @@ def test_colour(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert terminal.use_colour(stream, choice) is enabled
+    assert terminal.use_color(stream, choice) is enabled
 
 
 def test_width(monkeypatch: pytest.MonkeyPatch) -> None:

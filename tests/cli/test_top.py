@@ -210,7 +210,7 @@ def test_a_fault_of_the_drawing_thread_is_raised_after_the_terminal_is_restored(
         before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTSTP)}
         with (
             pytest.raises(ZeroDivisionError),
-            Top(now, lambda: (0, 0), "lo", out, colour=True) as top,
+            Top(now, lambda: (0, 0), "lo", out, color=True) as top,
         ):
             top.linger(lambda: True)
         written = b""

@@ -186,7 +186,7 @@ _RESERVED = ("body", "bytearray", "bytes", "dict", "fault", "out")
 
 
 class _Generator:
-    """Walks the schema and writes one line per field, neighbouring fixed-size fields on one line together."""
+    """Walks the schema and writes one line per field, neighboring fixed-size fields on one line together."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

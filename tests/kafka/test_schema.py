@@ -108,7 +108,7 @@ class TestNotation:
         [
             ("A 0 =>\n  a int8\n", "x:2: not a field: 'a int8'"),
             ("A 0 =>\n  a: int9\n", "x:2: no type int9"),
-            ("A 0 =>\n  a: int8 colour\n", "x:2: no role colour"),
+            ("A 0 =>\n  a: int8 color\n", "x:2: no role color"),
             ("A 0 =>\n  a: Missing\n", "x:2: no shared struct Missing"),
             ("A 0 =>\n  a =>\n", "x:2: a struct without fields"),
             ("A 0 =>\n  a: int8\n    b: int8\n", "x:3: indented, but the line above is no struct"),

@@ -41,7 +41,7 @@ CASES = {
     "again, in other parts": ([(0, "abc"), (2, "cde"), (1, "bcdef")], ["abc", "de", "f"]),
     "a keep-alive probe repeats one byte": ([(0, "abc"), (2, "\0"), (3, "d")], ["abc", "", "d"]),
     "held twice, the first wins": ([(2, "CD"), (2, "xyE"), (0, "ab")], ["", "", "abCDE"]),
-    "overlaps both neighbours": ([(1, "B"), (3, "D"), (0, "abcde")], ["", "", "aBcDe"]),
+    "overlaps both neighbors": ([(1, "B"), (3, "D"), (0, "abcde")], ["", "", "aBcDe"]),
     "covered by a larger one": ([(2, "c"), (1, "bcd"), (0, "a")], ["", "", "abcd"]),
     "three holes": (
         [(5, "f"), (3, "d"), (1, "b"), (0, "a"), (4, "e"), (2, "c")],

@@ -111,7 +111,7 @@ API KEY  API       VERSION  EXCHANGES
 
 def printed(check: quality.Check, *, limit: int = 1, width: int | None = None) -> str:
     out = io.StringIO()
-    page.write(out, check_page.sections(check, limit=limit), width=width, colour=False)
+    page.write(out, check_page.sections(check, limit=limit), width=width, color=False)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 

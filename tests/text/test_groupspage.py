@@ -69,7 +69,7 @@ def test_the_page_fits(width: int, narrow: bool) -> None:
         story(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
     ]
     out = StringIO()
-    page.write(out, sections(rows, limit=10, narrow=narrow), width=width, colour=False)
+    page.write(out, sections(rows, limit=10, narrow=narrow), width=width, color=False)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     for text in ("GROUP", "KIND", "REBALANCES", "STARTED BY", "first member"):

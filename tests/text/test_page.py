@@ -15,9 +15,9 @@ TABLE = PageSection(
 )
 
 
-def page(*sections: PageSection, width: int | None = None, colour: bool = False) -> str:
+def page(*sections: PageSection, width: int | None = None, color: bool = False) -> str:
     out = StringIO()
-    write(out, sections, width=width, colour=colour)
+    write(out, sections, width=width, color=color)
     return out.getvalue()
 
 
@@ -46,13 +46,13 @@ def test_sections_are_separated() -> None:
 
 def test_color_only_on_request() -> None:
     assert "\x1b" not in page(TABLE, width=80)
-    assert "\x1b[1mTopics" in page(TABLE, width=80, colour=True)
+    assert "\x1b[1mTopics" in page(TABLE, width=80, color=True)
 
 
 def test_control_sequences_are_escaped() -> None:
     evil = "evil\x1b[2J\n\u2028[bold]name"
     section = PageSection(evil, [View(evil, str)], [[evil]], (evil,))
-    lines = page(section, width=80, colour=True).splitlines()
+    lines = page(section, width=80, color=True).splitlines()
     assert len(lines) == 4  # title, note, heading, row
     assert all("evil\\x1b[2J\\n\\u2028[bold]name" in line for line in lines)
 
@@ -63,4 +63,4 @@ def test_a_closed_pipe_is_the_callers() -> None:
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        write(Closed(), [TABLE], width=None, colour=False)
+        write(Closed(), [TABLE], width=None, color=False)

@@ -19,11 +19,11 @@ def lines(
     width: int | None = None,
     topic: str = "orders",
     aborted: bool = False,
-    colour: bool = False,
+    color: bool = False,
 ) -> list[str]:
     partition = {"aborted_transactions": [{"producer_id": 9, "first_offset": 0}]} if aborted else None
     out = io.StringIO()
-    table = RecordTable(out, Times("u"), width=width, colour=colour)
+    table = RecordTable(out, Times("u"), width=width, color=color)
     for record in opened(fetch(raw, topic=topic, partition=partition)):
         table.feed(record)
     table.close()
@@ -98,11 +98,9 @@ def test_the_most_important_mark_stays_where_there_is_little_room() -> None:
     shown = lines(raw, width=80, aborted=True)[1]
     assert shown.endswith(" ! crc_mismatch")
     for width in range(40, 120):
-        plain, coloured = (
-            lines(raw, width=width, aborted=True, colour=colour)[1] for colour in (False, True)
-        )
+        plain, colored = (lines(raw, width=width, aborted=True, color=color)[1] for color in (False, True))
         assert columns_of(plain) <= width
-        assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+        assert re.sub(r"\x1b\[[\d;]*m", "", colored) == plain
 
 
 def test_anomalies_of_the_batch() -> None:
@@ -110,10 +108,10 @@ def test_anomalies_of_the_batch() -> None:
     assert lines(raw)[0].endswith("value  ! crc_mismatch  ! wrong_record_count")
 
 
-def test_colours() -> None:
+def test_colors() -> None:
     raw = batch([Item()], crc=1)
-    shown = lines(raw, width=100, colour=True)
+    shown = lines(raw, width=100, color=True)
     assert shown[0].startswith("\x1b[2mTIME")
     assert shown[1].endswith(" \x1b[1;33m! crc_mismatch\x1b[0m")
     assert "\x1b" not in "".join(lines(raw, width=100))
-    assert "\x1b" not in lines(batch([Item()]), width=100, colour=True)[1]
+    assert "\x1b" not in lines(batch([Item()]), width=100, color=True)[1]

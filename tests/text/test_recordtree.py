@@ -81,10 +81,10 @@ def test_long_values_are_cut_unless_full() -> None:
     assert lines(exchange, full=True)[-1] == f'  value: "{"x" * 5000}"'
 
 
-def test_an_empty_line_between_two_and_colours() -> None:
+def test_an_empty_line_between_two_and_colors() -> None:
     exchange = fetch(batch([Item(), Item()], crc=1))
     assert lines(exchange).count("") == 1
-    assert lines(exchange, colour=True)[0].startswith("\x1b[1m")
+    assert lines(exchange, color=True)[0].startswith("\x1b[1m")
     assert "\x1b" not in "".join(lines(exchange))
 
 

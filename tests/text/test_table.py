@@ -33,9 +33,9 @@ def produce(**attributes: Any) -> Exchange:
     return exchange("Produce", 9, request, **attributes)
 
 
-def lines(*exchanges: Exchange, width: int | None = None, colour: bool = False) -> list[str]:
+def lines(*exchanges: Exchange, width: int | None = None, color: bool = False) -> list[str]:
     out = io.StringIO()
-    table = ExchangeTable(out, Times("u"), width=width, colour=colour)
+    table = ExchangeTable(out, Times("u"), width=width, color=color)
     for each in exchanges:
         table.feed(each)
     table.close()
@@ -153,16 +153,16 @@ APIS = ("Metadata v9", "Produce v9", "Metadata v9")
 
 
 def test_colors_only_on_request_and_for_errors() -> None:
-    plain, coloured = (
+    plain, colored = (
         lines(metadata(anomalies=[WORSE]))[0],
-        lines(metadata(anomalies=[WORSE]), colour=True)[0],
+        lines(metadata(anomalies=[WORSE]), color=True)[0],
     )
-    assert re.findall("\x1b\\[([1-9][0-9;]*)m([^\x1b]+)", coloured) == [
+    assert re.findall("\x1b\\[([1-9][0-9;]*)m([^\x1b]+)", colored) == [
         ("1;31", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("1;31", "! malformed_body"),
     ]
-    assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == plain
-    assert "\x1b[33mno response\x1b[0m" in lines(produce(), colour=True)[0]
+    assert re.sub("\x1b\\[[0-9;]*m", "", colored) == plain
+    assert "\x1b[33mno response\x1b[0m" in lines(produce(), color=True)[0]
 
 
 def test_the_wire_cannot_write_escape_sequences() -> None:

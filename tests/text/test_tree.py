@@ -155,8 +155,8 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
         assert all(line.isprintable() for line in tree(odd, show_bytes=show_bytes))
 
 
-def test_colours() -> None:
-    shown = tree(HEARTBEAT, colour=True)
+def test_colors() -> None:
+    shown = tree(HEARTBEAT, color=True)
     assert shown[0].startswith("\x1b[1m")
     assert shown[4].startswith("  \x1b[33m! left_over")
     assert "\x1b" not in "".join(tree(HEARTBEAT))

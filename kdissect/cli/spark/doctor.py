@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import colour_option
+from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, use_colour, width
+from kdissect.cli.terminal import output, use_color, width
 from kdissect.phrases import json_writer
 from kdissect.spark.session import check_requirements, probe_workers
 from kdissect.tables.values import json_document
@@ -34,9 +34,9 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.option("--start", is_flag=True, help="Also start Spark, and report the versions of its workers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@colour_option
+@color_option
 @target_options.spark_options
-def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
+def doctor(start: bool, as_json: bool, color: str, **options: Any) -> None:
     """Check this machine for what Spark needs.
 
     Java, Python packages, a writable folder, ports; with --master or --remote also whether a server is
@@ -51,7 +51,7 @@ def doctor(start: bool, as_json: bool, colour: str, **options: Any) -> None:
         if as_json:
             json_writer(out)(json_document([requirement._asdict() for requirement in requirements]))
         else:
-            page.write(out, [_section(requirements)], width=width(out), colour=use_colour(out, colour))
+            page.write(out, [_section(requirements)], width=width(out), color=use_color(out, color))
     if any(requirement.remedy is not None for requirement in requirements):
         raise click.exceptions.Exit(MISSING)
 

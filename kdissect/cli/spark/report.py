@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import colour_option
+from kdissect.cli.options import color_option
 from kdissect.cli.spark import target_options
-from kdissect.cli.terminal import output, use_colour, warn, width
+from kdissect.cli.terminal import output, use_color, warn, width
 from kdissect.errors import UsageError
 from kdissect.phrases import json_writer, listed
 from kdissect.query.nearest import did_you_mean
@@ -96,7 +96,7 @@ def _to_jobs(text: str) -> tuple[str, ...]:
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, all rows; the key job names the report.")
 @click.option("-o", "target", metavar="DIR", help="Write Parquet, all rows, one folder per job.")
 @click.option("--overwrite", is_flag=True, help="With -o: replace existing reports.")
-@colour_option
+@color_option
 @target_options.spark_options
 def report(folder: str, **options: Any) -> None:
     """Analyze tables: latency, throughput, errors, lag, rebalances and more.
@@ -128,8 +128,8 @@ def report(folder: str, **options: Any) -> None:
         elif as_json:
             reporting.write_json(json_writer(out), reports)
         else:
-            colour = use_colour(out, options["colour"])
-            reporting.write_page(out, reports, limit=options["limit"], width=width(out), colour=colour)
+            color = use_color(out, options["color"])
+            reporting.write_page(out, reports, limit=options["limit"], width=width(out), color=color)
 
 
 # ------------------------------------------------------------------------------------------------------------

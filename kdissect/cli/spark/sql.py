@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import CSV_TEXTS, colour_option
+from kdissect.cli.options import CSV_TEXTS, color_option
 from kdissect.cli.spark import target_options
 from kdissect.cli.spark.report import address
-from kdissect.cli.terminal import output, use_colour, width
+from kdissect.cli.terminal import output, use_color, width
 from kdissect.phrases import absent, json_writer, many
 from kdissect.spark.session import session
 from kdissect.spark.tables import is_number, rows, views
@@ -49,11 +49,9 @@ Examples:
     metavar="N",
     help=f"Maximum rows. [default: {ROWS}; with --json and --csv all]",
 )
-@colour_option
+@color_option
 @target_options.spark_options
-def sql(
-    folder: str, statement: str, form: str | None, limit: int | None, colour: str, **options: Any
-) -> None:
+def sql(folder: str, statement: str, form: str | None, limit: int | None, color: str, **options: Any) -> None:
     """Query tables with SQL.
 
     DIR was written by kdissect export or kdissect spark decode; each of its tables can be queried by name.
@@ -65,7 +63,7 @@ def sql(
         views(spark, where)
         frame = spark.sql(statement)
         if form is None:
-            _page(out, frame, limit or ROWS, colour)
+            _page(out, frame, limit or ROWS, color)
         else:
             write = _json if form == "json" else _csv
             write(out, frame.columns, rows(frame, limit))
@@ -86,11 +84,11 @@ def _csv(out: TextIO, names: Sequence[str], result_rows: Iterator[list[Any]]) ->
     lines.writerows(map(printable_cells, chain([names], texts)) if out.isatty() else chain([names], texts))
 
 
-def _page(out: TextIO, frame: DataFrame, max_rows: int, colour: str) -> None:
+def _page(out: TextIO, frame: DataFrame, max_rows: int, color: str) -> None:
     result_rows = list(rows(frame, max_rows + 1))
     if frame.columns:
         page.write(
-            out, [_section(frame, result_rows, max_rows)], width=width(out), colour=use_colour(out, colour)
+            out, [_section(frame, result_rows, max_rows)], width=width(out), color=use_color(out, color)
         )
 
 
