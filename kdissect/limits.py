@@ -134,13 +134,16 @@ class Limits:
     resync_bytes: int = _bound(
         1 * MIB,
         "kafka, search for frames",
-        "Held of a direction whose frame boundaries are unknown, until it is dropped as part of the gap.",
+        (
+            "Bytes buffered per direction while its frame boundaries are unknown; beyond this they "
+            "are dropped and counted as part of the gap."
+        ),
     )
     search_bytes: int = _bound(
         1 * MIB,
         "kafka, search for frames",
-        "Bytes that are searched one by one; after those, only the start of each packet is: most traffic "
-        "searched in vain for this long is not Kafka.",
+        "Bytes of a stream that are searched at every position for a Kafka frame; after that, only "
+        "packet starts are tried, because traffic with no match by then is rarely Kafka.",
     )
     frame_max_bytes: int = _bound(
         1024 * MIB,
@@ -201,7 +204,7 @@ class Limits:
     group_protocols: int = _bound(
         10_000,
         "kafka, payloads",
-        "Groups whose protocol is remembered; a coordinator has some thousands.",
+        "Groups whose protocol is remembered; a coordinator has a few thousand.",
     )
     telemetry_bytes: int = _bound(
         4 * MIB,
@@ -219,8 +222,8 @@ class Limits:
     pending_bytes: int = _bound(
         24 * MIB,
         "exchanges, pairing",
-        "Their frames. Above it the oldest lose their bodies, but stay outstanding: usually five of "
-        "max.request.size (1 MiB by default) are in flight.",
+        "Frame bytes of the outstanding requests of one connection. Above it, the oldest lose their "
+        "bodies but stay outstanding: usually five of max.request.size (1 MiB by default) are in flight.",
     )
     pending_age_ns: int = _bound(
         10 * MINUTE_NS,
@@ -342,8 +345,8 @@ class Limits:
     export_rows: int = _bound(
         20_000,
         "tables, export",
-        "Rows of a Parquet row group: readers skip and distribute them, and each takes from a "
-        "hundred bytes to MB.",
+        "Rows of a Parquet row group: readers skip row groups and distribute them among tasks; a row "
+        "takes from a hundred bytes to several MB.",
     )
     export_bytes: int = _bound(
         16 * MIB,

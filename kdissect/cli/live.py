@@ -124,9 +124,11 @@ export_options = combine(
         type=click.Path(),
         callback=to_local,
         metavar="DIR",
-        help="Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; each file "
-        "appears in DIR once complete. Exchanges are not shown then unless -P, -V, --json or --csv "
-        "is given. An existing live export in DIR is continued.",
+        help=(
+            "Write typed tables for Spark, DuckDB, pandas, polars, as kdissect export does; each "
+            "file appears in DIR once complete. Exchanges are then shown only with -P, -V, --json or "
+            "--csv. An existing live export in DIR is continued."
+        ),
     ),
     table_options("With --export: ", "256MB and 5min"),
 )
@@ -295,7 +297,7 @@ def live(count: int | None, lists: bool, summary: bool | None, **options: Any) -
     """Show exchanges as they happen on an interface.
 
     Reads from interfaces of this machine (-i; on Linux, as root or with cap_net_raw), a pipe (-), or a
-    growing capture (--follow). Exit status: 0 at a stop condition (-a, -c) or the end of the pipe, 130
+    growing capture (--follow). Exit status: 0 when a stop condition (-a, -c) is met or the pipe ends, 130
     after Ctrl-C, 143 after SIGTERM.
     """
     if lists:

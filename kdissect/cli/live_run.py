@@ -112,7 +112,7 @@ interface_options = combine(
         "buffer_bytes",
         type=to_buffer_bytes,
         metavar="SIZE",
-        help="Size of the kernel's buffer, in KiB or like 64MiB. [default: 16MiB]",
+        help="Kernel buffer size, in KiB or with a unit: 64MiB. [default: 16MiB]",
     ),
     click.option(
         "--no-promiscuous",

@@ -56,7 +56,9 @@ def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
         flag_value=SHOW,
         callback=read,
         metavar="NAME=VALUE",
-        help="Set a limit: connections=50000, stream_bytes=16MiB. Alone: show all limits.",
+        help=(
+            "Set a limit, such as connections=50000 or stream_bytes=16MiB. Without a value: list all limits."
+        ),
     )
 
 
@@ -194,7 +196,7 @@ _traffic_options = combine(
         multiple=True,
         type=to_ports,
         metavar="PORT",
-        help="Only connections with this port.",
+        help="Only connections to or from this port.",
     ),
     click.option("--show-secrets", is_flag=True, help="Show credentials, which are redacted by default."),
 )
@@ -211,12 +213,14 @@ live_options = combine(_traffic_options, limits_option(LIVE))
 """The same for live traffic, without input files."""
 
 filter_options = combine(
-    _criterion("api", "API", "Fetch, find-coordinator, FIND_COORDINATOR, 10 ..."),
+    _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10."),
     _criterion("topic", "TOPIC", "Topic name, id or pattern: 'orders-*'."),
-    _criterion("partition", "PARTITION", "3, or orders:3."),
+    _criterion("partition", "PARTITION", "Partition, with or without its topic: 3 or orders:3."),
     _criterion("client", "CLIENT", "Client id or pattern, or address: 10.0.0.5, 10.0.0.5:41234."),
     _criterion("group", "GROUP", "Group id or pattern."),
-    _criterion("error", "ERROR", "NOT_LEADER_OR_FOLLOWER, 6, or a pattern: '*' is any error."),
+    _criterion(
+        "error", "ERROR", ("Error name, code or pattern: NOT_LEADER_OR_FOLLOWER, 6, or '*' for any error.")
+    ),
     _criterion("kind", "KIND", f"One of {', '.join(KINDS)}."),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
     _criterion("bigger-than", "SIZE", "Minimum frame size of request or response: 1000, 64KB, 1MiB."),

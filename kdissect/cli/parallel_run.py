@@ -401,8 +401,11 @@ def jobs_option(single_process: str, guarantee: str = "The output is the same.")
         "jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help=f"Worker processes; each takes a share of the connections. {guarantee} "
-        f"[default: all cores for small files with {WORTH_PACKETS:,} packets or more] {single_process}",
+        help=(
+            f"Worker processes; each takes a share of the connections. {guarantee} [default: all "
+            f"cores if the input has {WORTH_PACKETS:,} or more small packets, otherwise one process] "
+            f"{single_process}"
+        ),
     )
 
 

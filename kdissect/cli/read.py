@@ -58,7 +58,9 @@ anomalies after "!". On a narrow terminal some columns are left out; files and p
 @click.option(
     "--check-crcs",
     is_flag=True,
-    help="Verify the checksums of all record batches without decoding them; records always does.",
+    help=(
+        "Verify the checksums of all record batches without decoding them; kdissect records always does this."
+    ),
 )
 @jobs_option("These use one process: -w, -q, -t d and dd, lines on a terminal, stdin.")
 @click.option("-l", "flush", is_flag=True, help="Flush after each exchange (line-buffered), as in tshark -l.")

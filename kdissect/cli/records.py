@@ -101,7 +101,7 @@ empty or new.
     "traces",
     multiple=True,
     metavar="ID",
-    help="Records of this trace: by the headers traceparent, b3, X-B3-TraceId or sw8.",
+    help="Records with this trace ID in the header traceparent, b3, X-B3-TraceId or sw8.",
 )
 @click.option(
     "--schema",
@@ -124,9 +124,7 @@ empty or new.
 )
 @click.option("--produced", is_flag=True, help="Only records sent by clients.")
 @click.option("--fetched", is_flag=True, help="Only records sent by brokers, to clients or to each other.")
-@click.option(
-    "--unique", is_flag=True, help="Show only the first of records with the same topic, partition and offset."
-)
+@click.option("--unique", is_flag=True, help="Show each record (topic, partition and offset) only once.")
 @click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N records.")
 @click.option("-V", "tree", is_flag=True, help="Show each record as a tree, with all its fields.")
 @click.option("--full", is_flag=True, help="With -V: do not truncate long strings, bytes or headers.")

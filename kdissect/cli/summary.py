@@ -31,8 +31,8 @@ Examples:
   kdissect summary capture.pcap
   kdissect summary --by topic --order-by bytes --limit 50 *.pcapng.gz
   kdissect summary --by client --interval 10s --api Produce capture.pcap
-  kdissect summary --versions --fail capture.pcap   exit status 1 when an upgrade would break a client
-  kdissect summary --findings --fail capture.pcap   exit status 1 when there is one
+  kdissect summary --versions --fail capture.pcap   exit status 1 if an upgrade would break a client
+  kdissect summary --findings --fail capture.pcap   exit status 1 if there are findings
   kdissect summary --lag --group 'billing*' capture.pcap
   kdissect summary --sketches monday.jsonl monday.pcap
   kdissect summary --json capture.pcap | jq '.topics[] | [.topic, .producers]'
@@ -104,7 +104,7 @@ def _to_interval(text: str) -> int:
     metavar="FILE",
     help="Write latency distributions to FILE as JSON lines, to merge with those of other captures.",
 )
-@jobs_option("Stdin uses one process. Percentiles may differ within their tolerance.")
+@jobs_option("Stdin uses one process. Percentiles may differ slightly from those of a single process.")
 @color_option
 def summary(
     by: str | None,

@@ -192,7 +192,7 @@ def _unknown(observer: Survey) -> Iterable[quality.UnknownPart]:
 
 
 _KAFKA, _TLS = "Kafka", "TLS"
-_NAME_PORT = "If one of them is, name its port: -d tcp.port==PORT,kafka."
+_NAME_PORT = "If one of them carries Kafka, decode its port as Kafka: -d tcp.port==PORT,kafka."
 _REFUSED = "Clients may have been refused; check that the broker is listening."
 _CUT_SHORT = "ends in the middle"
 # Anomalies that already have findings of their own: gaps, truncation, directions, limits, versions.
@@ -327,14 +327,17 @@ def _connection_findings(connections: quality.ConnectionsPart) -> Iterator[Findi
         yield _finding(
             quality.ONE_SIDED if 2 * one_sided > kafka else quality.GOOD,
             f"Of {one_sided:,} of {_plural(kafka, 'Kafka connection')} only one side's bytes were captured.",
-            "Capture where both directions pass; routes and mirror ports can be one-way.",
+            (
+                "Capture at a point that sees both directions; asymmetric routing or a one-way "
+                "mirror (SPAN) port hides one of them."
+            ),
         )
     if connections.kafka_mid_stream:
         yield _finding(
             quality.GOOD,
             f"{connections.kafka_mid_stream:,} of {_plural(kafka, 'Kafka connection')} began before the "
             "capture: their clients, and the requests of early responses, may be unknown.",
-            "If that matters, start the capture before the clients, or restart them.",
+            "If that matters, start the capture before the clients, or restart the clients.",
         )
     if tls := connections.protocols.get(_TLS):
         yield _finding(
@@ -358,7 +361,7 @@ def _messages(
 ) -> Iterator[Finding]:
     if exchanges.unanswered:
         finding = f"{_plural(exchanges.unanswered, 'request')} without response"
-        why = "the connection or capture ended first, or the response was lost"
+        why = "the connection or the capture ended first, or the response was not captured"
         yield _finding(quality.GOOD, f"{finding}: {why}.", None)
     if unknown:
         names = ", ".join(f"{each.api or f'API {each.api_key}'} v{each.api_version}" for each in unknown[:3])
@@ -366,7 +369,7 @@ def _messages(
             quality.UNREAD,
             f"{_plural(sum(each.exchanges for each in unknown), 'exchange')} with APIs or versions unknown "
             f"to this version of kdissect: {names}{', ...' if len(unknown) > 3 else ''}.",
-            "A newer kdissect may know them.",
+            "Upgrade kdissect: a newer version may decode them.",
         )
     if errors := [each for each in anomalies if each.severity == ERROR]:
         kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in errors)
@@ -380,7 +383,7 @@ def _messages(
         kinds = ", ".join(f"{each.exchanges:,} {each.anomaly}" for each in odd)
         yield _finding(
             quality.GOOD,
-            f"Fully captured messages are incomplete or malformed: {kinds}.",
+            f"Messages captured in full could not be fully decoded: {kinds}.",
             f"Details: kdissect read -V --exchange {odd[0].example} FILE.",
         )
 

@@ -75,7 +75,7 @@ class FilePart:
     packets: int = described("Number of packets.")
     first: datetime | None = described("Time of the earliest packet.")
     last: datetime | None = described("Time of the latest packet.")
-    backward: int = described("Packets with an earlier time than one before them.")
+    backward: int = described("Packets with an earlier timestamp than a preceding packet.")
     furthest_back_us: int = described("The largest such difference, in microseconds.")
     interfaces: list[InterfacePart] = described("Interfaces with packets or statistics.")
 

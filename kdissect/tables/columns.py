@@ -177,9 +177,9 @@ EXCHANGE: tuple[Column, ...] = (
         "connection",
         STRING,
         attrgetter("connection.id"),
-        "Short connection id: a hash of both endpoints and the time of its first packet, the same in "
-        "every way of running over the same input. A run that did not see the first packet gives another "
-        "id.",
+        "Short connection id: a hash of both endpoints and the time of its first packet, identical in "
+        "every run over the same input, regardless of command and options. It differs if the first "
+        "packet was not read.",
     ),
     Column(
         "number",
@@ -307,7 +307,7 @@ EXCHANGE: tuple[Column, ...] = (
         INT64,
         content.records,
         "Records in request and response, from the batch headers; null if the API carries none, and for "
-        "compressed message sets of magic 0 and 1, which do not say.",
+        "compressed message sets of magic 0 and 1, whose headers have no record count.",
         needs_bodies=True,
     ),
     Column(

@@ -51,8 +51,9 @@ GROUPS = Table(
         _text("kind", "`classic`, `consumer` (KIP-848), `share` or `streams`; null for commits."),
         _text(
             "event",
-            "`join`, `sync`, `heartbeat` (rejected, or with news), `leave` or `commit`; for members that "
-            "only send heartbeats, the first and last heartbeat are `join` and `leave`.",
+            "`join`, `sync`, `heartbeat` (rejected, or with a new assignment or epoch), `leave` or "
+            "`commit`; for members that only send heartbeats, the first and last heartbeat are `join` "
+            "and `leave`.",
         ),
         _text("client_id", "See `exchanges`."),
         _text("client_ip", "See `exchanges`."),
@@ -78,7 +79,9 @@ GROUPS = Table(
             "ms",
         ),
         _text("protocol_type", "Protocol type of classic groups: `consumer`, `connect`."),
-        _text("protocol", "Assignor chosen; if none was yet, the member's first choice."),
+        _text(
+            "protocol", ("Partition assignor chosen for the group; until then, the member's preferred one.")
+        ),
         _text("error", "Error name; null for NONE and without a response."),
         _text("reason", "Reason given by the client (KIP-800)."),
         Column(

@@ -162,8 +162,9 @@ CONNECTIONS = Table(
         _plain(
             "close_reason",
             STRING,
-            "`fin`, `reset`, `reused` (a new connection with the same endpoints), `idle`, `evicted` (too "
-            "many at once), `end` (the capture ended); null if reading was stopped earlier.",
+            "`fin`, `reset`, `reused` (a new connection with the same endpoints), `idle`, `evicted` "
+            "(dropped because of the limit `connections`), `end` (the capture ended); null if reading "
+            "was stopped earlier.",
         ),
         _plain("protocol", STRING, "`Kafka`, `TLS`, `HTTP` ...; null if not recognized."),
         _plain("from_start", BOOLEAN, "Whether its handshake was captured; null if still open."),
@@ -286,13 +287,16 @@ CAPTURES = Table(
             "packets_dropped",
             INT64,
             _dropped,
-            "Packets dropped before the file, as reported by the capture program; null if not reported.",
+            (
+                "Packets dropped by the kernel or interface during the capture, as reported by the "
+                "capture program; null if not reported."
+            ),
         ),
         Column(
             "packets_backward",
             INT64,
             lambda row: 0 if row.packets is None else row.packets.backward,
-            "Packets with an earlier time than one before them.",
+            "Packets with an earlier timestamp than a preceding packet.",
         ),
         Column(
             "interfaces",

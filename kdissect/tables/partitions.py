@@ -172,7 +172,7 @@ PARTITIONS = Table(
             INT64,
             lambda row: None if row.data is None else row.data.count(),
             "Records in it, from the batch headers; null for compressed message sets of magic 0 and 1, "
-            "which do not say.",
+            "whose headers have no record count.",
         ),
         Column(
             "batches",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAGE = """\
 good: 3 of 4 exchanges are complete (75 %)
-- 1 request without response: the connection or capture ended first, or the response was lost.
+- 1 request without response: the connection or the capture ended first, or the response was not captured.
 
 {path}
 pcap, little endian, 812 B

@@ -146,12 +146,15 @@ def test_nothing_to_say() -> None:
                 ]
             },
             "good",
-            "Fully captured messages are incomplete or malformed: 3 truncated_body.",
+            "Messages captured in full could not be fully decoded: 3 truncated_body.",
         ),
         (
             {"exchanges": replace(NOTHING.exchanges, unanswered=1)},
             "good",
-            "1 request without response: the connection or capture ended first, or the response was lost.",
+            (
+                "1 request without response: the connection or the capture ended first, or the response was "
+                "not captured."
+            ),
         ),
         (
             {"counts": {"closed_evicted": 1, "shed": 1}},

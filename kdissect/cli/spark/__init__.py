@@ -7,7 +7,7 @@ import click
 from kdissect.cli.main import Commands
 
 COMMANDS = {
-    "decode": "Decode captures to typed tables, on all cores or a cluster.",
+    "decode": "Decode captures into typed tables, on all local cores or on a cluster.",
     "report": "Analyze tables: latency, throughput, errors, lag, rebalances and more.",
     "sql": "Query tables with SQL.",
     "schema": "Print the schema of a table for Spark.",
@@ -31,5 +31,5 @@ shown. On a cluster, captures and tables must have the same paths on all machine
 def spark() -> None:
     """Decode and analyze with Spark, on this machine or a cluster.
 
-    By default an embedded Spark uses all cores and stops with the command.
+    By default, Spark runs in local mode on all cores and stops when the command ends.
     """

@@ -41,7 +41,8 @@ every machine, or in an environment shipped with --archives.
 def package(path: Path) -> None:
     """Package kdissect as a zip for --py-files.
 
-    The zip of a release is always identical. Python imports from it directly, without unpacking.
+    The zip is reproducible: byte-for-byte identical for each release. Python imports from it directly,
+    without unpacking.
     """
     if path.suffix != ".zip":
         raise click.UsageError(f"{path}: the name must end in .zip, or Python cannot import from it")

@@ -37,7 +37,7 @@ Examples:
 \b
 latency      response times, by API, client, broker ...
 throughput   bytes and records by topic, partition, client ...
-errors       which errors, how often, of how many
+errors       error codes, counts and error rates
 lag          consumer lag
 rebalances   per group: count, duration, causes
 versions     versions in use, and those that newer releases reject

@@ -58,7 +58,7 @@ spark_options = combine(
         "--log",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="Log of Java and the workers. [default: a temporary file, kept on failure]",
+        help="Log file for the Spark driver and executors. [default: a temporary file, kept on failure]",
     ),
 )
 """Where Spark runs."""

@@ -130,10 +130,10 @@ class LeadersMoving(Rule):
 
     name = "leaders-moving"
     severity = NOTE
-    title = "Partitions change leaders."
+    title = "Partition leaders change."
     when = (
-        f"Always a note, because it explains errors around that time; a warning from {_OFTEN} moves of "
-        "a partition."
+        "Any leader change is a note, because it explains errors around that time; a warning from "
+        f"{_OFTEN} moves of a partition."
     )
     advice = "Check whether a broker was restarted or disconnected then; if not, check its load and disks."
     apis = APIS
@@ -198,7 +198,10 @@ class NotLeader(Rule):
     name = "not-leader-storm"
     severity = WARNING
     title = "A client keeps sending requests to brokers that do not lead the partition."
-    when = f"{_STORM} such responses about a topic in 10 seconds; a leader change causes a few per client."
+    when = (
+        f"{_STORM} NOT_LEADER_OR_FOLLOWER errors for a topic within 10 seconds; a normal leader "
+        "change causes a few per client."
+    )
     advice = (
         "Check whether the partitions have a leader, then whether the client can reach it and refreshes "
         "its metadata."
@@ -239,7 +242,7 @@ class Sasl(Rule):
     name = "sasl-failures"
     severity = WARNING
     title = "A client fails to authenticate."
-    when = f"Always, because correct credentials never fail; an error from {_LOOP} failures on."
+    when = f"Any failure; an error from {_LOOP} failures."
     advice = (
         "Compare the client's user, password and sasl.mechanism with the broker listener's configuration."
     )
@@ -291,7 +294,10 @@ class Throttled(Rule):
         f"{_MOST} responses with a throttle time, or {_MOST_MS:,} ms in total; occasional short "
         "throttling is how quotas work."
     )
-    advice = "Spread the load, or raise the quota of this client or user: kafka-configs --describe shows it."
+    advice = (
+        "Spread the load, or raise the quota of this client or user: kafka-configs --describe shows "
+        "the quota."
+    )
     counts = Throttles
 
     def feed(self, facts: Facts) -> None:
@@ -501,7 +507,10 @@ class MetadataPolling(Rule):
         f"{_MOST_LARGE} requests in a minute if responses average {_LARGE_BYTES:,} bytes or more, {_MOST} "
         "if they are smaller; a starting client sends a few."
     )
-    advice = "Request only the topics that are needed, and leave metadata.max.age.ms at minutes."
+    advice = (
+        "Request metadata only for the topics that are needed, and keep metadata.max.age.ms at "
+        "several minutes (default: 300000)."
+    )
     apis = frozenset({"Metadata"})
     counts = MetadataRequests
 

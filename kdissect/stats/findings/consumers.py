@@ -230,9 +230,9 @@ class OutOfRange(Rule):
     name = "offset-out-of-range"
     severity = WARNING
     title = "A consumer fetches an offset that does not exist, or no longer exists."
-    when = "Always: a consumer that keeps up never does."
+    when = "Any occurrence, because a consumer that keeps up never fetches such an offset."
     advice = (
-        "Compare the consumer's lag with the topic's retention, and check what auto.offset.reset does then."
+        "Compare the consumer's lag with the topic's retention, and check the consumer's auto.offset.reset."
     )
     apis = frozenset({"Fetch"})
 
@@ -269,13 +269,13 @@ class RebalanceStorm(Rule):
     severity = WARNING
     title = "A group rebalances repeatedly."
     when = (
-        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting first "
-        "members and the second halves of cooperative rebalances."
+        f"{STORM} rebalances that start within {STORM_NS // SECOND_NS} seconds, not counting the first "
+        "join of an empty group and the follow-up rebalance of the cooperative protocol."
     )
     advice = (
         "Check whether members are restarted, or take longer than max.poll.interval.ms to process "
         "records; with a group.instance.id a member can return without a rebalance. --groups shows what "
-        "started each."
+        "triggered each rebalance."
     )
     apis = frozenset(
         {

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _NAMES = 3  # of clients in a sentence,
 _SORTED = 100  # the first of this many
 _MEANS = {
-    0: "they are not acknowledged, so a record that is lost or refused is lost silently",
+    0: (
+        "they are not acknowledged, so a record that is rejected or lost in transit is lost without an error"
+    ),
     1: "only the leader acknowledges them, so its failure can lose acknowledged records",
 }
 
@@ -42,7 +44,7 @@ class Acks(Rule):
     name = "acks"
     severity = WARNING
     title = "A producer with acks=0 or 1 writes to a replicated topic."
-    when = "Always: it is a matter of configuration, not of how often it writes. acks=1 is a note."
+    when = "Any occurrence, because it is a configuration choice. acks=1 is a note."
     advice = "Set acks=all and enable.idempotence=true, unless the records may be lost."
     apis = frozenset({"Produce"}) | APIS
     counts = Writes
@@ -144,7 +146,8 @@ class HotPartitions(Rule):
         f"{_PARTITIONS} partitions and {_BATCHES} batches; fewer batches prove nothing."
     )
     advice = (
-        "Check which keys are frequent: a single frequent key can only be spread by extending or dropping it."
+        "Check which keys are frequent: a single hot key can only be spread over partitions by "
+        "salting it or by sending records without a key."
     )
     apis = frozenset({"Produce"}) | APIS
     counts = PartitionWrites
@@ -208,7 +211,7 @@ class RequestsTooLarge(Rule):
 
     name = "oversized-messages"
     severity = ERROR
-    title = "Messages are refused for their size, or single records exceed a megabyte."
+    title = "Records are rejected because of their size, or a single record exceeds 1 MB."
     when = f"Always if one is refused; a note if a single record has {_LARGE_BYTES:,} bytes."
     advice = (
         "Send a reference to large content instead, or compress it; otherwise raise the topic's "
@@ -266,8 +269,8 @@ class TinyBatches(Rule):
     severity = WARNING
     title = "A producer sends nearly every record in its own batch."
     when = (
-        f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and {_BYTES:,} "
-        "bytes; where records are rare there is nothing to batch."
+        f"{_MOST} batches to a topic in 10 seconds averaging fewer than {_RECORDS} records and "
+        f"{_BYTES:,} bytes; low-traffic topics are not reported."
     )
     advice = "Give the producer time to fill batches: linger.ms of 5 to 100, and no flush after each record."
     apis = frozenset({"Produce"})
