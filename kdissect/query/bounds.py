@@ -37,7 +37,9 @@ def parse_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
         if not equals:
             raise UsageError(f'invalid limit "{text}": use NAME=VALUE; --limits alone lists the names')
         if plain not in known:
-            raise UsageError(f'unknown limit "{name.strip()}"{did_you_mean(plain, known)}')
+            raise UsageError(
+                f'unknown limit "{name.strip()}"{did_you_mean(plain, known)}; --limits alone lists the limits'
+            )
         values[known[plain].name] = _to_number(plain, _kind(known[plain]), value)
     return replace(defaults, **values)
 

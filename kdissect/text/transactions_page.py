@@ -108,7 +108,7 @@ _FENCED = (
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),
     View("FENCED BY", _by, keep=True, shrinks=True),
-    View("ITS INITPRODUCERID", lambda row: absent(row.by_example)),
+    View("FENCING EXCHANGE", lambda row: absent(row.by_example)),
     View("FIRST", lambda row: f"{row.first:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.anomalies import ERROR, NOTE, WARNING
 from kdissect.kafka.codes import error_code
 from kdissect.model import UNANSWERED
+from kdissect.phrases import many
 from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.releases import removed_in
@@ -161,14 +162,13 @@ class LeadersMoving(Rule):
                 for _, time_ns, exchange in turns[1:]:
                     evidence.take(time_ns, exchange)
             named = ", ".join(
-                f"{partition} ({' to '.join(str(turn[0]) for turn in partitions[partition][:_TURNS])})"
+                f"{partition} ({' -> '.join(str(turn[0]) for turn in partitions[partition][:_TURNS])})"
                 for partition in sorted(partitions)[:_PLACES]
             )
             more = f" and {len(partitions) - _PLACES:,} more" if len(partitions) > _PLACES else ""
-            times = "once" if evidence.count == 1 else f"{evidence.count:,} times"
             yield self.finding(
                 f"topic {topic}",
-                f"leaders moved {times}: partition {named}{more}",
+                f"{many(evidence.count, 'leader change')}: partition {named}{more}",
                 evidence,
                 WARNING if max(map(len, partitions.values())) > _OFTEN else NOTE,
             )
