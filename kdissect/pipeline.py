@@ -119,10 +119,7 @@ class Dissection:
         self.counts: Counter[str] = Counter()
         self.noticed: list[tuple[int, str]] = []
         self.place = self.now_ns = self._ticked_ns = 0
-        self._earliest_since_tick_ns, self._packets_since_tick = (
-            NEVER_NS,
-            0,
-        )  # of the packets since the last tick: time, count
+        self._earliest_since_tick_ns, self._packets_since_tick = NEVER_NS, 0
 
     def __iter__(self) -> Iterator[Exchange]:
         """Decoded exchanges in order of completion."""

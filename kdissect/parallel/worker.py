@@ -240,22 +240,31 @@ class LargeText:
     """Text of one exchange's rows, in a temporary file: a batch can have gigabytes of it.
 
     Args:
-        prefix: of the file's name, by which the parent removes files that it did not read.
-
-    Attributes:
         path: the file, readable by its owner only.
         ends: where each piece ends: a row if the output may end after any row.
     """
 
-    __slots__ = ("ends", "path")
+    __slots__ = ("_ends", "_path")
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, path: Path, ends: array[int]) -> None:
+        self._path = path
+        self._ends = ends
+
+    @classmethod
+    def create(cls, prefix: str) -> LargeText:
+        """Create an empty one; the parent removes files with this ``prefix`` that it did not read.
+
+        Raises:
+            OutputError: there is no folder for temporary files.
+        """
         from tempfile import mkstemp  # rarely needed
 
-        handle, name = mkstemp(prefix=prefix)
+        try:
+            handle, name = mkstemp(prefix=prefix)
+        except OSError as error:
+            raise OutputError(f"temporary file: {error.strerror or error}") from None
         os.close(handle)
-        self.path = Path(name)
-        self.ends = array("q")
+        return cls(Path(name), array("q"))
 
     def append(self, pieces: Iterable[bytes]) -> None:
         """Write more pieces.
@@ -264,26 +273,25 @@ class LargeText:
             OutputError: the disk is full.
         """
         try:
-            with self.path.open("ab") as file:
+            with self._path.open("ab") as file:
                 for piece in pieces:
                     file.write(piece)
-                    self.ends.append(len(piece) + (self.ends[-1] if self.ends else 0))
+                    self._ends.append(len(piece) + (self._ends[-1] if self._ends else 0))
         except OSError as error:
-            raise OutputError(f"temporary file {self.path}: {error.strerror or error}") from None
+            raise OutputError(f"temporary file {self._path}: {error.strerror or error}") from None
 
     def __getitem__(self, pieces: slice) -> LargeText:
-        """The first pieces."""
-        self.ends = self.ends[pieces]
-        return self
+        """The first pieces, in the same file."""
+        return LargeText(self._path, self._ends[pieces])
 
     def chunks(self) -> Iterator[bytes]:
         """Read the text once, and remove the file."""
-        with self.path.open("rb") as file:
-            left = self.ends[-1] if self.ends else 0
+        with self._path.open("rb") as file:
+            left = self._ends[-1] if self._ends else 0
             while left and (chunk := file.read(min(left, _HELD_BYTES))):
                 yield chunk
                 left -= len(chunk)
-        self.path.unlink()
+        self._path.unlink()
 
 
 def remove_large_texts(prefix: str) -> None:
@@ -404,7 +412,7 @@ class Text(Selected):
                 pieces.append(self._page.take())
                 held += len(pieces[-1])
             if held > _HELD_BYTES:
-                large = large or LargeText(self.prefix)
+                large = large or LargeText.create(self.prefix)
                 large.append(pieces)
                 pieces, held = [], 0
         if not count:
