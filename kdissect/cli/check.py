@@ -68,9 +68,8 @@ def check(as_json: bool, limit: int, fail: bool, color: str, **options: Any) -> 
 def _appraised(run: Run, observer: Survey) -> Check:
     from kdissect.stats.appraisal import appraise
 
-    warnings = [*run.capture.warnings, *([run.fault] if run.fault is not None else [])]
-    counts, skipped = run.dissection.counts, run.dissection.skipped
-    return appraise(run.capture.sources, observer, counts, skipped, warnings)
+    totals = run.totals
+    return appraise(totals.sources, observer, totals.counts, totals.skipped, totals.problems)
 
 
 def _write(run: Run, document: Check, limit: int, color: str, *, as_json: bool) -> None:

@@ -92,7 +92,7 @@ def export(jobs: int | None, **options: Any) -> None:
     run, writer, records = result
     run.report(run.shown)
     report_export(writer, records, tables.folder)
-    if run.interrupted or run.failed or failures:
+    if run.interrupted or run.totals.failed or failures:
         warn(
             "the export is incomplete; "
             f"{'use --overwrite' if is_pipe else 'run the same command again'} to complete it"

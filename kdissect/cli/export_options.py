@@ -215,16 +215,17 @@ def finish_or_abandon(
     started = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         yield
-        warnings = [*failures, *run.capture.warnings, *([run.fault] if run.fault is not None else [])]
+        totals = run.totals
+        warnings = [*failures, *totals.problems]
         span = log.census.span_ns
         clock = {
             "started": started,
             "first_packet": None if span is None else timestamp(span[0]),
             "last_packet": None if span is None else timestamp(span[1]),
         }
-        end = {"clock": clock, "packets": run.dissection.counts["packets"], "warnings": warnings}
-        complete = not (run.interrupted or run.failed or failures)
-        writer.close(run.capture.sources, warnings, complete=complete, end=end)
+        end = {"clock": clock, "packets": totals.counts["packets"], "warnings": warnings}
+        complete = not (run.interrupted or totals.failed or failures)
+        writer.close(totals.sources, warnings, complete=complete, end=end)
     except BaseException:
         writer.abandon()
         raise

@@ -31,7 +31,7 @@ from kdissect.capture.live import (
 from kdissect.capture.ongoing import Listening, Ongoing, Piped
 from kdissect.capture.recording import NEVER, Recording, Thresholds
 from kdissect.cli.options import combine, to_local
-from kdissect.cli.run import Run, faults_named
+from kdissect.cli.run import SingleRun, faults_named
 from kdissect.cli.terminal import FAILED, check_stdin, ctrl_c, output, warn
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
@@ -265,7 +265,7 @@ def list_interfaces() -> None:
     click.echo(f"{ANY:{width}}  all of them")
 
 
-class LiveRun(Run):
+class LiveRun(SingleRun):
     """A run over live packets.
 
     Attributes:
@@ -326,7 +326,7 @@ class LiveRun(Run):
         """
         if self.stop_signals.signal is not None:
             raise click.exceptions.Exit(SIGNALLED + self.stop_signals.signal)
-        if self.failed:
+        if self.totals.failed:
             raise click.exceptions.Exit(FAILED)
 
 

@@ -13,17 +13,18 @@ import math
 import os
 import signal
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
-from kdissect.cli.run import Run, Selection, faults_named
+from kdissect.cli.run import Run, Selection, Totals, faults_named
 from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
 from kdissect.exchanges.learned import LearnedFacts
@@ -69,64 +70,28 @@ class _Interrupt:
         self._was_pressed = True
 
 
-class MergedCounts:
-    """The counts of all workers, merged; see ``pipeline.Dissection``."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
-        self.noticed: list[tuple[int, str]] = []
-        self.max_notices = 0
-
-    @property
-    def notices(self) -> list[str]:
-        """Messages about connections, in the order of the capture."""
-        return [text for _, text in sorted(self.noticed)[: self.max_notices]]
-
-    def add(self, end: WorkerEnd) -> None:
-        """Merge the counts of a worker. What every worker counts, such as packets, counts once."""
-        packets = min(end.counts["packets"], self.counts["packets"] or end.counts["packets"])
-        self.counts.update(end.counts)
-        self.counts["packets"] = packets
-        self.noticed += end.noticed
-        if not self.skipped:
-            self.skipped.update(end.skipped)
-
-
 class ParallelRun(Run):
-    """A capture that several processes dissect.
+    """A run in several processes.
 
     Attributes:
-        out, capture, first_ns, shown, interrupted, complete: as in ``Run``.
-        dissection: the merged counts, once all rows are shown.
         results: what the sink of each worker returned at the end.
     """
 
-    def __init__(
-        self, query: Query, capture: Capture, out: TextIO, bar: ExitStack, *, shows_bar: bool
-    ) -> None:
-        super().__init__(query, capture, capture.packet_blocks(), out, bar)
-        self.dissection: Any = MergedCounts()
-        self.dissection.max_notices = query.limits.notices
-        self.capture: Any = self
-        self.warnings: list[str] = []
-        self.sources = capture.sources
+    def __init__(self, query: Query, capture: Capture, out: TextIO, *, shows_bar: bool) -> None:
+        super().__init__(query, capture.packet_blocks(), out)
         self.results: list[Any] = []
-        self.bytes_total = capture.bytes_total
-        self.bytes_read = 0
+        self._bytes_total = capture.bytes_total
+        self._bytes_read = 0
         self._shows_bar = shows_bar
-        self._fault: str | None = None
         self._interrupt = _Interrupt()
+        self._totals = Totals(Counter(), Counter(), [], [], capture.sources, None)
+        self._notices: list[tuple[int, str]] = []
 
     @property
-    def fault(self) -> str | None:
-        """Why the capture could not be read to its end; None: it could."""
-        return self._fault
-
-    @property
-    def failed(self) -> bool:
-        """Whether a bug in kdissect kept a worker from reading part of the input."""
-        return any(source.failed for source in self.sources)
+    def totals(self) -> Totals:
+        """The totals of all workers that have ended."""
+        notices = [text for _, text in sorted(self._notices)[: self._query.limits.notices]]
+        return replace(self._totals, notices=notices)
 
     def gather(
         self,
@@ -167,7 +132,7 @@ class ParallelRun(Run):
         def write(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
             write_shard(self._query, job, Shard(index, jobs), send, inbox, log)
 
-        self.bytes_total = self.bytes_total and 2 * self.bytes_total
+        self._bytes_total = self._bytes_total and 2 * self._bytes_total
         self._run(jobs, write, lambda pool: self._exchange_facts(pool, jobs), self._run_to_end)
         parts = []
         for result, census in self.results:
@@ -185,10 +150,11 @@ class ParallelRun(Run):
     ) -> None:
         """Run a job in each worker and consume the rows that result from their messages."""
         with WorkerPool(jobs, job) as pool, self._interrupt.installed():
-            self._rows = rows(pool)
             try:
-                with progress(self, enabled=self._shows_bar) as watched:  # type: ignore[arg-type]  # all it needs
-                    consume(cast("Iterator[Any]", watched))
+                with progress(
+                    rows(pool), self._bytes_total, lambda: self._bytes_read, enabled=self._shows_bar
+                ) as watched:
+                    consume(iter(watched))
             except KeyboardInterrupt:
                 self.interrupted = True
             if not self.complete:
@@ -208,7 +174,7 @@ class ParallelRun(Run):
         """
         from kdissect.text.tree import Tree
 
-        page.flush = sink.close
+        page.before_take = sink.close
         write = self.out.buffer.write
         write(page.take())
         skip = 0
@@ -219,10 +185,6 @@ class ParallelRun(Run):
             self.gather(jobs, lambda _: work, Texts(write, skip).take, max_rows)
         finally:
             remove_large_texts(work.prefix)
-
-    def packet_blocks(self) -> Iterator[Any]:
-        """Return the rows, as the iterable that a progress bar wraps."""
-        return self._rows
 
     def _consume(
         self, rows: Iterator[list[Any]], consume: Callable[[list[Any]], object], max_rows: int | None
@@ -253,7 +215,7 @@ class ParallelRun(Run):
                 for index in range(0 if pending else jobs):
                     pool.send(index, facts)
             elif isinstance(message, Progress):
-                self.bytes_read = max(self.bytes_read, message.bytes_read)
+                self._bytes_read = max(self._bytes_read, message.bytes_read)
                 yield
             else:
                 self._handle_end(message)
@@ -261,7 +223,7 @@ class ParallelRun(Run):
     def _assemble(self, pool: WorkerPool, assembly: Assembly) -> Iterator[list[Any]]:
         for index, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
             if isinstance(message, WorkerBatch):
-                self.bytes_read = max(self.bytes_read, message.bytes_read)
+                self._bytes_read = max(self._bytes_read, message.bytes_read)
                 rows = assembly.batch(index, message)
             elif isinstance(message, LateRows):
                 rows = assembly.late(index, message)
@@ -276,9 +238,13 @@ class ParallelRun(Run):
     def _handle_end(self, message: Any) -> None:
         if not isinstance(message, WorkerEnd):
             return
-        self.dissection.add(message)
-        self.warnings, self.sources = message.warnings, message.sources
-        self._fault = message.fault
+        totals = self._totals
+        packets = min(message.counts["packets"], totals.counts["packets"] or message.counts["packets"])
+        totals.counts.update(message.counts)
+        totals.counts["packets"] = packets  # every worker counts all of them
+        totals.skipped = totals.skipped or message.skipped
+        totals.warnings, totals.sources, totals.fault = message.warnings, message.sources, message.fault
+        self._notices += message.noticed
         self.results.append(message.result)
         for seen, more in zip(self._query.filter.unmatched_names, message.passed_over, strict=True):
             seen |= more
@@ -365,10 +331,9 @@ def open_parallel_run(query: Query, *, bar: Callable[[TextIO], bool]) -> Iterato
     with (
         open_capture(*query.paths, limits=query.limits) as capture,
         output() as out,
-        ExitStack() as stack,
         faults_named(query),
     ):
-        yield ParallelRun(query, capture, out, stack, shows_bar=not query.no_progress and bar(out))
+        yield ParallelRun(query, capture, out, shows_bar=not query.no_progress and bar(out))
 
 
 # ------------------------------------------------------------------------------------------------------------

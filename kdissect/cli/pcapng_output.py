@@ -21,7 +21,7 @@ from kdissect.capture.reader import open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.capture.write import PcapngWriter
 from kdissect.cli.run import open_run
-from kdissect.cli.terminal import progress, warn
+from kdissect.cli.terminal import reading, warn
 from kdissect.files import replacing
 from kdissect.phrases import many
 from kdissect.stats.credentials import may_carry_credentials, may_hide_credentials
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
-    from kdissect.cli.run import Query, Run
+    from kdissect.cli.run import Query, SingleRun
     from kdissect.exchanges.kafka_connection import KafkaConnection
     from kdissect.model import Closed, Exchange
     from kdissect.net.connection import Connection
@@ -130,7 +130,7 @@ def _check(target: str, inputs: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _open_target(target: str, mode: int, run: Run) -> Iterator[BinaryIO]:
+def _open_target(target: str, mode: int, run: SingleRun) -> Iterator[BinaryIO]:
     if target == STDOUT:
         yield run.out.buffer
         return
@@ -146,7 +146,7 @@ def _unwritable(target: str, error: OSError) -> click.ClickException:
 
 
 def _matching_exchanges(
-    run: Run, index: ConnectionIndex, max_exchanges: int | None, *, with_secrets: bool
+    run: SingleRun, index: ConnectionIndex, max_exchanges: int | None, *, with_secrets: bool
 ) -> Iterator[Exchange]:
     """Yield the selected exchanges, select their connections, and read the capture to its end."""
 
@@ -174,7 +174,7 @@ def _copy_packets(query: Query, index: ConnectionIndex, file: BinaryIO, *, bar: 
     written = 0
     writer = PcapngWriter(file, f"kdissect {__version__}", interfaces=query.limits.interfaces)
     capture = index.kept_packets() or open_capture(*query.paths, limits=query.limits)
-    with capture, progress(capture, enabled=bar and not query.no_progress) as packets:
+    with capture, reading(capture, enabled=bar and not query.no_progress) as packets:
         for packet in index.select_packets(one_by_one(packets)):
             writer.write(packet)
             written += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -111,7 +111,7 @@ def _run_in_parallel(
     from kdissect.parallel.worker import Page, Text
 
     with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
-        page = cast("Any", Page(run.out))
+        page = Page(run.out)
         sink = output.sink(page, output.time_formatter(run.out, run.first_ns), query, flush=False)
 
         def feed(exchange: Exchange) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -211,7 +211,7 @@ def _run_in_parallel(
     from kdissect.parallel.worker import Page, Text
 
     with open_parallel_run(query, bar=lambda out: not out.isatty()) as run:
-        page = cast("Any", Page(run.out))
+        page = Page(run.out)
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
         sink: Any = _sink(output, page, times)
         by_batch = isinstance(sink, RecordLines) and record_filter.matches_all and not count

@@ -21,7 +21,7 @@ import click
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.options import take_options
-from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, warn
+from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, reading, warn
 from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kdissect.capture.connection_index import ConnectionIndex
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
+    from kdissect.capture.source import Source
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -125,17 +126,90 @@ class Selection:
         return False
 
 
+@dataclass(slots=True)
+class Totals:
+    """What is known of a run's input at its end.
+
+    Attributes:
+        counts, skipped, notices: as in ``Dissection``.
+        warnings, sources: of the captures.
+        fault: why they could not be read to their end; None: they could.
+    """
+
+    counts: Counter[str]
+    skipped: Counter[str]
+    notices: Sequence[str]
+    warnings: Sequence[str]
+    sources: Sequence[Source]
+    fault: str | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug in kdissect kept part of the input from being read."""
+        return any(source.failed for source in self.sources)
+
+    @property
+    def problems(self) -> list[str]:
+        """The warnings, and the fault if there is one."""
+        return [*self.warnings, *([] if self.fault is None else [self.fault])]
+
+
 class Run:
-    """A capture that is being dissected.
+    """Captures that are read, in one process or several.
 
     Attributes:
         out: stdout.
-        capture, dissection: the input and its dissection.
         readable: the packets up to the first that cannot be read.
         first_ns: time of the first packet; None: there is no packet.
         shown: number of rows fed to the sink.
         interrupted: whether Ctrl-C stopped the run.
         complete: whether the capture was read to its end.
+    """
+
+    def __init__(self, query: Query, packets: Iterable[PacketBlock | Packet | IdleTick], out: TextIO) -> None:
+        self.out = out
+        self.shown = 0
+        self.interrupted = False
+        self.complete = False
+        self._query = query
+        self.readable = Readable(packets)
+        self._first = next(self.readable, None)
+        self.first_ns = None if self._first is None else self._first.time_ns
+        if self.first_ns is not None:
+            query.filter.begin(self.first_ns)
+
+    @property
+    def totals(self) -> Totals:
+        """What is known so far."""
+        raise NotImplementedError
+
+    def report(self, exchanges: int) -> None:
+        """Report on stderr what was skipped and why. ``exchanges``: how many matched the filters."""
+        totals = self.totals
+        if totals.fault is not None:
+            warn(f"warning: {totals.fault}; the rest was not read")
+        report_totals(totals, shown=exchanges, complete=self.complete, unmet=self._query.filter.missing_names)
+
+    def end(self, noun: str) -> None:
+        """End the command with the exit status of an interrupted or failed run, if it is one.
+
+        Raises:
+            Exit: with a status other than 0.
+        """
+        totals = self.totals
+        if self.interrupted:
+            packets = many(totals.counts["packets"], "packet")
+            warn(f"interrupted after {packets}, {many(self.shown, noun)} shown")
+            raise click.exceptions.Exit(INTERRUPTED)
+        if totals.failed:
+            raise click.exceptions.Exit(FAILED)
+
+
+class SingleRun(Run):
+    """A run in this process.
+
+    Attributes:
+        capture, dissection: the input and its dissection.
     """
 
     def __init__(
@@ -148,19 +222,10 @@ class Run:
         index: ConnectionIndex | None = None,
         observer: Survey | None = None,
     ) -> None:
-        self.out = out
+        super().__init__(query, packets, out)
         self.capture = capture
-        self.shown = 0
-        self.interrupted = False
-        self.complete = False
-        self._query = query
         self._bar = bar
-        self.readable = Readable(packets)
-        first = next(self.readable, None)
-        self.first_ns = None if first is None else first.time_ns
-        if first is not None:
-            query.filter.begin(first.time_ns)
-        watched: Iterable[Any] = chain(() if first is None else (first,), self.readable)
+        watched: Iterable[Any] = chain(() if self._first is None else (self._first,), self.readable)
         if index is not None:
             watched = index.watch(one_by_one(watched))
         if observer is not None:
@@ -170,6 +235,19 @@ class Run:
             query.options,
             index=index,
             observer=observer,
+        )
+
+    @property
+    def totals(self) -> Totals:
+        """What is known so far."""
+        capture, dissection = self.capture, self.dissection
+        return Totals(
+            dissection.counts,
+            dissection.skipped,
+            dissection.notices,
+            capture.warnings,
+            capture.sources,
+            self.readable.fault,
         )
 
     def selected(self, on_unmatched: Callable[[Exchange], object] | None = None) -> Iterator[Exchange]:
@@ -191,41 +269,6 @@ class Run:
         self.shown, self.interrupted = show(rows, feed, max_rows, self.out.flush, flush_each=flush, size=size)
         self.complete = not self.interrupted and (max_rows is None or self.shown < max_rows)
         self._bar.close()
-
-    @property
-    def fault(self) -> str | None:
-        """Why the capture could not be read to its end; None: it could."""
-        return self.readable.fault
-
-    @property
-    def failed(self) -> bool:
-        """Whether a bug in kdissect kept part of the input from being read."""
-        return self.capture.failed
-
-    def report(self, exchanges: int) -> None:
-        """Report on stderr what was skipped and why. ``exchanges``: how many matched the filters."""
-        if self.readable.fault is not None:
-            warn(f"warning: {self.readable.fault}; the rest was not read")
-        report_dissection(
-            self.capture,
-            self.dissection,
-            shown=exchanges,
-            complete=self.complete,
-            unmet=self._query.filter.missing_names,
-        )
-
-    def end(self, noun: str) -> None:
-        """End the command with the exit status of an interrupted or failed run, if it is one.
-
-        Raises:
-            Exit: with a status other than 0.
-        """
-        if self.interrupted:
-            packets = many(self.dissection.counts["packets"], "packet")
-            warn(f"interrupted after {packets}, {many(self.shown, noun)} shown")
-            raise click.exceptions.Exit(INTERRUPTED)
-        if self.failed:
-            raise click.exceptions.Exit(FAILED)
 
 
 @contextmanager
@@ -255,7 +298,7 @@ def open_run(
     bar: Callable[[TextIO], bool],
     index: ConnectionIndex | None = None,
     observer: Survey | None = None,
-) -> Iterator[Run]:
+) -> Iterator[SingleRun]:
     """Open the captures of a query.
 
     Args:
@@ -265,8 +308,8 @@ def open_run(
         observer: sees packets and connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
-        packets = stack.enter_context(progress(capture, enabled=not query.no_progress and bar(out)))
-        run = Run(query, capture, packets, out, stack, index, observer)
+        packets = stack.enter_context(reading(capture, enabled=not query.no_progress and bar(out)))
+        run = SingleRun(query, capture, packets, out, stack, index, observer)
         with faults_named(query, run.readable):
             yield run
 
@@ -326,16 +369,12 @@ _KAFKA = "Kafka"
 _UNRECOGNIZED = "not recognized"
 
 
-class ReadCapture(Protocol):
-    """Captures that were read."""
+class Reported(Protocol):
+    """The part of ``Totals`` that is reported."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """One line each."""
-
-
-class DissectionCounts(Protocol):
-    """The counts of a dissection, see ``pipeline.Dissection``."""
+        """Of the captures, one line each."""
 
     @property
     def notices(self) -> Sequence[str]:
@@ -350,42 +389,34 @@ class DissectionCounts(Protocol):
         """Packets that were not dissected, by reason."""
 
 
-def report_dissection(
-    capture: ReadCapture,
-    dissection: DissectionCounts,
-    *,
-    shown: int,
-    complete: bool,
-    unmet: Callable[[], str] = str,
-) -> None:
+def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callable[[], str] = str) -> None:
     """Write the lines.
 
     Args:
-        capture: what was read.
-        dissection: its counts.
+        totals: of the run.
         shown: exchanges that matched the filters.
         complete: whether the capture was read to its end, so that what is missing is known.
         unmet: returns which criteria nothing matched, as text.
     """
-    for warning in capture.warnings:
+    for warning in totals.warnings:
         warn(f"warning: {warning}")
-    for notice in dissection.notices[:MAX_NOTICES]:
+    for notice in totals.notices[:MAX_NOTICES]:
         warn(notice)
-    more = max(dissection.counts["notices"], len(dissection.notices)) - MAX_NOTICES
+    more = max(totals.counts["notices"], len(totals.notices)) - MAX_NOTICES
     if more > 0:
         warn(f"{more:,} more notices like these")
-    for line in loss_lines(dissection.counts):
+    for line in loss_lines(totals.counts):
         warn(line)
-    if skipped := dissection.skipped:
+    if skipped := totals.skipped:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
         warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
-    unrecognized = dissection.counts[_CONNECTIONS + _UNRECOGNIZED]
+    unrecognized = totals.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
         warn(f"{connections} not recognized; -d tcp.port==PORT,kafka decodes a port as Kafka")
     if complete and not shown:
-        exchanges = dissection.counts["exchanges"]
-        warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(dissection))
+        exchanges = totals.counts["exchanges"]
+        warn(_no_match_line(exchanges, unmet()) if exchanges else _no_exchange_line(totals))
 
 
 def _no_match_line(exchanges: int, unmet: str) -> str:
@@ -393,8 +424,8 @@ def _no_match_line(exchanges: int, unmet: str) -> str:
     return f"{text}: {unmet}" if unmet else text
 
 
-def _no_exchange_line(dissection: DissectionCounts) -> str:
-    counts = dissection.counts
+def _no_exchange_line(totals: Reported) -> str:
+    counts = totals.counts
     if not counts["packets"]:
         return "no packets"
     protocols = [name for name in counts if name.startswith(_CONNECTIONS)]

@@ -169,7 +169,8 @@ def _counted_run(query: Query, summarizer: Summarizer, jobs: int) -> Iterator[Ru
 
 
 def _closed(summarizer: Summarizer, query: Query, run: Run) -> Summary:
-    return summarizer.close(query.paths, run.dissection.counts, run.dissection.skipped)
+    totals = run.totals
+    return summarizer.close(query.paths, totals.counts, totals.skipped)
 
 
 def _write(run: Run, document: Summary, limit: int | None, color: str, *, as_json: bool) -> None:

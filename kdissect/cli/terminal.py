@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -15,11 +15,14 @@ from kdissect.phrases import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
     from typing import TextIO
 
     from kdissect.capture.reader import Capture
     from kdissect.model import Packet, PacketBlock
+
+Item = TypeVar("Item")
 
 OK = 0
 USAGE = 2  # usage error, or nothing could be read
@@ -112,12 +115,25 @@ def _abandon(out: TextIO) -> None:
         os.close(nowhere)
 
 
+def reading(capture: Capture, *, enabled: bool) -> AbstractContextManager[Iterable[PacketBlock | Packet]]:
+    """The packet blocks of a capture, with a progress bar."""
+    return progress(capture.packet_blocks(), capture.bytes_total, lambda: capture.bytes_read, enabled=enabled)
+
+
 @contextmanager
-def progress(capture: Capture, *, enabled: bool) -> Iterator[Iterable[PacketBlock | Packet]]:
-    """Return the packet blocks of a capture. For a large one, show a progress bar if stderr is a terminal."""
-    total = capture.bytes_total
+def progress(
+    items: Iterable[Item], total: int | None, bytes_read: Callable[[], int], *, enabled: bool
+) -> Iterator[Iterable[Item]]:
+    """Return items. If there is much to read, show a progress bar on stderr, if that is a terminal.
+
+    Args:
+        items: what to return.
+        total: size of the input in bytes; None: not known.
+        bytes_read: returns how much of it is read.
+        enabled: whether to show one.
+    """
     if not enabled or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
-        yield capture.packet_blocks()
+        yield items
         return
     from kdissect.phrases import size  # needed only here
 
@@ -128,10 +144,10 @@ def progress(capture: Capture, *, enabled: bool) -> Iterator[Iterable[PacketBloc
 
     with click.progressbar(length=total, label="reading", file=sys.stderr, item_show_func=rate) as bar:
 
-        def watched() -> Iterator[PacketBlock | Packet]:
-            for each in capture.packet_blocks():
-                if capture.bytes_read - bar.pos >= _BAR_BYTES or not bar.pos:
-                    bar.update(capture.bytes_read - bar.pos, capture.bytes_read)
+        def watched() -> Iterator[Item]:
+            for each in items:
+                if (count := bytes_read()) - bar.pos >= _BAR_BYTES or not bar.pos:
+                    bar.update(count - bar.pos, count)
                 yield each
             bar.update(total - bar.pos, total)
 

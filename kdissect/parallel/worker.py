@@ -10,8 +10,9 @@ import os
 from array import array
 from collections import Counter, deque
 from contextlib import suppress
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kdissect.errors import OutputError
 from kdissect.exchanges.topic_names import RESERVED, TopicRefs, topic_refs
@@ -197,39 +198,27 @@ class Worker:
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Page:
-    """Stands in for stdout: collects what a sink writes, as bytes.
+class Page(TextIOWrapper):
+    """A stream in memory that a sink writes text or bytes to, with the encoding of stdout.
 
     Attributes:
-        flush: called to make the sink write what it holds.
+        before_take: called to make the sink write what it holds.
     """
 
     def __init__(self, out: TextIO) -> None:
-        self.flush: Callable[[], object] = int
-        self._texts: list[str] = []
-        self._pieces: list[bytes] = []
-        self._encoding = out.encoding
-        self._errors = out.errors or "strict"
-        self.write = self._texts.append
-        self.buffer = _Buffer(self._pieces.append)
-        self.isatty = out.isatty
+        super().__init__(BytesIO(), out.encoding, out.errors, newline="")
+        self.before_take: Callable[[], object] = int
+        self.isatty = out.isatty  # type: ignore[method-assign]
 
     def take(self) -> bytes:
-        """Return and forget what was written. A sink writes strings or bytes, never both."""
+        """Return and remove what was written."""
+        self.before_take()
         self.flush()
-        texts, pieces = self._texts, self._pieces
-        if texts:
-            text = texts.pop() if len(texts) == 1 else "".join(texts)
-            texts.clear()
-            return text.encode(self._encoding, self._errors)
-        data = b"".join(pieces)
-        pieces.clear()
+        buffer = cast("BytesIO", self.buffer)
+        data = buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
         return data
-
-
-class _Buffer:
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self.write = write
 
 
 _HELD_BYTES = 8 << 20  # text of one exchange that is kept in memory

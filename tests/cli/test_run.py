@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from kdissect.cli.run import Query, Run, open_run
+from kdissect.cli.run import Query, SingleRun, open_run
 from tests.cli.commands import capture_bytes, talk
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def capture(tmp_path: Path) -> str:
     return str(path)
 
 
-def apis(run: Run, **how: Any) -> list[str]:
+def apis(run: SingleRun, **how: Any) -> list[str]:
     seen: list[str] = []
     run.show(run.selected(), lambda exchange: seen.append(exchange.api or "?"), **how)
     return seen

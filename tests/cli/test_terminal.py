@@ -151,7 +151,7 @@ def test_a_progress_bar_only_on_a_terminal(
     monkeypatch.setattr(terminal, "BAR_FROM_BYTES", least)
     conversation = talk()
     path = write(tmp_path / "capture.pcap", conversation)
-    with open_capture(path) as capture, terminal.progress(capture, enabled=enabled) as packets:
+    with open_capture(path) as capture, terminal.reading(capture, enabled=enabled) as packets:
         assert len(list(one_by_one(packets))) == len(conversation.packets)
     assert ("reading" in stream.getvalue() and "100%" in stream.getvalue()) is is_shown
     assert ("B/s" in stream.getvalue()) is is_shown

@@ -13,7 +13,7 @@ import click
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.cli.export_options import export_options, take_export
 from kdissect.cli.options import filter_options, input_options
-from kdissect.cli.run import Query, report_dissection
+from kdissect.cli.run import Query, report_totals
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import warn
 from kdissect.options import PARQUET
@@ -102,9 +102,7 @@ def _report(result: DecodeResult, folder: Path) -> None:
     if not result.rows:
         warn(f"{folder} already has this export; use --overwrite to redo it")
         return
-    report_dissection(
-        result, result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True
-    )
+    report_totals(result, shown=result.rows.get("exchanges", result.counts["exchanges"]), complete=True)
     if unresolved := result.counts["unresolved topic ids"]:
         warn(f"{many(unresolved, 'topic id')} whose name appears in no capture")
     rows = facts(*(f"{name} {count:,}" for name, count in result.rows.items()))

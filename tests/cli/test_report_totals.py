@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.run import MAX_NOTICES, report_dissection
+from kdissect.cli.run import MAX_NOTICES, report_totals
 
 
 class DissectionStub:
-    """The attributes of a capture and a dissection that ``report_dissection`` reads."""
+    """The attributes of a capture and a dissection that ``report_totals`` reads."""
 
     def __init__(self, **attributes: Any) -> None:
         self.warnings: list[str] = attributes.pop("warnings", [])
@@ -21,7 +21,7 @@ class DissectionStub:
 def messages(
     capsys: pytest.CaptureFixture[str], stub: DissectionStub, *, shown: int = 1, complete: bool = True
 ) -> list[str]:
-    report_dissection(stub, stub, shown=shown, complete=complete)  # type: ignore[arg-type]
+    report_totals(stub, shown=shown, complete=complete)  # type: ignore[arg-type]
     captured = capsys.readouterr()
     assert captured.out == ""
     return [line.removeprefix("kdissect: ") for line in captured.err.splitlines()]
@@ -81,7 +81,7 @@ def test_why_nothing_was_shown(counts: dict[str, int], text: str, capsys: pytest
 
 def test_a_similar_name_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     stub = DissectionStub(packets=9, exchanges=75)
-    report_dissection(stub, stub, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
+    report_totals(stub, shown=0, complete=True, unmet=lambda: 'no topic "a"; did you mean "b"?')  # type: ignore[arg-type]
     stderr = capsys.readouterr().err
     assert stderr == 'kdissect: no match in 75 exchanges: no topic "a"; did you mean "b"?\n'
 
