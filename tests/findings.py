@@ -35,7 +35,7 @@ def findings_of(rule: type[Rule], facts: Iterable[Facts]) -> list[FindingRow]:
 
 
 def _about(row: FindingRow) -> tuple[str, str]:
-    return row.about, row.sentence
+    return row.subject, row.message
 
 
 def produce(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.limits import DEFAULT
 from kdissect.model import Embedded
 from kdissect.stats.facts import Facts
-from kdissect.stats.groups import Groups, stories
+from kdissect.stats.groups import Groups, histories
 from tests.made_exchanges import START_NS, connection, exchange
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kdissect.limits import Limits
     from kdissect.model import Body, Exchange
-    from kdissect.stats.document import GroupStory
+    from kdissect.stats.document import GroupHistory
 
 SECOND_NS = 1_000_000_000
 MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_MEMBER_EPOCH = 79, 25, 27, 110
@@ -185,7 +185,7 @@ def counted(exchanges: Iterable[Exchange], limits: Limits = DEFAULT) -> Groups:
     return groups
 
 
-def story(*exchanges: Exchange, limits: Limits = DEFAULT) -> GroupStory:
+def story(*exchanges: Exchange, limits: Limits = DEFAULT) -> GroupHistory:
     """Of the only group."""
-    (only,) = stories(counted(exchanges, limits))
+    (only,) = histories(counted(exchanges, limits))
     return only

@@ -19,7 +19,7 @@ from samples.golden import captures, name_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kdissect.stats.document import FindingRow, GroupStory, LagRow, Summary
+    from kdissect.stats.document import FindingRow, GroupHistory, LagRow, Summary
 
 SAMPLES = {name_of(path): path for path in captures()}
 # Nothing went wrong when these were recorded: groups of both protocols and of both kinds of rebalance,
@@ -61,7 +61,7 @@ def client(sample: str, name: str) -> Any:
 def test_where_all_is_well_there_is_nothing_to_tell(sample: str) -> None:
     made = told(sample)
     assert made.findings == []
-    assert [story.group for story in rows_of(made.group_stories) if story.storms] == []
+    assert [story.group for story in rows_of(made.group_history) if story.storms] == []
     assert [row.client for row in rows_of(made.clients) if row.throttled] == []
     assert made.transactions is not None
     assert made.transactions.fenced == []
@@ -74,8 +74,8 @@ def test_where_all_is_well_there_is_nothing_to_tell(sample: str) -> None:
 CAUSES = {"joins": "join", "leaves": "leave", "dies": "timeout"}
 
 
-def group(sample: str, name: str) -> GroupStory:
-    (story,) = (story for story in rows_of(told(sample).group_stories) if story.group == name)
+def group(sample: str, name: str) -> GroupHistory:
+    (story,) = (story for story in rows_of(told(sample).group_history) if story.group == name)
     return story  # type: ignore[no-any-return]
 
 
@@ -96,13 +96,13 @@ def test_a_storm_is_told() -> None:
     causes = Counter(CAUSES[what] for _, _, what in did[1:])
     assert (storm.rebalances, storm.causes) == (len(did) - 1, dict(causes))
     (row,) = findings("kafka-4-storm", "rebalance-storm")
-    assert (row.about, row.count, row.first, row.last) == (
+    assert (row.subject, row.count, row.first, row.last) == (
         "group restless",
         storm.rebalances,
         storm.start,
         storm.end,
     )
-    assert row.sentence.endswith("started by 5 join, 4 leave, 1 timeout; by restless (8), mortal (2)")
+    assert row.message.endswith("started by 5 join, 4 leave, 1 timeout; by restless (8), mortal (2)")
 
 
 def test_a_calm_group_beside_it_is_not_told() -> None:
@@ -161,9 +161,9 @@ def test_the_lag_of_the_slow_group_grew() -> None:
 
 def test_who_falls_behind_is_told_and_who_keeps_up_is_not() -> None:
     (row,) = findings("kafka-4-lag", "falling-behind")
-    assert row.about == "client slow, topic orders"
+    assert row.subject == "client slow, topic orders"
     behind = sum(each.lag or 0 for each in lag("client", "slow").values())
-    assert row.sentence.startswith(f"{behind:,} records behind at the end, 0 when first seen")
+    assert row.message.startswith(f"{behind:,} records behind at the end, 0 when first seen")
     assert all(each.lag == 0 for each in lag("group", "quick").values())
 
 
@@ -259,7 +259,7 @@ def test_throttle_times_are_those_that_the_clients_were_told() -> None:
     for row in rows_of(told("kafka-4-quota").clients):
         assert (row.throttled, row.throttle_time_ms) == (counts[row.client], times[row.client])
     rows = findings("kafka-4-quota", "throttled")
-    assert {row.about.partition(",")[0].removeprefix("client "): row.sentence for row in rows} == {
+    assert {row.subject.partition(",")[0].removeprefix("client "): row.message for row in rows} == {
         name: f"throttled in {counts[name]} responses, for {time:,} ms in total and {most[name]:,} ms at most"
         for name, time in times.items()
     }
@@ -273,7 +273,7 @@ def test_who_was_fenced_by_whom() -> None:
     assert outcomes["first"] == ["_FENCED"]
     assert (fenced.transactional_id, fenced.client, fenced.by_client) == ("pay-shared", "first", "second")
     (row,) = findings("kafka-4-fenced", "fenced-producers")
-    assert (row.about, row.count) == ("client first, transactional id pay-shared", fenced.count)
+    assert (row.subject, row.count) == ("client first, transactional id pay-shared", fenced.count)
     producers = {each.transactional_id: each for each in part.producers}
     for name, clients in (("pay-alone", ["alone"]), ("pay-shared", ["first", "second"])):
         committed = sum(outcomes[each].count("committed") for each in clients)
@@ -308,7 +308,7 @@ def test_habits_that_cost() -> None:
 def test_a_leader_that_moves_and_who_wrote_meanwhile(sample: str) -> None:
     """The writer is told so as often as the brokers logged that they did."""
     (row,) = findings(sample, "leaders-moving")
-    assert row.about == "topic spread"
+    assert row.subject == "topic spread"
     refused = sum(
         each["client_id"] == "mover" and each["api"] == "Produce" and 6 in (each["errors"] or ())
         for each in truth(sample)["answered"]
@@ -324,7 +324,7 @@ def test_a_leader_that_moves_and_who_wrote_meanwhile(sample: str) -> None:
 def test_logins_with_a_wrong_password() -> None:
     """They are named after the user that they forget the password of, the others end in -good."""
     rows = findings("kafka-4-sasl", "sasl-failures")
-    failed = {row.about.removeprefix("client ").partition(" at ")[0]: row.count for row in rows}
+    failed = {row.subject.removeprefix("client ").partition(" at ")[0]: row.count for row in rows}
     wrong = {f"{who}-{how}" for who in ("rd", "kp", "aio") for how in ("plain-alice", "scram-sha-256-bob")}
     assert set(failed) == wrong | {"java-scram-sha-256"}
     said = Counter(

@@ -104,7 +104,7 @@ class LiveSummary:
             else:
                 yield section
         if findings:
-            lines = [f"{row.severity}: {row.about}: {row.sentence}" for row in findings[:ROWS]]
+            lines = [f"{row.severity}: {row.subject}: {row.message}" for row in findings[:ROWS]]
             if len(findings) > ROWS:
                 lines.append(f"and {len(findings) - ROWS:,} more")
             yield PageSection("Findings", notes=tuple(lines))

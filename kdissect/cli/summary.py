@@ -78,7 +78,7 @@ def _to_interval(text: str) -> int:
     metavar="TIME",
     help="Time series with this interval: 10s, 1m, 1h.",
 )
-@click.option("--groups", "group_stories", is_flag=True, help="Group members, rebalances and their causes.")
+@click.option("--groups", "group_history", is_flag=True, help="Group members, rebalances and their causes.")
 @click.option("--lag", is_flag=True, help="Consumer lag of clients and groups, by partition.")
 @click.option(
     "--versions",
@@ -146,7 +146,7 @@ def summary(
             _sketch(sketches, summarizer, by)
     run.report(run.shown)
     run.end("exchange")
-    if fail and ((document.versions is not None and document.versions.refused) or document.findings):
+    if fail and ((document.versions is not None and document.versions.rejected) or document.findings):
         raise click.exceptions.Exit(FINDINGS)
 
 

@@ -10,6 +10,7 @@ from kdissect.kafka import apis
 from kdissect.limits import SECOND_NS
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED
 from kdissect.stats import quality
+from kdissect.stats.document import SCHEMA_VERSION
 from kdissect.stats.quality import Finding
 from kdissect.stats.rows import moment, row_of
 from kdissect.stats.survey import InterfaceCount
@@ -69,8 +70,9 @@ def appraise(
     all_findings = findings(**parts, counts=counts)
     verdict = min((each.verdict for each in all_findings), key=quality.VERDICTS.index, default=quality.GOOD)
     return quality.Check(
+        schema_version=SCHEMA_VERSION,
         verdict=verdict,
-        sentence=completeness(parts["exchanges"]),
+        message=completeness(parts["exchanges"]),
         findings=all_findings,
         first=None if span is None else moment(span[0]),
         last=None if span is None else moment(span[1]),
@@ -93,7 +95,7 @@ def _file(source: Source, census: Census) -> quality.FilePart:
         first=moment(file.first_ns) if file else None,
         last=moment(file.last_ns) if file else None,
         backward=file.backward if file else 0,
-        furthest_back_us=file.furthest_back_ns // 1000 if file else 0,
+        backward_max_us=file.furthest_back_ns // 1000 if file else 0,
         interfaces=interfaces(source, census),
     )
 
@@ -146,11 +148,11 @@ def _connections(observer: Survey, counts: Mapping[str, int]) -> quality.Connect
         kafka_from_start=observer.from_start,
         kafka_mid_stream=kafka - observer.from_start,
         kafka_one_sided=observer.one_sided,
-        ends=dict(sorted(observer.ends.items())),
-        silent=max(0, closed - total - counts.get("connections on other ports", 0)),
-        unread=[
-            quality.EndPart(protocol=protocol, end=end, connections=count)
-            for (protocol, end), count in observer.unread.most_common(_MAX_ROWS)
+        close_reasons=dict(sorted(observer.ends.items())),
+        without_data=max(0, closed - total - counts.get("connections on other ports", 0)),
+        not_kafka=[
+            quality.EndpointPart(protocol=protocol, endpoint=endpoint, connections=count)
+            for (protocol, endpoint), count in observer.unread.most_common(_MAX_ROWS)
         ],
     )
 
@@ -253,7 +255,11 @@ def _no_kafka(
         )
     elif not connections.protocols.get(_KAFKA):
         others = ", ".join(f"{count:,} {name}" for name, count in connections.protocols.items())
-        silent = f"{_plural(connections.silent, 'connection')} without data" if connections.silent else ""
+        silent = (
+            f"{_plural(connections.without_data, 'connection')} without data"
+            if connections.without_data
+            else ""
+        )
         what = (
             f"none of the connections is Kafka: {others}"
             if others
@@ -272,7 +278,7 @@ def _files(files: list[quality.FilePart], warnings: list[str]) -> Iterator[Findi
         yield _finding(quality.GOOD if is_usual else quality.DAMAGED, f"{warning}.", advice)
     backward = sum(file.backward for file in files)
     if backward:
-        furthest_us = max(file.furthest_back_us for file in files)
+        furthest_us = max(file.backward_max_us for file in files)
         yield _finding(
             quality.GOOD,
             f"{_plural(backward, 'packet')} out of time order, by at most {furthest_us / 1000:,.3f} ms.",
@@ -398,8 +404,8 @@ def _limits(counts: Mapping[str, int]) -> Iterator[Finding]:
         )
 
 
-def _finding(verdict: str, finding: str, advice: str | None) -> Finding:
-    return Finding(verdict=verdict, finding=finding, advice=advice)
+def _finding(verdict: str, message: str, advice: str | None) -> Finding:
+    return Finding(verdict=verdict, message=message, advice=advice)
 
 
 def _plural(number: int, noun: str) -> str:

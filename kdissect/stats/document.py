@@ -1,5 +1,7 @@
 """The summary as typed values: one document, whose JSON has the same names.
 
+A name that changes raises ``SCHEMA_VERSION`` and gets a line in docs/migration.md.
+
 Times are UTC; latencies run from a request's last byte to its response's first. docs/summary.schema.json is
 generated from this file, and the text page shows nothing else. Rows are never changed, but the classes are
 not frozen: loading them would take twice as long.
@@ -10,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime  # noqa: TC003  (the JSON Schema is made from the annotations)
 from typing import Any
+
+SCHEMA_VERSION = 2
+"""Version of the documents of ``summary`` and ``check``. New keys do not raise it."""
 
 # ------------------------------------------------------------------------------------------------------------
 # A description -> a dataclass field that has it: the JSON Schema repeats it.
@@ -22,7 +27,7 @@ def described(sentence: str) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# ``summary --groups`` as typed values: one ``GroupStory`` for each group.
+# ``summary --groups`` as typed values: one ``GroupHistory`` for each group.
 #
 # Times are UTC. In a classic group the generation is the one that JoinGroup assigns; in the others (KIP-848,
 # share, streams) it is the member epoch.
@@ -117,7 +122,7 @@ class CommittedRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupStory:
+class GroupHistory:
     """The history of a group."""
 
     group: str = described("Group id.")
@@ -136,7 +141,7 @@ class GroupStory:
     errors: dict[str, int] = described("Error codes in responses to its members, by name.")
     first: datetime = described("When it was first seen.")
     last: datetime = described("When it was last seen.")
-    events_left_out: int = described("Events dropped because of a limit: the timeline ends before them.")
+    events_dropped: int = described("Events dropped because of a limit: the timeline ends before them.")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -185,8 +190,8 @@ class FindingRow:
     severity: str = described(
         "`error`: something does not work. `warning`: costs time, money or safety. `note`: good to know."
     )
-    about: str = described("What the finding is about.")
-    sentence: str = described("The evidence, with numbers.")
+    subject: str = described("What the finding is about.")
+    message: str = described("The evidence, with numbers.")
     advice: str = described("What to do about it.")
     count: int = described("How often it was seen.")
     first: datetime = described("When it was first seen.")
@@ -231,15 +236,15 @@ class UsedRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class OfferRow:
+class AdvertisedRow:
     """An API that a broker supports."""
 
     broker: str = described("Address and port.")
     release: str | None = described("Kafka release of the broker, inferred from the versions it advertises.")
     api: str = described("API name, or its key if newer than this version of kdissect.")
     api_key: int = described("API key.")
-    first_version: int = described("Lowest version the broker supports.")
-    last_version: int = described("Highest version the broker supports.")
+    min_version: int = described("Lowest version the broker supports.")
+    max_version: int = described("Highest version the broker supports.")
     used: list[int] = described("Versions used with this broker; empty: no client uses the API.")
 
 
@@ -247,9 +252,9 @@ class OfferRow:
 class VersionsPart:
     """API versions, as an audit before a broker upgrade."""
 
-    refused: int = described("Rows of `used` whose version a newer release rejects.")
+    rejected: int = described("Rows of `used` whose version a newer release rejects.")
     used: list[UsedRow] = described("Versions that clients use; those that will break first come first.")
-    offered: list[OfferRow] = described("Versions that brokers advertise.")
+    advertised: list[AdvertisedRow] = described("Versions that brokers advertise.")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -267,7 +272,7 @@ class ProducerRow:
     clients: list[str] = described("Client ids: at most 20.")
     addresses: list[str] = described("Client addresses: at most 20.")
     inits: int = described("InitProducerId requests that succeeded.")
-    begun: int = described("Transactions; the sum of the next five numbers.")
+    started: int = described("Transactions; the sum of the next five numbers.")
     committed: int = described("Ended by EndTxn, commit.")
     aborted: int = described("Ended by EndTxn, abort.")
     superseded: int = described(
@@ -280,7 +285,7 @@ class ProducerRow:
     batches: int = described("Batches with a producer id that it sent, including retries.")
     records: int = described("Records in them.")
     missing: int = described("Sequence numbers missing between those seen: no captured batch has them.")
-    repeated: int = described("Records sent more than once: retries.")
+    duplicates: int = described("Records sent more than once: retries.")
     commit_markers: int = described("Partitions for which the coordinator requested a commit marker.")
     abort_markers: int = described("Partitions for which it requested an abort marker.")
     control_batches: int = described(
@@ -298,18 +303,18 @@ class TransactionRow:
     producer_id: int = described("Producer id.")
     epoch: int = described("Producer epoch at its start.")
     outcome: str = described("`open`, `timed_out`, `superseded`, `aborted` or `committed`.")
-    begin: datetime = described(
+    start: datetime = described(
         "The first AddPartitionsToTxn or AddOffsetsToTxn, or the first transactional Produce (KIP-890)."
     )
     end: datetime | None = described(
         "Time of the response to EndTxn, or to whatever ended it; null while it is open."
     )
-    open_us: int = described("Microseconds from start to end, or to the end of the capture.")
-    marked: datetime | None = described("When its first marker was written, if captured.")
-    is_whole: bool = described("Whether its start is known to be in the capture.")
+    duration_us: int = described("Microseconds from start to end, or to the end of the capture.")
+    first_marker: datetime | None = described("When its first marker was written, if captured.")
+    start_captured: bool = described("Whether its start is known to be in the capture.")
     partitions: int = described("Distinct partitions it wrote to or added.")
     records: int = described("Records sent in it.")
-    offsets: int = described("Partitions for which it committed offsets of a group.")
+    offset_partitions: int = described("Partitions for which it committed offsets of a group.")
     example: str = described("CONNECTION/NUMBER of its first exchange, for `read --exchange`.")
 
 
@@ -346,9 +351,9 @@ class SequenceRow:
     epochs: int = described("Producer epochs it wrote with.")
     batches: int = described("Batches, including retries.")
     records: int = described("Records in them.")
-    holes: int = described("Gaps in the sequence numbers: lost before the broker, or by the capture.")
+    gaps: int = described("Gaps in the sequence numbers: lost before the broker, or by the capture.")
     missing: int = described("Sequence numbers missing in them.")
-    repeated: int = described("Records sent more than once.")
+    duplicates: int = described("Records sent more than once.")
     errors: dict[str, int] = described("Batches refused, by error.")
     first: datetime = described("Time of the first.")
     last: datetime = described("Time of the last.")
@@ -363,7 +368,7 @@ class TransactionsPart:
     transactions: list[TransactionRow] = described(
         "Open ones first, committed ones last; the longest first within each state."
     )
-    transactions_left_out: int = described("Transactions that are counted above but not listed.")
+    transactions_not_listed: int = described("Transactions that are counted above but not listed.")
     fenced: list[FencedRow] = described("Fenced producers.")
     sequences: list[SequenceRow] = described("By partition, those with gaps first.")
 
@@ -459,7 +464,7 @@ class RecordsRow:
     fetched_bytes_per_second: float | None = described("Likewise.")
     replicated_bytes: int = described("Batches sent to other brokers.")
     compression: dict[str, int] = described("Produced batches by codec.")
-    ratio: float | None = described(
+    compression_ratio: float | None = described(
         "Uncompressed over compressed bytes, of the produced batches that were decoded."
     )
     errors: dict[str, int] = described("Error codes in responses, by name.")
@@ -564,6 +569,7 @@ class CaptureRow:
 class Summary:
     """The summary. Parts that were not requested are null."""
 
+    schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
     capture: CaptureRow = described("Totals.")
     apis: list[ApiRow] | None = described("By API.")
     brokers: list[BrokerRow] | None = described("By broker.")
@@ -575,9 +581,9 @@ class Summary:
     errors: list[ErrorRow] | None = described("Errors.")
     slowest: list[SlowRow] | None = described("The slowest exchanges.")
     intervals: list[IntervalRow] | None = described("A time series.")
-    group_stories: list[GroupStory] | None = described("Members and rebalances of each group.")
+    group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")
     lag: list[LagRow] | None = described("Consumer lag.")
     versions: VersionsPart | None = described("Versions in use, and those that newer brokers reject.")
     transactions: TransactionsPart | None = described("Producers with a producer id, and their transactions.")
     findings: list[FindingRow] | None = described("Likely problems, the worst first.")
-    folded: dict[str, int] = described("Exchanges without a row of their own, by table: tables are bounded.")
+    other: dict[str, int] = described("Exchanges without a row of their own, by table: tables are bounded.")

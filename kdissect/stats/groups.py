@@ -2,7 +2,7 @@
 
 Members of a group use different connections, which may be counted by different workers. So nothing is
 concluded while facts arrive: kept are the latest values of each member and partition, and a limited number of
-events per group (limits.py, ``summary_group_...``). ``stories`` evaluates them at the end.
+events per group (limits.py, ``summary_group_...``). ``histories`` evaluates them at the end.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kdissect.exchanges.group_events import (
 )
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rebalances
-from kdissect.stats.document import CauseRow, CommittedRow, GroupStory, MemberRow, RebalanceRow, StormRow
-from kdissect.stats.quantiles import Bounded, folded
+from kdissect.stats.document import CauseRow, CommittedRow, GroupHistory, MemberRow, RebalanceRow, StormRow
+from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rebalances import FIRST, JOINED, LEFT, SUBSCRIPTION, TIMEOUT, UNKNOWN, Cause, Rebalance
 from kdissect.stats.rows import moment, row_of
 from kdissect.stats.sums import Summed, earlier, earliest, joined, later, latest, merged, own, summed, total
@@ -203,14 +203,14 @@ class Groups(Summed):
             for event in events:
                 self._keep(group, event)
 
-    def rows(self) -> list[GroupStory]:
+    def rows(self) -> list[GroupHistory]:
         """One row for each group."""
-        return stories(self)
+        return histories(self)
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Counts without a row of their own, by table: events of groups and members, and commits."""
-        return folded(
-            group_stories=(self.groups, "seen"),
+        return other_counts(
+            group_history=(self.groups, "seen"),
             group_members=(self.members, "seen"),
             group_commits=(self.committed, "seen"),
         )
@@ -232,7 +232,7 @@ def _by_key(event: GroupEvent) -> Stamp:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Groups -> ``GroupStory`` rows: members, rebalances and their causes, storms, commits.
+# Groups -> ``GroupHistory`` rows: members, rebalances and their causes, storms, commits.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +244,7 @@ _EXPECTED = frozenset({rebalances.FIRST, rebalances.REVOCATION})
 """Causes that do not count toward a storm: the first members, and second halves of cooperative rebalances."""
 
 
-def stories(groups: Groups) -> list[GroupStory]:
+def histories(groups: Groups) -> list[GroupHistory]:
     """Every group, by name."""
     members = _members_by_group(groups)
     committed: dict[str, dict[tuple[str, int], Committed]] = {}
@@ -288,10 +288,10 @@ def _timeline(group: Group, members: dict[str, Member]) -> list[Rebalance]:
 
 def _story(
     name: str, group: Group, members: dict[str, Member], committed: dict[tuple[str, int], Committed]
-) -> GroupStory:
+) -> GroupHistory:
     timeline = _timeline(group, members)
     return row_of(
-        GroupStory,
+        GroupHistory,
         group,
         group=name,
         kind=group.latest_value("kind"),
@@ -303,7 +303,7 @@ def _story(
         committed=[
             _committed(topic, partition, each) for (topic, partition), each in sorted(committed.items())
         ],
-        events_left_out=group.left_out,
+        events_dropped=group.left_out,
     )
 
 

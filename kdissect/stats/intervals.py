@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.stats import rows
 from kdissect.stats.document import IntervalRow
-from kdissect.stats.quantiles import Bounded, folded
+from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.sums import Summed, merged, own, summed
 from kdissect.stats.traffic import Load
 
@@ -39,9 +39,9 @@ class Intervals(Summed):
         for key in self._keys(facts):
             self._loads[start_ns, key].add(facts)
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Exchanges of intervals without a row of their own."""
-        return folded(intervals=(self._loads, "exchanges"))
+        return other_counts(intervals=(self._loads, "exchanges"))
 
     def rows(self) -> list[IntervalRow]:
         """In order of time; an interval without exchanges has no row."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.exchanges.fetch_sessions import FETCH, FetchSessions, Position
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.document import LagRow
-from kdissect.stats.quantiles import Bounded, folded
+from kdissect.stats.quantiles import Bounded, other_counts
 from kdissect.stats.rows import moment
 from kdissect.stats.sums import Summed, earliest, largest, later, latest, merged, own, summed, total
 
@@ -165,9 +165,9 @@ class Lag(Summed):
         rows.sort(key=_furthest_behind)
         return rows
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Fetch responses and commits without a row of their own."""
-        return folded(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
+        return other_counts(lag_clients=(self.clients, "count"), lag_groups=(self.commits, "count"))
 
     def _fetched(self, facts: Facts, time_ns: int) -> None:
         for position in self._sessions.feed(facts.exchange, facts.touched):

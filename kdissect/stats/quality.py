@@ -30,7 +30,7 @@ class Finding:
     """A remark on the capture, with advice for the next one."""
 
     verdict: str = described("The verdict this finding leads to; good: it does no harm.")
-    finding: str = described("One sentence.")
+    message: str = described("One sentence.")
     advice: str | None = described("What to do about it; null if there is nothing to do.")
 
 
@@ -76,7 +76,7 @@ class FilePart:
     first: datetime | None = described("Time of the earliest packet.")
     last: datetime | None = described("Time of the latest packet.")
     backward: int = described("Packets with an earlier timestamp than a preceding packet.")
-    furthest_back_us: int = described("The largest such difference, in microseconds.")
+    backward_max_us: int = described("The largest such difference, in microseconds.")
     interfaces: list[InterfacePart] = described("Interfaces with packets or statistics.")
 
 
@@ -95,11 +95,11 @@ class TcpPart:
 
 
 @dataclass(slots=True, kw_only=True)
-class EndPart:
+class EndpointPart:
     """An address and port whose connections are not Kafka, or could not be recognized."""
 
     protocol: str = described("Protocol, if recognized.")
-    end: str = described("Address and port.")
+    endpoint: str = described("Address and port.")
     connections: int = described("Number of connections.")
 
 
@@ -114,9 +114,11 @@ class ConnectionsPart:
     kafka_from_start: int = described("Kafka connections whose handshake was captured.")
     kafka_mid_stream: int = described("Kafka connections that were already open.")
     kafka_one_sided: int = described("Kafka connections with data from one side only.")
-    ends: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
-    silent: int = described("Connections without data, not counted above: most were refused.")
-    unread: list[EndPart] = described("The most frequent endpoints of connections that are not Kafka.")
+    close_reasons: dict[str, int] = described("How they ended: fin, reset, reused, idle, evicted, end.")
+    without_data: int = described("Connections without data, not counted above: most were refused.")
+    not_kafka: list[EndpointPart] = described(
+        "The most frequent endpoints of connections that are not Kafka."
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,8 +160,9 @@ class UnknownPart:
 class Check:
     """How good the capture is, and what it contains."""
 
+    schema_version: int = described("Version of this schema: raised when a key is renamed or removed.")
     verdict: str = described("empty, no Kafka, lossy, cut, one-sided, damaged, partly unread or good.")
-    sentence: str = described("The verdict as a sentence.")
+    message: str = described("The verdict as a sentence.")
     findings: list[Finding] = described("Reasons and remedies, the worst first.")
     packets: int = described("In all files.")
     first: datetime | None = described("Time of the earliest packet.")

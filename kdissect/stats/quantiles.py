@@ -272,7 +272,7 @@ class Bounded(dict[Key, Value]):
             self.other.merge(other.other)
 
 
-def folded(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:
+def other_counts(**tables: tuple[Bounded[Any, Any], str]) -> dict[str, int]:
     """Sum of the keys without a value of their own, by table: an attribute of its ``other``, if not 0."""
     counts = {
         name: getattr(table.other, what) for name, (table, what) in tables.items() if table.other is not None

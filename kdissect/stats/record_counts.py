@@ -63,7 +63,7 @@ class Inflation(Summed):
     inflated: int = total()
 
     @property
-    def ratio(self) -> float | None:
+    def compression_ratio(self) -> float | None:
         """Uncompressed by compressed bytes; None if no compressed batch was sampled."""
         return round(self.inflated / self.compressed, 2) if self.compressed else None
 
@@ -116,9 +116,9 @@ class Volume(Summed):
             (self.replicated if facts.replica else self.fetched).add(fetched)
 
     @property
-    def ratio(self) -> float | None:
+    def compression_ratio(self) -> float | None:
         """Uncompressed by compressed bytes, of the produced batches that were sampled."""
-        return self.inflation.ratio
+        return self.inflation.compression_ratio
 
 
 @summed

@@ -1,4 +1,4 @@
-"""Base sequences of batches -> sequence numbers that are missing or repeated.
+"""Base sequences of batches -> sequence numbers that are missing or used twice.
 
 A producer numbers the records it writes to a partition (KIP-98), from 0 with each producer epoch. Kept are
 the runs of numbers that were seen, so the order of batches does not matter, and counts of several connections
@@ -31,17 +31,17 @@ class SequenceRun(NamedTuple):
 class Runs:
     """The numbers of one epoch."""
 
-    __slots__ = ("_closed_holes", "_closed_missing", "runs")
+    __slots__ = ("_closed_gaps", "_closed_missing", "runs")
 
     def __init__(self) -> None:
         self.runs: list[SequenceRun] = []
-        self._closed_holes = 0
+        self._closed_gaps = 0
         self._closed_missing = 0
 
     @property
-    def holes(self) -> int:
+    def gaps(self) -> int:
         """Number of gaps in the sequence."""
-        return max(0, len(self.runs) - 1) + self._closed_holes
+        return max(0, len(self.runs) - 1) + self._closed_gaps
 
     @property
     def missing(self) -> int:
@@ -54,7 +54,7 @@ class Runs:
         return self._span() - self.missing
 
     @property
-    def after_holes(self) -> list[SequenceRun]:
+    def after_gaps(self) -> list[SequenceRun]:
         """The runs that follow a hole."""
         return self.runs[1:]
 
@@ -71,7 +71,7 @@ class Runs:
 
     def merge(self, other: Runs) -> None:
         """Add the numbers of another part of the same captures."""
-        self._closed_holes += other._closed_holes
+        self._closed_gaps += other._closed_gaps
         self._closed_missing += other._closed_missing
         for run in other.runs:
             self.add(run)
@@ -80,10 +80,10 @@ class Runs:
         return self.runs[-1].end - self.runs[0].first if self.runs else 0
 
     def _close_smallest_hole(self) -> None:
-        holes = [after.first - run.end for run, after in zip(self.runs, self.runs[1:], strict=False)]
-        index = holes.index(min(holes))
-        self._closed_holes += 1
-        self._closed_missing += holes[index]
+        gaps = [after.first - run.end for run, after in zip(self.runs, self.runs[1:], strict=False)]
+        index = gaps.index(min(gaps))
+        self._closed_gaps += 1
+        self._closed_missing += gaps[index]
         self.runs[index : index + 2] = [self.runs[index]._replace(end=self.runs[index + 1].end)]
 
 
@@ -92,7 +92,7 @@ class Sequence(Summed):
     """Batches of a producer id for a partition.
 
     Attributes:
-        batches: number of batches; ``records``: records in them, including repeated ones.
+        batches: number of batches; ``records``: records in them, including duplicates.
         errors: rejected batches, by error name.
         first_ns, last_ns: times of the requests.
     """
@@ -104,7 +104,7 @@ class Sequence(Summed):
     last_ns: int = latest(0)
     _epochs: dict[int, Runs] = own(dict)  # merge keeps the latest
     _added: int = total()  # older epochs, and their totals
-    _holes: int = total()
+    _gaps: int = total()
     _missing: int = total()
     _seen: int = total()
 
@@ -138,9 +138,9 @@ class Sequence(Summed):
         return self._added + len(self._epochs)
 
     @property
-    def holes(self) -> int:
+    def gaps(self) -> int:
         """Number of gaps in the sequence numbers."""
-        return self._holes + sum(runs.holes for runs in self._epochs.values())
+        return self._gaps + sum(runs.gaps for runs in self._epochs.values())
 
     @property
     def missing(self) -> int:
@@ -148,14 +148,14 @@ class Sequence(Summed):
         return self._missing + sum(runs.missing for runs in self._epochs.values())
 
     @property
-    def repeated(self) -> int:
+    def duplicates(self) -> int:
         """Records sent more than once."""
         return self.records - self._seen - sum(runs.seen for runs in self._epochs.values())
 
     @property
     def example(self) -> str | None:
-        """The first exchange after one of the kept holes."""
-        candidates = [run for runs in self._epochs.values() for run in runs.after_holes]
+        """The first exchange after one of the kept gaps."""
+        candidates = [run for runs in self._epochs.values() for run in runs.after_gaps]
         return min((run.time_ns, run.exchange) for run in candidates)[1] if candidates else None
 
     def _of(self, epoch: int) -> Runs:
@@ -167,6 +167,6 @@ class Sequence(Summed):
         return self._epochs[epoch]
 
     def _add_up(self, runs: Runs) -> None:
-        self._holes += runs.holes
+        self._gaps += runs.gaps
         self._missing += runs.missing
         self._seen += runs.seen

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kdissect.limits import DEFAULT, Limits
 from kdissect.stats import rows
 from kdissect.stats.cluster import Cluster
-from kdissect.stats.document import CaptureRow, Summary
+from kdissect.stats.document import SCHEMA_VERSION, CaptureRow, Summary
 from kdissect.stats.facts import Facts
 from kdissect.stats.findings.rules import Findings
 from kdissect.stats.groups import Groups
 from kdissect.stats.intervals import Intervals
 from kdissect.stats.lag import Lag
-from kdissect.stats.quantiles import folded
+from kdissect.stats.quantiles import other_counts
 from kdissect.stats.record_counts import RecordCounts
 from kdissect.stats.sums import Summed, merged, merged_by_name, own, summed
 from kdissect.stats.traffic import Traffic
@@ -56,7 +56,7 @@ SECOND_NS = 1_000_000_000
 _CONNECTIONS = "connections: "
 
 PARTS = {
-    "group_stories": Groups,
+    "group_history": Groups,
     "lag": Lag,
     "versions": VersionUse,
     "transactions": Transactions,
@@ -124,6 +124,7 @@ class Summarizer(Summed):
         traffic, records, by = self.traffic, self.records, self._by
         seconds = self._seconds()
         return Summary(
+            schema_version=SCHEMA_VERSION,
             capture=self._capture(captures, counts, skipped, seconds),
             apis=rows.apis(traffic, seconds),
             brokers=rows.brokers(traffic, self.cluster, seconds),
@@ -136,7 +137,7 @@ class Summarizer(Summed):
             slowest=rows.slowest(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
             **{name: self.parts[name].rows() if name in self.parts else None for name in PARTS},
-            folded=self._folded(),
+            other=self._other_counts(),
         )
 
     def _seconds(self) -> float:
@@ -168,9 +169,9 @@ class Summarizer(Summed):
             skipped=dict(skipped),
         )
 
-    def _folded(self) -> dict[str, int]:
+    def _other_counts(self) -> dict[str, int]:
         tables, records = self.traffic.tables, self.records
-        counts = folded(
+        counts = other_counts(
             apis=(tables.apis, "exchanges"),
             brokers=(tables.brokers, "exchanges"),
             clients=(tables.clients, "exchanges"),
@@ -181,7 +182,7 @@ class Summarizer(Summed):
             partitions=(records.partitions, "touches"),
         )
         for part in (self.intervals, *self.parts.values()):
-            counts |= {} if part is None else part.folded()
+            counts |= {} if part is None else part.other_counts()
         return counts
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kdissect.kafka.codes import error_name
 from kdissect.stats.document import FencedRow, ProducerRow, SequenceRow, TransactionRow, TransactionsPart
-from kdissect.stats.quantiles import Bounded, Distinct, folded
+from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
 from kdissect.stats.sequences import Sequence
 from kdissect.stats.sums import (
@@ -82,9 +82,9 @@ class Transactions(Summed):
         """The part of the document."""
         return part(self._merged_by_name(), dict(self.sequences), self._names, self._last_ns)
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Produced batches without a row of their own."""
-        return folded(transactions=(self.producers, "batches"))
+        return other_counts(transactions=(self.producers, "batches"))
 
     def _merged_by_name(self) -> dict[Name, Producer]:
         """Producers by name; counts of a bare producer id are merged into its transactional id once known."""
@@ -310,43 +310,43 @@ def part(
         names: producer id -> transactional id.
         last_ns: end of the capture.
     """
-    stories = {name: producer.full_story() for name, producer in producers.items()}
+    histories = {name: producer.full_history() for name, producer in producers.items()}
     transactions = [
         _transaction(name[0] or "", each, last_ns)
-        for name, story in stories.items()
-        for each in (*story.ended, *([story.open] if story.open else ()))
+        for name, history in histories.items()
+        for each in (*history.ended, *([history.open] if history.open else ()))
     ]
     transactions.sort(
-        key=lambda row: (OUTCOMES.index(row.outcome), -row.open_us, row.begin, row.transactional_id)
+        key=lambda row: (OUTCOMES.index(row.outcome), -row.duration_us, row.start, row.transactional_id)
     )
-    fenced = [row for name, story in stories.items() for row in _fenced(name[0], story)]
+    fenced = [row for name, history in histories.items() for row in _fenced(name[0], history)]
     fenced.sort(key=lambda row: (row.first, row.example, row.api))
     numbered = [_sequence(*key, names.get(key[0]), each) for key, each in sequences.items()]
     numbered.sort(
-        key=lambda each: (-each.missing, -each.repeated, each.producer_id, each.topic, each.partition)
+        key=lambda each: (-each.missing, -each.duplicates, each.producer_id, each.topic, each.partition)
     )
     by_name: dict[Name, list[SequenceRow]] = {}
     for row in numbered:
         known = row.transactional_id
         by_name.setdefault((None, row.producer_id) if known is None else (known, -1), []).append(row)
     rows = [
-        _producer(name, each, stories[name], by_name.get(name, []), last_ns)
+        _producer(name, each, histories[name], by_name.get(name, []), last_ns)
         for name, each in producers.items()
     ]
     rows.sort(key=lambda row: (row.transactional_id is None, row.transactional_id or "", row.producer_ids))
     return TransactionsPart(
         producers=rows,
         transactions=transactions,
-        transactions_left_out=sum(story.unlisted for story in stories.values()),
+        transactions_not_listed=sum(history.unlisted for history in histories.values()),
         fenced=fenced,
         sequences=numbered,
     )
 
 
 def _producer(
-    name: Name, producer: Producer, story: Story, sequences: list[SequenceRow], last_ns: int
+    name: Name, producer: Producer, history: TransactionHistory, sequences: list[SequenceRow], last_ns: int
 ) -> ProducerRow:
-    transactions = [*story.ended, *([story.open] if story.open else ())]
+    transactions = [*history.ended, *([history.open] if history.open else ())]
     ids = sorted(producer.epochs)
     return row_of(
         ProducerRow,
@@ -354,15 +354,15 @@ def _producer(
         transactional_id=name[0],
         producer_ids=ids or [name[1]],
         epoch=producer.epochs[ids[-1]] if ids else None,
-        begun=story.outcomes.total() + (story.open is not None),
-        committed=story.outcomes[COMMITTED],
-        aborted=story.outcomes[ABORTED],
-        superseded=story.outcomes[SUPERSEDED],
-        timed_out=story.outcomes[TIMED_OUT],
-        open=int(story.open is not None),
+        started=history.outcomes.total() + (history.open is not None),
+        committed=history.outcomes[COMMITTED],
+        aborted=history.outcomes[ABORTED],
+        superseded=history.outcomes[SUPERSEDED],
+        timed_out=history.outcomes[TIMED_OUT],
+        open=int(history.open is not None),
         longest_us=max((each.open_ns(last_ns) // 1000 for each in transactions), default=None),
         missing=sum(row.missing for row in sequences),
-        repeated=sum(row.repeated for row in sequences),
+        duplicates=sum(row.duplicates for row in sequences),
         commit_markers=producer.markers[True],
         abort_markers=producer.markers[False],
     )
@@ -373,14 +373,14 @@ def _transaction(transactional_id: str, each: Transaction, last_ns: int) -> Tran
         TransactionRow,
         each,
         transactional_id=transactional_id,
-        open_us=each.open_ns(last_ns) // 1000,
+        duration_us=each.open_ns(last_ns) // 1000,
         partitions=len(each.partitions),
         example=each.exchange,
     )
 
 
-def _fenced(transactional_id: str | None, story: Story) -> Iterator[FencedRow]:
-    for fence, each in story.fenced.items():
+def _fenced(transactional_id: str | None, history: TransactionHistory) -> Iterator[FencedRow]:
+    for fence, each in history.fenced.items():
         by = each.by
         yield row_of(
             FencedRow,
@@ -463,24 +463,24 @@ class Transaction:
     """A transaction; open while ``end_ns`` is None.
 
     Attributes:
-        is_whole: whether its start is known to be captured.
+        start_captured: whether its start is known to be captured.
     """
 
     producer_id: int
     epoch: int
-    begin_ns: int
+    start_ns: int
     exchange: str
-    is_whole: bool
+    start_captured: bool
     outcome: str = OPEN
     end_ns: int | None = None
-    marked_ns: int | None = None
+    first_marker_ns: int | None = None
     partitions: set[tuple[str, int]] = field(default_factory=set)
     records: int = 0
-    offsets: int = 0
+    offset_partitions: int = 0
 
     def open_ns(self, last_ns: int) -> int:
         """How long it was open, or has been open at ``last_ns``."""
-        return max(0, (last_ns if self.end_ns is None else self.end_ns) - self.begin_ns)
+        return max(0, (last_ns if self.end_ns is None else self.end_ns) - self.start_ns)
 
 
 class Fence(NamedTuple):
@@ -502,7 +502,7 @@ class Fenced(Failures):
 
 
 @summed
-class Story(Summed):
+class TransactionHistory(Summed):
     """The history of a transactional id. Events are added in order of time."""
 
     open: Transaction | None = either(None)
@@ -532,14 +532,14 @@ class Story(Summed):
         else:
             self._go_on(event)
 
-    def merge(self, other: Story) -> None:
+    def merge(self, other: TransactionHistory) -> None:
         """Add the history of other connections: approximate, because their events are no longer kept."""
         Summed.merge(self, other)
         self._trim()
 
     def _begin(self, event: Event) -> None:
         self.open = Transaction(
-            event.producer_id, event.epoch, event.time_ns, event.exchange, is_whole=self._is_known
+            event.producer_id, event.epoch, event.time_ns, event.exchange, start_captured=self._is_known
         )
 
     def _go_on(self, event: Event) -> None:
@@ -548,7 +548,7 @@ class Story(Summed):
         transaction = self.open
         assert transaction is not None
         if event.kind == OFFSETS:
-            transaction.offsets += len(event.partitions)
+            transaction.offset_partitions += len(event.partitions)
         elif len(transaction.partitions) < _MAX_PARTITIONS:
             transaction.partitions.update(event.partitions)
         transaction.records += event.records
@@ -571,12 +571,12 @@ class Story(Summed):
         if (
             self.open is not None
             and not event.commits
-            and event.time_ns - self.open.begin_ns >= timeout_ms * _MS_NS
+            and event.time_ns - self.open.start_ns >= timeout_ms * _MS_NS
         ):
             self._close(TIMED_OUT, event.time_ns)
         last = self._last
-        if last is not None and last.marked_ns is None and event.commits == (last.outcome == COMMITTED):
-            last.marked_ns = event.time_ns
+        if last is not None and last.first_marker_ns is None and event.commits == (last.outcome == COMMITTED):
+            last.first_marker_ns = event.time_ns
 
     def _fence(self, event: Event, error: str) -> None:
         holder = self._holder
@@ -589,7 +589,7 @@ class Story(Summed):
         fenced.by = fenced.by or (holder if is_other else None)
 
     def _trim(self) -> None:
-        self.ended.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.begin_ns))
+        self.ended.sort(key=lambda each: (OUTCOMES.index(each.outcome), -each.open_ns(0), each.start_ns))
         self.unlisted += len(self.ended[_MAX_LISTED:])
         del self.ended[_MAX_LISTED:]
 
@@ -620,7 +620,7 @@ class Producer(Summed):
     """A transactional id, or a producer id without one."""
 
     events: list[Event] = own(list)  # merge adds them one by one
-    story: Story = merged(Story)
+    history: TransactionHistory = merged(TransactionHistory)
     clients: Distinct = merged(Distinct)
     addresses: Distinct = merged(Distinct)
     epochs: dict[int, int] = joined(_highest, dict)  # producer id -> highest epoch
@@ -657,7 +657,7 @@ class Producer(Summed):
             self.events.sort(key=_IN_ORDER)
             older = len(self.events) // 2
             for each in self.events[:older]:
-                self.story.take(each)
+                self.history.take(each)
             del self.events[:older]
 
     def merge(self, other: Producer) -> None:
@@ -666,9 +666,9 @@ class Producer(Summed):
         for event in other.events:
             self.add(event)
 
-    def full_story(self) -> Story:
+    def full_history(self) -> TransactionHistory:
         """The history including the events that are still kept."""
-        story = deepcopy(self.story)
+        history = deepcopy(self.history)
         for event in sorted(self.events, key=_IN_ORDER):
-            story.take(event)
-        return story
+            history.take(event)
+        return history

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kdissect.kafka import apis
 from kdissect.stats import releases
 from kdissect.stats.cluster import Cluster
-from kdissect.stats.document import OfferRow, UsedRow, VersionsPart
-from kdissect.stats.quantiles import Bounded, Distinct, folded
+from kdissect.stats.document import AdvertisedRow, UsedRow, VersionsPart
+from kdissect.stats.quantiles import Bounded, Distinct, other_counts
 from kdissect.stats.rows import row_of
 from kdissect.stats.sums import Summed, joined, merged, own, summed
 from kdissect.stats.traffic import Failures
@@ -81,13 +81,13 @@ class VersionUse(Summed):
         used.sort(
             key=lambda row: (row.removed is None, row.client, row.software or "", row.api_key, row.version)
         )
-        offered = [row for broker in sorted(self._cluster.offers) for row in self._offered(broker)]
-        refused = sum(1 for row in used if row.removed is not None)
-        return VersionsPart(refused=refused, used=used, offered=offered)
+        advertised = [row for broker in sorted(self._cluster.offers) for row in self._advertised(broker)]
+        rejected = sum(1 for row in used if row.removed is not None)
+        return VersionsPart(rejected=rejected, used=used, advertised=advertised)
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Requests without a row of their own."""
-        return folded(versions=(self._uses, "count"))
+        return other_counts(versions=(self._uses, "count"))
 
     def _used(self, usage: Usage, uses: Uses) -> UsedRow:
         api = apis.by_key(usage.api_key)
@@ -103,18 +103,18 @@ class VersionUse(Summed):
             removed=releases.removed_in(usage.api_key, usage.version),
         )
 
-    def _offered(self, broker: str) -> list[OfferRow]:
+    def _advertised(self, broker: str) -> list[AdvertisedRow]:
         offers = self._cluster.offers[broker]
         release = releases.guess(offers)
         used = self._by_broker[broker].versions if broker in self._by_broker else set()
         return [
-            OfferRow(
+            AdvertisedRow(
                 broker=broker,
                 release=release,
                 api=_name(key),
                 api_key=key,
-                first_version=first,
-                last_version=last,
+                min_version=first,
+                max_version=last,
                 used=sorted(version for api_key, version in used if api_key == key),
             )
             for key, (first, last) in sorted(offers.items())

@@ -25,7 +25,7 @@ def viewed(summary: Summary, by: str | None, parts: Collection[str] = ()) -> Sum
     """Keep only one table or some parts, with capture and time series; everything if none is named."""
     if by is None and not parts:
         return summary
-    kept = {"capture", "folded", "intervals", *parts, *([_TABLES[by]] if by else ())}
+    kept = {"capture", "other", "schema_version", "intervals", *parts, *([_TABLES[by]] if by else ())}
     left_out: dict[str, Any] = {each.name: None for each in fields(summary) if each.name not in kept}
     return replace(summary, **left_out)
 

@@ -28,17 +28,17 @@ _ENDS = {
 
 def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     """Yield the page; at most ``limit`` rows of each list."""
-    notes = tuple(f"- {each.finding}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
-    yield PageSection(f"{check.verdict}: {check.sentence}", notes=notes)
+    notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
+    yield PageSection(f"{check.verdict}: {check.message}", notes=notes)
     for file in check.files[:limit]:
         yield PageSection(file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
         yield PageSection(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
     yield PageSection("Packets", notes=tuple(_packets(check)))
-    if check.connections.total or check.connections.silent:
+    if check.connections.total or check.connections.without_data:
         yield PageSection("Connections", notes=tuple(_connections(check)))
-    if check.connections.unread:
-        yield table("Skipped", _UNREAD, check.connections.unread, limit=limit)
+    if check.connections.not_kafka:
+        yield table("Skipped", _NOT_KAFKA, check.connections.not_kafka, limit=limit)
     if check.exchanges.total:
         yield PageSection("Exchanges", notes=tuple(_exchanges(check.exchanges)))
     if check.anomalies:
@@ -101,7 +101,7 @@ def _connections(check: quality.Check) -> Iterator[str]:
         f"{many(part.total, 'connection')}: {_counted(part.protocols)}" if part.total else None,
         f"{part.ipv4:,} over IPv4" if part.ipv4 and part.ipv6 else None,
         f"{part.ipv6:,} over IPv6" if part.ipv6 else None,
-        f"{part.silent:,} without data" if part.silent else None,
+        f"{part.without_data:,} without data" if part.without_data else None,
     )
     if part.protocols.get("Kafka"):
         yield facts(
@@ -110,8 +110,8 @@ def _connections(check: quality.Check) -> Iterator[str]:
             f"{part.kafka_one_sided:,} one-sided" if part.kafka_one_sided else None,
             f"skipped {many(skipped, 'byte')} outside whole messages" if skipped else None,
         )
-    if part.ends:
-        yield ", ".join(f"{count:,} {_ENDS[end]}" for end, count in part.ends.items())
+    if part.close_reasons:
+        yield ", ".join(f"{count:,} {_ENDS[end]}" for end, count in part.close_reasons.items())
 
 
 def _exchanges(part: quality.ExchangesPart) -> Iterator[str]:
@@ -137,9 +137,9 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
     return f"{seconds:,.3f} s from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-_UNREAD = (
+_NOT_KAFKA = (
     View("PROTOCOL", lambda row: row.protocol),
-    View("END", lambda row: row.end),
+    View("END", lambda row: row.endpoint),
     View("CONNECTIONS", lambda row: f"{row.connections:,}", right=True),
 )
 _ANOMALIES = (

@@ -1,4 +1,4 @@
-"""``GroupStory`` rows -> the page of ``summary --groups``: groups, members, rebalances, committed offsets."""
+"""``GroupHistory`` rows -> the page of ``summary --groups``: members, rebalances, committed offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from kdissect.stats.document import CauseRow, GroupStory, StormRow
+    from kdissect.stats.document import CauseRow, GroupHistory, StormRow
 
 _OFFSETS = 4  # partition numbers listed for a topic, at most
 _CAUSES = {
@@ -29,7 +29,9 @@ _CAUSES = {
 }
 
 
-def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
+def sections(
+    rows: Sequence[GroupHistory], *, limit: int | None, narrow: bool = False
+) -> Iterator[PageSection]:
     """Yield the page.
 
     Args:
@@ -47,8 +49,8 @@ def sections(rows: Sequence[GroupStory], *, limit: int | None, narrow: bool = Fa
             yield table(title, _MEMBERS, row.members, limit=limit, narrow=narrow)
         if row.rebalances:
             notes = [_storm(storm) for storm in row.storms]
-            if row.events_left_out:
-                notes.append(f"{many(row.events_left_out, 'event')} dropped because of a limit (--limits)")
+            if row.events_dropped:
+                notes.append(f"{many(row.events_dropped, 'event')} dropped because of a limit (--limits)")
             title = f"{row.group}: {many(len(row.rebalances), 'rebalance')}"
             yield table(title, _REBALANCES, row.rebalances, limit=limit, narrow=narrow, notes=tuple(notes))
         if row.committed:
@@ -98,8 +100,8 @@ def _clock(moment: datetime | None) -> str:
     return ABSENT if moment is None else f"{moment:%H:%M:%S.%f}"[:-3]
 
 
-def _longest(story: GroupStory) -> str:
-    return seconds(max((each.seconds for each in story.rebalances if each.seconds is not None), default=None))
+def _longest(group: GroupHistory) -> str:
+    return seconds(max((each.seconds for each in group.rebalances if each.seconds is not None), default=None))
 
 
 def _counted(counts: Mapping[str, int]) -> str:

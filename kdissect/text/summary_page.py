@@ -45,8 +45,8 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         if rows:
             notes = ("details: kdissect read -V --exchange ID FILE",) if views is _SLOWEST else ()
             yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
-    if summary.group_stories is not None:
-        yield from groups_page.sections(summary.group_stories, limit=limit, narrow=narrow)
+    if summary.group_history is not None:
+        yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
     if summary.lag is not None:
         yield from lag_sections(summary.lag, limit=limit, narrow=narrow)
     if summary.versions is not None:
@@ -55,8 +55,8 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         yield from transactions_page.sections(summary.transactions, limit=limit, narrow=narrow)
     if summary.findings is not None:
         yield from finding_sections(summary.findings, limit=limit)
-    if summary.folded:
-        counted = ", ".join(f"{count:,} of {name}" for name, count in summary.folded.items())
+    if summary.other:
+        counted = ", ".join(f"{count:,} of {name}" for name, count in summary.other.items())
         yield PageSection("Not in these tables", notes=(f"exchanges without a row of their own: {counted}",))
 
 
@@ -181,7 +181,11 @@ _VOLUME = (
     View("OUT", lambda row: size(row.fetched_bytes), right=True, keep=True),
     View("OUT/s", lambda row: _bytes(row.fetched_bytes_per_second), right=True),
     View("CODEC", lambda row: listed(list(row.compression)) or ABSENT),
-    View("RATIO", lambda row: ABSENT if row.ratio is None else f"{row.ratio:.1f}", right=True),
+    View(
+        "RATIO",
+        lambda row: ABSENT if row.compression_ratio is None else f"{row.compression_ratio:.1f}",
+        right=True,
+    ),
     View("ERRORS", lambda row: some(sum(row.errors.values())), right=True, keep=True),
 )
 _TOPICS = (
@@ -270,7 +274,7 @@ def finding_sections(rows: Sequence[FindingRow], *, limit: int | None) -> Iterat
     yield PageSection("Findings", notes=(", ".join(counted),))
     for place, row in enumerate(shown, 1):
         notes = (
-            f"{row.about}: {row.sentence}",
+            f"{row.subject}: {row.message}",
             f"advice: {row.advice}",
             f"{_when(row)}; see {' '.join(row.evidence)}",
         )
@@ -319,7 +323,7 @@ _OFFERS = (
 
 def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield the versions that a newer Kafka rejects, the others in use, and those that brokers advertise."""
-    refused, accepted = part.used[: part.refused], part.used[part.refused :]
+    refused, accepted = part.used[: part.rejected], part.used[part.rejected :]
     releases = sorted({row.removed for row in refused if row.removed})
     clients = len({(row.client, row.software) for row in refused})
     reject = "reject" if len(releases) > 1 else "rejects"
@@ -331,8 +335,8 @@ def version_sections(part: VersionsPart, *, limit: int | None, narrow: bool = Fa
     yield table("Rejected by a newer Kafka", _USED, refused, limit=limit, narrow=narrow, notes=(verdict,))
     if accepted:
         yield table("Other versions in use", _USED, accepted, limit=limit, narrow=narrow)
-    if part.offered:
-        offers = [list(group) for _, group in groupby(part.offered, key=lambda row: row.broker)]
+    if part.advertised:
+        offers = [list(group) for _, group in groupby(part.advertised, key=lambda row: row.broker)]
         yield table("Versions advertised by brokers", _OFFERS, offers, limit=limit)
 
 

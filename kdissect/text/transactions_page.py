@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False) -> Iterator[PageSection]:
     """Yield producers, transactions, fenced producers, and sequence numbers."""
-    started = sum(row.begun for row in part.producers)
+    started = sum(row.started for row in part.producers)
     left_open = sum(row.open for row in part.producers)
     note = (
         f"{many(len(part.producers), 'producer')}, {many(started, 'transaction')}, {left_open:,} never ended"
@@ -34,7 +34,7 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
             part.transactions,
             limit=limit,
             narrow=narrow,
-            left_out=part.transactions_left_out,
+            left_out=part.transactions_not_listed,
         )
     if part.fenced:
         yield table("Fenced producers", _FENCED, part.fenced, limit=limit, narrow=narrow)
@@ -45,14 +45,14 @@ def sections(part: TransactionsPart, *, limit: int | None, narrow: bool = False)
 
 
 def _open_for(row: TransactionRow) -> str:
-    return ("" if row.is_whole else "over ") + duration(row.open_us * 1000)
+    return ("" if row.start_captured else "over ") + duration(row.duration_us * 1000)
 
 
 def _after(row: TransactionRow) -> str:
     """Time from the end of a transaction to its first marker."""
-    if row.marked is None or row.end is None:
+    if row.first_marker is None or row.end is None:
         return ABSENT
-    return duration(max(0, round((row.marked - row.end).total_seconds() * 1e9)))
+    return duration(max(0, round((row.first_marker - row.end).total_seconds() * 1e9)))
 
 
 def _by(row: FencedRow) -> str:
@@ -73,7 +73,7 @@ _PRODUCERS = (
     View("EPOCH", lambda row: absent(row.epoch), right=True),
     View("CLIENTS", lambda row: listed(row.clients) or ABSENT, shrinks=True),
     View("FROM", lambda row: listed(row.addresses) or ABSENT, shrinks=True),
-    View("STARTED", lambda row: some(row.begun), right=True, keep=True),
+    View("STARTED", lambda row: some(row.started), right=True, keep=True),
     View("COMMITTED", lambda row: some(row.committed), right=True, keep=True),
     View("ABORTED", lambda row: some(row.aborted + row.superseded), right=True),
     View("TIMED OUT", lambda row: some(row.timed_out), right=True),
@@ -82,7 +82,7 @@ _PRODUCERS = (
     View("FENCED", lambda row: some(row.fenced), right=True, keep=True),
     View("RECORDS", lambda row: f"{row.records:,}", right=True),
     View("MISSING", lambda row: some(row.missing), right=True, keep=True),
-    View("DUPLICATES", lambda row: some(row.repeated), right=True),
+    View("DUPLICATES", lambda row: some(row.duplicates), right=True),
     View("MARKERS", lambda row: some(row.commit_markers + row.abort_markers), right=True),
 )
 _TRANSACTIONS = (
@@ -91,10 +91,10 @@ _TRANSACTIONS = (
     View("TRANSACTIONAL ID", lambda row: row.transactional_id, keep=True, shrinks=True),
     View("PRODUCER ID", lambda row: str(row.producer_id), right=True),
     View("EPOCH", lambda row: str(row.epoch), right=True),
-    View("START", lambda row: f"{row.begin:%H:%M:%S.%f}"),
+    View("START", lambda row: f"{row.start:%H:%M:%S.%f}"),
     View("PARTITIONS", lambda row: some(row.partitions), right=True),
     View("RECORDS", lambda row: some(row.records), right=True, keep=True),
-    View("OFFSETS", lambda row: some(row.offsets), right=True),
+    View("OFFSETS", lambda row: some(row.offset_partitions), right=True),
     View("MARKER AFTER", _after, right=True),
     View("EXCHANGE", lambda row: row.example, keep=True),
 )
@@ -119,9 +119,9 @@ _SEQUENCES = (
     View("EPOCHS", lambda row: f"{row.epochs:,}", right=True),
     View("BATCHES", lambda row: f"{row.batches:,}", right=True),
     View("RECORDS", lambda row: f"{row.records:,}", right=True, keep=True),
-    View("GAPS", lambda row: some(row.holes), right=True),
+    View("GAPS", lambda row: some(row.gaps), right=True),
     View("MISSING", lambda row: some(row.missing), right=True, keep=True),
-    View("DUPLICATES", lambda row: some(row.repeated), right=True, keep=True),
+    View("DUPLICATES", lambda row: some(row.duplicates), right=True, keep=True),
     View("ERRORS", _errors, shrinks=True),
     View("EXAMPLE", lambda row: absent(row.example)),
 )

@@ -31,13 +31,13 @@ def test_a_capture_without_fault() -> None:
     traffic = talk()
     traffic.broker_sends(b"")
     result = check(capture_bytes(traffic))
-    assert (result.verdict, result.sentence) == ("damaged", "3 of 4 exchanges are complete (75 %)")
+    assert (result.verdict, result.message) == ("damaged", "3 of 4 exchanges are complete (75 %)")
     assert (result.packets, result.seconds) == (7, 0.006)
     exchanges = result.exchanges
     assert (exchanges.total, exchanges.answered, exchanges.unanswered, exchanges.lost) == (4, 3, 1, 0)
     assert result.connections.protocols == {"Kafka": 1}
     assert (result.connections.ipv4, result.connections.kafka_from_start) == (1, 1)
-    assert result.connections.ends == {"end": 1}
+    assert result.connections.close_reasons == {"end": 1}
     assert result.warnings == ["b: odd"]
     assert result.counts["packets"] == 7
 
@@ -45,10 +45,10 @@ def test_a_capture_without_fault() -> None:
 def test_connections_in_which_nobody_said_anything() -> None:
     refused = [Talk(client=("10.0.0.1", 50_000 + number)).put(0, SYN).put(1, RST | ACK) for number in (1, 2)]
     result = check(capture_bytes(talk().finish(), *refused)).connections
-    assert (result.total, result.ends, result.silent) == (1, {"fin": 1}, 2)
+    assert (result.total, result.close_reasons, result.without_data) == (1, {"fin": 1}, 2)
     nothing = check(capture_bytes(*refused))
-    assert (nothing.connections.total, nothing.connections.silent) == (0, 2)
-    assert nothing.findings[0].finding == "No Kafka traffic: 2 connections without data."
+    assert (nothing.connections.total, nothing.connections.without_data) == (0, 2)
+    assert nothing.findings[0].message == "No Kafka traffic: 2 connections without data."
 
 
 def test_attributes_of_files_and_interfaces() -> None:

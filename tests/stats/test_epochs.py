@@ -22,7 +22,7 @@ def second_comes() -> list[g.Exchange]:
     ]
 
 
-def causes(group: g.GroupStory) -> list[list[tuple[str, str | None]]]:
+def causes(group: g.GroupHistory) -> list[list[tuple[str, str | None]]]:
     return [[(each.cause, each.client) for each in row.causes] for row in group.rebalances]
 
 

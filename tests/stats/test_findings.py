@@ -20,7 +20,7 @@ INTERFACE = quality.InterfacePart(
 )  # fmt: skip
 FILE = quality.FilePart(
     file="a.pcap", format="pcap", byte_order="little", compression=None, application=None, bytes=1,
-    packets=100, first=None, last=None, backward=0, furthest_back_us=0, interfaces=[INTERFACE],
+    packets=100, first=None, last=None, backward=0, backward_max_us=0, interfaces=[INTERFACE],
 )  # fmt: skip
 KAFKA = replace(NOTHING.connections, protocols={"Kafka": 4}, total=4, kafka_from_start=4)
 
@@ -31,7 +31,7 @@ def findings_of(**parts: Any) -> list[tuple[str, str]]:
         "packets": 100, "files": [FILE], "skipped": {}, "tcp": NOTHING.tcp, "connections": KAFKA,
         "exchanges": NOTHING.exchanges, "anomalies": [], "unknown": [], "warnings": [], "counts": {},
     }  # fmt: skip
-    return [(each.verdict, each.finding) for each in findings(**{**usual, **parts})]
+    return [(each.verdict, each.message) for each in findings(**{**usual, **parts})]
 
 
 def interface(**values: Any) -> list[quality.FilePart]:
@@ -120,7 +120,7 @@ def test_nothing_to_say() -> None:
             "a.pcap: ends in the middle of packet 3.",
         ),
         (
-            {"files": [replace(FILE, backward=2, furthest_back_us=1500)]},
+            {"files": [replace(FILE, backward=2, backward_max_us=1500)]},
             "good",
             "2 packets out of time order, by at most 1.500 ms.",
         ),

@@ -17,13 +17,13 @@ from kdissect import dissect, open_capture
 from kdissect.exchanges.group_events import group_events
 from kdissect.limits import Limits
 from kdissect.stats.facts import Facts
-from kdissect.stats.groups import Groups, stories
+from kdissect.stats.groups import Groups, histories
 from samples.golden import captures, name_of
 from tests.groups import commit, counted, heartbeat, join, leave, story, sync
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
-    from kdissect.stats.document import GroupStory
+    from kdissect.stats.document import GroupHistory
 
 NOT_READABLE = {"tls", "http-on-9092"}
 SAMPLES = [path for path in captures() if name_of(path) not in NOT_READABLE]
@@ -42,8 +42,8 @@ def truth(path: Path) -> dict[str, Any]:
     return truth
 
 
-def stories_of(path: Path) -> dict[str, GroupStory]:
-    return {each.group: each for each in stories(counted(exchanges(path)))}
+def histories_of(path: Path) -> dict[str, GroupHistory]:
+    return {each.group: each for each in histories(counted(exchanges(path)))}
 
 
 def owned(path: Path) -> dict[tuple[str, str, str | None], set[tuple[str, int]]]:
@@ -64,7 +64,7 @@ def owned(path: Path) -> dict[tuple[str, str, str | None], set[tuple[str, int]]]
 # In midstream the assignment was before the capture.
 @pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "midstream"], ids=name_of)
 def test_members_have_what_their_clients_say(path: Path) -> None:
-    groups = stories_of(path)
+    groups = histories_of(path)
     for (group, client, member_id), partitions in owned(path).items():
         members = [
             member
@@ -86,7 +86,7 @@ def test_commits_are_those_of_the_clients(path: Path) -> None:
     for each in truth(path)["commits"]:
         if each["offset"] >= 0:
             said[each["group_id"], each["topic"], each["partition"]].append(each["offset"])
-    groups = stories_of(path)
+    groups = histories_of(path)
     for (group, topic, partition), offsets in said.items():
         (row,) = (row for row in groups[group].committed if (row.topic, row.partition) == (topic, partition))
         assert (row.first_offset, row.last_offset, row.commits) == (offsets[0], offsets[-1], len(offsets))
@@ -94,7 +94,7 @@ def test_commits_are_those_of_the_clients(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SAMPLES if name_of(path) != "kafka-4-storm"], ids=name_of)
 def test_no_other_sample_has_a_storm(path: Path) -> None:
-    assert [each.storms for each in stories_of(path).values() if each.storms] == []
+    assert [each.storms for each in histories_of(path).values() if each.storms] == []
 
 
 def test_the_rebalances_of_the_samples() -> None:
@@ -112,7 +112,7 @@ def test_the_rebalances_of_the_samples() -> None:
     }
     seen = {}
     for path in SAMPLES:
-        for name, group in stories_of(path).items():
+        for name, group in histories_of(path).items():
             if (name_of(path), name) in expected:
                 causes = [row.causes[0].cause for row in group.rebalances]
                 seen[name_of(path), name] = causes
@@ -130,7 +130,7 @@ def test_parts_divided_by_connection_merge_into_one_run(data: st.DataObject) -> 
     merged = Groups()
     for part in data.draw(st.permutations(parts)):
         merged.merge(pickle.loads(pickle.dumps(part)))
-    assert stories(merged) == stories(counted(all_of))
+    assert histories(merged) == histories(counted(all_of))
 
 
 def test_a_member_that_came_back_has_not_left() -> None:
@@ -165,8 +165,8 @@ def test_rate_of_commits() -> None:
 def test_what_no_room_is_left_for_is_said() -> None:
     several = [join("a", at, at + 1, members=["a"]) for at in range(10)]
     group = story(*several, limits=Limits(summary_group_events=4))
-    assert (len(group.rebalances), group.events_left_out) == (4, 6)
-    assert story(*several, limits=Limits(summary_group_events_in_all=3)).events_left_out == 7
+    assert (len(group.rebalances), group.events_dropped) == (4, 6)
+    assert story(*several, limits=Limits(summary_group_events_in_all=3)).events_dropped == 7
     assert group.members[0].generation == 10
 
     limits = Limits(summary_rows=1, summary_group_members=1, summary_group_partitions=1)
@@ -174,9 +174,9 @@ def test_what_no_room_is_left_for_is_said() -> None:
         [*several, commit("a", 20, {0: 1}), commit("b", 21, {1: 1}), commit("c", 22, {0: 1}, group="other")],
         limits,
     )
-    assert groups.folded() == {"group_stories": 1, "group_members": 1, "group_commits": 1}
-    assert [each.group for each in stories(groups)] == ["g"]
-    assert counted(several).folded() == {}
+    assert groups.other_counts() == {"group_history": 1, "group_members": 1, "group_commits": 1}
+    assert [each.group for each in histories(groups)] == ["g"]
+    assert counted(several).other_counts() == {}
 
 
 def test_bounds_hold_where_parts_are_put_together() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kdissect.stats.groups import STORM, stories
+from kdissect.stats.groups import STORM, histories
 from tests.groups import consumer, counted, heartbeat, join, story, sync
 from tests.made_exchanges import connection, exchange
 
@@ -79,7 +79,7 @@ def test_groups_are_sorted_by_name() -> None:
     others = [
         exchange("Heartbeat", 3, {"group_id": name, "member_id": "m"}, {"error_code": 0}) for name in "zb"
     ]
-    assert [each.group for each in stories(counted([*others, heartbeat("a", 1, 1)]))] == ["b", "g", "z"]
+    assert [each.group for each in histories(counted([*others, heartbeat("a", 1, 1)]))] == ["b", "g", "z"]
 
 
 def test_a_group_that_changes_its_protocol() -> None:

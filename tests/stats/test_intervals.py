@@ -45,7 +45,7 @@ def test_keys_of_every_table() -> None:
 
 def test_what_no_row_is_left_for_is_counted() -> None:
     result = intervals(frozenset(), *map(heartbeat, range(5)), limits=Limits(summary_intervals=3))
-    assert (len(result.rows()), result.folded()) == (3, {"intervals": 2})
+    assert (len(result.rows()), result.other_counts()) == (3, {"intervals": 2})
 
 
 def test_merged() -> None:

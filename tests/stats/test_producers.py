@@ -11,8 +11,8 @@ def test_events_are_evaluated_in_order_of_time() -> None:
     producer = Producer(100)
     for each in (event(3, END, commits=True), event(2, ADD), event(1, INIT)):
         producer.add(each)
-    (transaction,) = producer.full_story().ended
-    assert (transaction.begin_ns, transaction.end_ns, transaction.is_whole) == (2, 3, True)
+    (transaction,) = producer.full_history().ended
+    assert (transaction.start_ns, transaction.end_ns, transaction.start_captured) == (2, 3, True)
 
 
 def test_no_more_events_are_held_than_allowed() -> None:
@@ -21,7 +21,7 @@ def test_no_more_events_are_held_than_allowed() -> None:
         producer.add(event(number, ADD))
         producer.add(event(number + 1, END, commits=True))
     assert len(producer.events) <= 10
-    assert producer.full_story().outcomes == {"committed": 500}
+    assert producer.full_history().outcomes == {"committed": 500}
 
 
 def test_of_each_producer_id_the_highest_epoch_is_known() -> None:

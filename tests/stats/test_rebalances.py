@@ -9,7 +9,7 @@ from tests.groups import heartbeat, join, leave, story, sync
 
 if TYPE_CHECKING:
     from kdissect.model import Exchange
-    from kdissect.stats.document import GroupStory, RebalanceRow
+    from kdissect.stats.document import GroupHistory, RebalanceRow
 
 
 def alone(at: float = 0, generation: int = 1) -> list[Exchange]:
@@ -45,7 +45,7 @@ def causes(row: RebalanceRow) -> list[tuple[str, str | None]]:
     return [(each.cause, each.client) for each in row.causes]
 
 
-def started_by(group: GroupStory) -> list[list[tuple[str, str | None]]]:
+def started_by(group: GroupHistory) -> list[list[tuple[str, str | None]]]:
     return [causes(row) for row in group.rebalances]
 
 
@@ -176,7 +176,7 @@ def test_another_assignor() -> None:
     assert group.protocols == ["range", "roundrobin"]
 
 
-def cooperative(protocol: str) -> GroupStory:
+def cooperative(protocol: str) -> GroupHistory:
     """A second member comes; the first gives up what it is to have, and joins again so that it gets it."""
     return story(
         join("a", 0, 1, members=["a"], request_member_id="", until=3, protocol=protocol),

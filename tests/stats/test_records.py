@@ -76,7 +76,7 @@ def test_the_ratio_is_that_of_what_was_compressed() -> None:
     counts.feed(produce(0, RecordData(data, 0, len(data))))
     header = 61
     expected = (len(plain) - header) / (len(packed) - header)
-    assert counts.topics["orders"].ratio == round(expected, 2)
+    assert counts.topics["orders"].compression_ratio == round(expected, 2)
     assert counts.topics["orders"].codecs == {"none": 1, "gzip": 1}
 
 
@@ -84,7 +84,7 @@ def test_nothing_compressed_has_no_ratio() -> None:
     data = batch([Item()])
     counts = RecordCounts(DEFAULT)
     counts.feed(produce(0, RecordData(data, 0, len(data))))
-    assert counts.topics["orders"].ratio is None
+    assert counts.topics["orders"].compression_ratio is None
     assert counts.topics["orders"].produced.records == 1
 
 

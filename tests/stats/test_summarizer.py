@@ -164,8 +164,8 @@ def test_full_tables_say_so() -> None:
     assert summary.apis is not None
     assert len(summary.apis) == 2
     kept = sum(row.exchanges for row in summary.apis)
-    assert summary.folded["apis"] == len(exchanges(path)) - kept
-    assert {"apis", "clients", "connections"} <= set(summary.folded)
+    assert summary.other["apis"] == len(exchanges(path)) - kept
+    assert {"apis", "clients", "connections"} <= set(summary.other)
 
 
 def test_a_dissection_brings_its_counts() -> None:

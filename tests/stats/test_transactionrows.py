@@ -10,10 +10,10 @@ def test_what_is_open_stands_first_and_lasts_to_the_end_of_the_capture() -> None
     for each in (p.init(0), p.add(1), p.end(2), p.add(3), p.produce(4, 0), p.fetch_markers(10)):
         result.feed(each)
     first, second = result.rows().transactions
-    assert (first.outcome, first.end, first.open_us) == ("open", None, 7_000_000)
+    assert (first.outcome, first.end, first.duration_us) == ("open", None, 7_000_000)
     assert second.outcome == "committed"
     (row,) = result.rows().producers
-    assert (row.open, row.longest_us, row.begun) == (1, 7_000_000, 2)
+    assert (row.open, row.longest_us, row.started) == (1, 7_000_000, 2)
 
 
 def test_names_stand_before_producers_without_one() -> None:

@@ -45,24 +45,29 @@ USUAL = (
 def test_a_producer_with_two_transactions() -> None:
     row = producer(transactions(*USUAL))
     assert (row.transactional_id, row.producer_ids, row.epoch, row.clients) == ("pay", [7], 0, ["payments"])
-    assert (row.begun, row.committed, row.aborted, row.open, row.inits) == (2, 1, 1, 0, 1)
-    assert (row.batches, row.records, row.missing, row.repeated, row.fenced) == (2, 5, 0, 0, 0)
+    assert (row.started, row.committed, row.aborted, row.open, row.inits) == (2, 1, 1, 0, 1)
+    assert (row.batches, row.records, row.missing, row.duplicates, row.fenced) == (2, 5, 0, 0, 0)
     assert (row.commit_markers, row.abort_markers, row.control_batches) == (2, 2, 1)
 
 
 def test_its_transactions() -> None:
     aborted, committed = transactions(*USUAL).rows().transactions
-    assert (aborted.outcome, aborted.records, aborted.partitions, aborted.offsets) == ("aborted", 2, 1, 0)
-    assert (committed.outcome, committed.records, committed.partitions, committed.offsets) == (
+    assert (aborted.outcome, aborted.records, aborted.partitions, aborted.offset_partitions) == (
+        "aborted",
+        2,
+        1,
+        0,
+    )
+    assert (committed.outcome, committed.records, committed.partitions, committed.offset_partitions) == (
         "committed",
         3,
         1,
         1,
     )
-    assert (committed.open_us, aborted.open_us) == (505_000, 405_000)  # to the answer of EndTxn
+    assert (committed.duration_us, aborted.duration_us) == (505_000, 405_000)  # to the answer of EndTxn
     assert aborted.example == "payments-AddPartitionsToTxn/2100"
-    assert committed.is_whole
-    assert committed.marked is not None
+    assert committed.start_captured
+    assert committed.first_marker is not None
 
 
 def test_version_2_begins_with_produce_and_takes_an_epoch_each() -> None:
@@ -77,18 +82,18 @@ def test_version_2_begins_with_produce_and_takes_an_epoch_each() -> None:
         p.end(2.5, 1, bumped=2),
     )
     row = producer(result)
-    assert (row.begun, row.committed, row.epoch, row.missing, row.repeated) == (2, 2, 2, 0, 0)
+    assert (row.started, row.committed, row.epoch, row.missing, row.duplicates) == (2, 2, 2, 0, 0)
     assert {each.records for each in result.rows().transactions} == {1}
 
 
 def test_what_a_broker_verifies_begins_nothing() -> None:
     result = transactions(p.init(0), p.add_for(1, 0, verify_only=True))
-    assert producer(result).begun == 0
+    assert producer(result).started == 0
 
 
 def test_markers_of_a_producer_id_that_nobody_names() -> None:
     row = producer(transactions(p.mark(1)))
-    assert (row.transactional_id, row.producer_ids, row.commit_markers, row.begun) == (None, [7], 2, 0)
+    assert (row.transactional_id, row.producer_ids, row.commit_markers, row.started) == (None, [7], 2, 0)
 
 
 def test_markers_seen_before_the_name_is() -> None:
@@ -105,9 +110,9 @@ def test_an_idempotent_producer_has_sequence_numbers_only() -> None:
         p.produce(1.3, 9, 1, name=None, error=p.OUT_OF_ORDER),
     )
     row = producer(result)
-    assert (row.transactional_id, row.begun, row.missing, row.repeated) == (None, 0, 5, 2)
+    assert (row.transactional_id, row.started, row.missing, row.duplicates) == (None, 0, 5, 2)
     (numbered,) = result.rows().sequences
-    assert (numbered.topic, numbered.partition, numbered.holes) == ("orders", 0, 1)
+    assert (numbered.topic, numbered.partition, numbered.gaps) == ("orders", 0, 1)
     assert numbered.errors == {"OUT_OF_ORDER_SEQUENCE_NUMBER": 1}
     assert numbered.example == "payments-Produce/1300"
 
@@ -151,9 +156,9 @@ def test_many_transactions_are_added_up() -> None:
             result.feed(each)
     result.feed(p.add(1001))
     row = producer(result)
-    assert (row.begun, row.committed, row.open, row.records, row.missing) == (1001, 1000, 1, 1000, 0)
+    assert (row.started, row.committed, row.open, row.records, row.missing) == (1001, 1000, 1, 1000, 0)
     part = result.rows()
-    assert len(part.transactions) + part.transactions_left_out == 1001
+    assert len(part.transactions) + part.transactions_not_listed == 1001
     assert part.transactions[0].outcome == "open"
 
 
@@ -169,5 +174,5 @@ def test_a_real_capture() -> None:
         "pay-kp": (1, 1),
         "pay-rd": (1, 0),
     }
-    assert all(row.missing == row.repeated == 0 for row in part.sequences)
-    assert all(row.marked for row in part.transactions)
+    assert all(row.missing == row.duplicates == 0 for row in part.sequences)
+    assert all(row.first_marker for row in part.transactions)

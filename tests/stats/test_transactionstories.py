@@ -10,7 +10,7 @@ from kdissect.stats.transactions import (
     OFFSETS,
     WRITE,
     Event,
-    Story,
+    TransactionHistory,
 )
 
 SECOND_NS = 1_000_000_000
@@ -23,14 +23,14 @@ def event(
     return Event(time_ns, f"c/{at_s}", kind, "Api", client, "10.0.0.1", 7, epoch, error, time_ns + 1, **more)
 
 
-def story(*events: Event) -> Story:
-    result = Story()
+def story(*events: Event) -> TransactionHistory:
+    result = TransactionHistory()
     for each in events:
         result.take(each)
     return result
 
 
-def outcomes(result: Story) -> list[str]:
+def outcomes(result: TransactionHistory) -> list[str]:
     return [each.outcome for each in result.ended]
 
 
@@ -62,9 +62,9 @@ def test_a_repeated_end_txn() -> None:
 
 def test_an_end_whose_begin_was_not_captured() -> None:
     (transaction,) = story(event(2, END, commits=True)).ended
-    assert not transaction.is_whole
+    assert not transaction.start_captured
     (transaction,) = story(event(1, WRITE), event(2, END, commits=True)).ended
-    assert not transaction.is_whole
+    assert not transaction.start_captured
 
 
 def test_a_new_producer_id_ends_what_was_open() -> None:
@@ -77,7 +77,7 @@ def test_markers_without_end_txn_are_a_timeout() -> None:
     result = story(*begun, event(14, MARKER, commits=False))
     (transaction,) = result.ended
     assert (transaction.outcome, transaction.records) == ("timed_out", 4)
-    assert transaction.marked_ns == 14 * SECOND_NS
+    assert transaction.first_marker_ns == 14 * SECOND_NS
     assert story(*begun, event(3, MARKER, commits=False)).open is not None  # of an earlier transaction
 
 
@@ -89,7 +89,7 @@ def test_markers_belong_to_the_transaction_that_ended() -> None:
         event(3, ADD),
         event(4, MARKER, commits=True),
     )
-    assert result.ended[0].marked_ns == 4 * SECOND_NS
+    assert result.ended[0].first_marker_ns == 4 * SECOND_NS
     assert result.open is not None
 
 
@@ -100,7 +100,7 @@ def test_offsets_and_partitions_are_counted_separately() -> None:
         event(3, OFFSETS, partitions=(("in", 0),)),
     )
     assert result.open is not None
-    assert (len(result.open.partitions), result.open.records, result.open.offsets) == (2, 2, 1)
+    assert (len(result.open.partitions), result.open.records, result.open.offset_partitions) == (2, 2, 1)
 
 
 def test_a_producer_of_the_same_name_fences_the_older() -> None:
@@ -124,7 +124,7 @@ def test_who_is_fenced_for_a_reason_that_was_not_captured() -> None:
 
 
 def test_many_are_counted_and_the_longest_kept() -> None:
-    result = Story()
+    result = TransactionHistory()
     for number in range(1000):
         result.take(event(number, ADD))
         result.take(event(number + (number % 100) / 200, END, commits=number % 2 == 0))

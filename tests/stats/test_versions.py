@@ -48,7 +48,7 @@ def test_what_breaks_stands_first() -> None:
     old = exchange("Produce", 2, {"acks": 1, "topic_data": []}, {"responses": []}, client_id="zebra")
     new = exchange("Produce", 9, {"acks": 1, "topic_data": []}, {"responses": []}, client_id="aardvark")
     part = versions(new, old)
-    assert part.refused == 1
+    assert part.rejected == 1
     assert [(row.client, row.version, row.since, row.removed) for row in part.used] == [
         ("zebra", 2, "0.10.0", "4.0.0"),
         ("aardvark", 9, "2.8", None),
@@ -62,9 +62,9 @@ def test_what_a_broker_offers_never_decides() -> None:
         exchange("ApiVersions", 2, {}, offered),
         exchange("Produce", 0, {"acks": 1, "topic_data": []}, {"responses": []}),
     )
-    assert part.refused == 1
-    (offer,) = part.offered
-    assert (offer.api, offer.first_version, offer.last_version, offer.used) == ("Produce", 0, 12, [0])
+    assert part.rejected == 1
+    (offer,) = part.advertised
+    assert (offer.api, offer.min_version, offer.max_version, offer.used) == ("Produce", 0, 12, [0])
 
 
 def test_unused_versions_are_listed_by_broker() -> None:
@@ -74,7 +74,7 @@ def test_unused_versions_are_listed_by_broker() -> None:
         exchange("ApiVersions", 2, {}, offered),
         exchange("Heartbeat", 3, {"group_id": "g"}, {"error_code": 0}, connection=other),
     )
-    (offer,) = part.offered
+    (offer,) = part.advertised
     assert (offer.broker, offer.used) == ("10.0.0.1:9092", [])
 
 

@@ -23,7 +23,7 @@ INTERFACE = quality.InterfacePart(
 )  # fmt: skip
 FILE = quality.FilePart(
     file="a.pcapng", format="pcapng", byte_order="little", compression="zstd", application="dumpcap",
-    bytes=12_345, packets=1000, first=FIRST, last=LAST, backward=0, furthest_back_us=0,
+    bytes=12_345, packets=1000, first=FIRST, last=LAST, backward=0, backward_max_us=0,
     interfaces=[
         INTERFACE,
         replace(INTERFACE, name=None, link=None, ticks_per_second=1 << 10, snaplen=0, captured_bytes=200_000,
@@ -33,10 +33,10 @@ FILE = quality.FilePart(
 FULL = replace(
     NOTHING,
     verdict="lossy",
-    sentence="1 of 3 exchanges are complete (33.3 %)",
+    message="1 of 3 exchanges are complete (33.3 %)",
     findings=[
-        quality.Finding(verdict="lossy", finding="Something is missing.", advice="Look."),
-        quality.Finding(verdict="good", finding="Something is odd.", advice=None),
+        quality.Finding(verdict="lossy", message="Something is missing.", advice="Look."),
+        quality.Finding(verdict="good", message="Something is odd.", advice=None),
     ],
     packets=1000,
     first=FIRST,
@@ -53,10 +53,11 @@ FULL = replace(
         kafka_from_start=2,
         kafka_mid_stream=1,
         kafka_one_sided=1,
-        ends={"fin": 4, "end": 1},
-        silent=3,
-        unread=[
-            quality.EndPart(protocol="TLS", end=f"10.0.0.2:{port}", connections=1) for port in (9093, 9094)
+        close_reasons={"fin": 4, "end": 1},
+        without_data=3,
+        not_kafka=[
+            quality.EndpointPart(protocol="TLS", endpoint=f"10.0.0.2:{port}", connections=1)
+            for port in (9093, 9094)
         ],
     ),
     exchanges=replace(
@@ -121,7 +122,7 @@ def test_a_page_with_every_part() -> None:
 
 def test_empty_parts_are_left_out() -> None:
     assert printed(NOTHING).split("\n\n") == [
-        f"empty: no exchange was found\n- {NOTHING.findings[0].finding} {NOTHING.findings[0].advice}",
+        f"empty: no exchange was found\n- {NOTHING.findings[0].message} {NOTHING.findings[0].advice}",
         "Packets\n0 packets\nTCP: 0 gaps\n",
     ]
 

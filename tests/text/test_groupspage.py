@@ -6,7 +6,7 @@ import pytest
 
 from kdissect.limits import Limits
 from kdissect.stats.document import CauseRow
-from kdissect.stats.groups import stories
+from kdissect.stats.groups import histories
 from kdissect.text import page
 from kdissect.text.groups_page import cause, sections
 from tests.groups import commit, counted, heartbeat, join, leave, story, sync
@@ -25,7 +25,7 @@ def group_sections(limit: int | None = None, **limits: int) -> list[page.PageSec
         commit("reader-1", 14, {0: 2_000}),
         leave("reader-1", 15),
     ]
-    return list(sections(stories(counted(events, Limits(**limits))), limit=limit))
+    return list(sections(histories(counted(events, Limits(**limits))), limit=limit))
 
 
 def test_sections() -> None:
@@ -64,7 +64,7 @@ def test_no_groups() -> None:
 @pytest.mark.parametrize(("width", "narrow"), [(80, True), (200, False)])
 def test_the_page_fits(width: int, narrow: bool) -> None:
     long = "a-group-with-a-name-that-goes-on-and-on-" * 2
-    rows = stories(counted([commit("c", 0, {0: 1}, group=long)]))
+    rows = histories(counted([commit("c", 0, {0: 1}, group=long)]))
     rows += [
         story(join("a" * 60, 0, 1, members=["a" * 60], request_member_id="", reason="why " * 30, until=2))
     ]

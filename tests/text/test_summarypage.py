@@ -43,7 +43,7 @@ def test_rows_that_are_left_out_are_counted() -> None:
 def test_loss_anomalies_and_folding_are_shown() -> None:
     document = summary()
     lossy = replace(document.capture, gaps=2, lost_bytes=2896, anomalies={"gap": 3})
-    page = list(sections(replace(document, capture=lossy, folded={"topics": 12}), limit=1))
+    page = list(sections(replace(document, capture=lossy, other={"topics": 12}), limit=1))
     assert "2.9 KB lost in 2 gaps" in page[0].notes[-2]
     assert "3 gap" in page[0].notes[-1]
     assert "12 of topics" in page[-1].notes[0]

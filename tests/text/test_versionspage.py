@@ -30,7 +30,7 @@ def test_old_clients(narrow: bool) -> None:
     ]
     assert page[0].notes == ("4 clients with versions that Kafka 4.0.0 rejects",)
     assert all(len(row) == len(section.views) for section in page for row in section.rows)
-    assert page[0].left_out == part("mock-old-versions").refused - 2
+    assert page[0].left_out == part("mock-old-versions").rejected - 2
 
 
 def test_new_clients() -> None:

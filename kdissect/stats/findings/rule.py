@@ -148,7 +148,7 @@ class Rule(Summed, ABC):
         """The findings."""
 
     def finding(
-        self, about: str, sentence: str, evidence: Evidence, severity: str | None = None
+        self, subject: str, message: str, evidence: Evidence, severity: str | None = None
     ) -> FindingRow:
         """A finding of this rule."""
         return row_of(
@@ -156,8 +156,8 @@ class Rule(Summed, ABC):
             evidence,
             rule=self.name,
             severity=severity or self.severity,
-            about=about,
-            sentence=sentence,
+            subject=subject,
+            message=message,
             advice=self.advice,
             evidence=evidence.examples,
         )

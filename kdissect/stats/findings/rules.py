@@ -75,10 +75,10 @@ class Findings(Summed):
         ]
         return sorted(rows, key=lambda row: _WORST_FIRST.index(row.severity))
 
-    def folded(self) -> dict[str, int]:
+    def other_counts(self) -> dict[str, int]:
         """Empty: keys beyond the limit of a rule are counted together and give no findings of their own."""
         return {}
 
 
 def _most_frequent_first(row: FindingRow) -> tuple[int, str]:
-    return -row.count, row.about
+    return -row.count, row.subject

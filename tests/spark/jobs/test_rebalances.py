@@ -18,7 +18,7 @@ def summary_rows(exported: Any) -> list[dict[str, Any]]:
     """The rebalances of all groups."""
     return [
         {"group": story["group"], **each}
-        for story in exported.summary["group_stories"]
+        for story in exported.summary["group_history"]
         for each in story["rebalances"]
     ]
 

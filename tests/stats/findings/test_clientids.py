@@ -21,8 +21,8 @@ def beat(after_s: float, member: str, client: str = "app") -> Facts:
 def test_members_that_share_a_client_id() -> None:
     beats = [beat(number + place / 10, f"m{place}") for number in range(5) for place in range(3)]
     (row,) = findings_of(ClientIds, beats)
-    assert (row.about, row.severity, row.count) == ("group g, client app", "note", 15)
-    assert row.sentence == "3 members with this client id were active at the same time"
+    assert (row.subject, row.severity, row.count) == ("group g, client app", "note", 15)
+    assert row.message == "3 members with this client id were active at the same time"
 
 
 def test_members_with_client_ids_of_their_own() -> None:

@@ -9,13 +9,13 @@ SIX = metadata(0, [(1, 0)] * 6)
 def test_a_partition_that_gets_nearly_all() -> None:
     writes = [produce(number, partition=2 if number % 10 else number % 6) for number in range(200)]
     (row,) = findings_of(HotPartitions, [SIX, *writes])
-    assert row.about == "topic orders, partition 2"
-    assert row.sentence.endswith("bytes written to 6 partitions")
+    assert row.subject == "topic orders, partition 2"
+    assert row.message.endswith("bytes written to 6 partitions")
 
 
 def test_partitions_that_nobody_writes_to_count_too() -> None:
     (row,) = findings_of(HotPartitions, [SIX, *(produce(number) for number in range(200))])
-    assert row.sentence.startswith("100% of the ")
+    assert row.message.startswith("100% of the ")
 
 
 def test_even_or_few_batches_or_partitions() -> None:

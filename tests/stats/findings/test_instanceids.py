@@ -12,9 +12,9 @@ def test_a_static_member_that_was_fenced() -> None:
     (row,) = findings_of(
         InstanceIds, [facts_of("Heartbeat", 3, 1, REQUEST, {"error_code": FENCED_INSTANCE_ID})]
     )
-    assert row.about == "group g, instance static-1, client payments"
+    assert row.subject == "group g, instance static-1, client payments"
     assert row.severity == "error"
-    assert "once" in row.sentence
+    assert "once" in row.message
 
 
 def test_members_that_only_have_to_join_again() -> None:

@@ -8,8 +8,8 @@ from tests.made_exchanges import connection
 def test_a_leader_that_moved_and_came_back() -> None:
     seen = [metadata(number, [(1, 5), term]) for number, term in enumerate([(2, 0), (3, 1), (2, 2)])]
     (row,) = findings_of(LeadersMoving, seen)
-    assert (row.about, row.severity) == ("topic orders", "note")
-    assert row.sentence == "2 leader changes: partition 1 (2 -> 3 -> 2)"
+    assert (row.subject, row.severity) == ("topic orders", "note")
+    assert row.message == "2 leader changes: partition 1 (2 -> 3 -> 2)"
     assert row.evidence == ["asker-Metadata/1000", "asker-Metadata/2000"]
 
 
@@ -30,7 +30,7 @@ def test_leaders_that_move_all_the_time() -> None:
 def test_late_responses_do_not_count_twice() -> None:
     terms = [(2, 0), (3, 1), (2, 0), (3, 1)]
     (row,) = findings_of(LeadersMoving, [metadata(n, [term]) for n, term in enumerate(terms)])
-    assert row.sentence == "1 leader change: partition 0 (2 -> 3)"
+    assert row.message == "1 leader change: partition 0 (2 -> 3)"
 
 
 def test_responses_without_an_epoch_are_ignored_next_to_those_with_one() -> None:
@@ -39,7 +39,7 @@ def test_responses_without_an_epoch_are_ignored_next_to_those_with_one() -> None
         == []
     )
     (row,) = findings_of(LeadersMoving, [metadata(1, [(2, -1)]), metadata(2, [(1, -1)])])
-    assert row.sentence == "1 leader change: partition 0 (2 -> 1)"
+    assert row.message == "1 leader change: partition 0 (2 -> 1)"
 
 
 def test_elections_that_the_same_broker_wins_and_no_leader_at_all() -> None:

@@ -8,16 +8,16 @@ def test_a_client_that_keeps_requesting_all_topics() -> None:
     (row,) = findings_of(
         MetadataPolling, [metadata(number / 2, response_size=50_000) for number in range(200)]
     )
-    assert row.about == "client asker"
-    assert row.sentence.startswith("200 Metadata requests")
-    assert "200 for all topics; responses average 50,000 bytes" in row.sentence
+    assert row.subject == "client asker"
+    assert row.message.startswith("200 Metadata requests")
+    assert "200 for all topics; responses average 50,000 bytes" in row.message
 
 
 def test_many_small_responses_are_reported() -> None:
     (row,) = findings_of(
         MetadataPolling, [metadata(number / 10, topics=[{"name": "orders"}]) for number in range(2000)]
     )
-    assert "0 for all topics" in row.sentence
+    assert "0 for all topics" in row.message
 
 
 def test_starting_and_occasional_clients_are_not_reported() -> None:

@@ -33,8 +33,8 @@ def restless(times: int, every: float) -> list[Facts]:
 
 def test_a_member_that_comes_and_leaves() -> None:
     (row,) = findings_of(RebalanceStorm, restless(3, 5))
-    assert (row.severity, row.about, row.count) == ("warning", "group g", 6)
-    assert row.sentence == (
+    assert (row.severity, row.subject, row.count) == ("warning", "group g", 6)
+    assert row.message == (
         "6 rebalances within 11 s, started by 3 join, 3 leave; by comes-0 (2), comes-1 (2), comes-2 (2)"
     )
     assert len(row.evidence) == 5
@@ -42,7 +42,7 @@ def test_a_member_that_comes_and_leaves() -> None:
 
 def test_many_that_come_are_not_all_named() -> None:
     (row,) = findings_of(RebalanceStorm, restless(4, 3))
-    assert row.sentence.endswith("comes-2 (2) and 1 more")
+    assert row.message.endswith("comes-2 (2) and 1 more")
 
 
 def test_members_that_come_now_and_then() -> None:

@@ -6,8 +6,8 @@ from tests.findings import findings_of, produce
 
 def test_a_batch_for_each_record() -> None:
     (row,) = findings_of(TinyBatches, [produce(10 + number / 50) for number in range(600)])
-    assert row.about == "client payments, topic orders"
-    assert row.sentence.startswith("600 batches averaging 1.0 records and ")
+    assert row.subject == "client payments, topic orders"
+    assert row.message.startswith("600 batches averaging 1.0 records and ")
     assert row.count == 600
 
 

@@ -31,15 +31,15 @@ def old(number: int, *, answered: bool = False, on: str = "") -> Facts:
 
 def test_requests_that_are_refused() -> None:
     (row,) = findings_of(UnsupportedVersions, [join(number) for number in range(10)])
-    assert row.about == "client asker, JoinGroup v0, broker 10.0.0.1:9092"
-    assert row.sentence == "10 requests were rejected"
+    assert row.subject == "client asker, JoinGroup v0, broker 10.0.0.1:9092"
+    assert row.message == "10 requests were rejected"
     assert findings_of(UnsupportedVersions, [join(number) for number in range(3)]) == []
 
 
 def test_a_broker_that_hangs_up_on_a_version_that_is_gone() -> None:
     (row,) = findings_of(UnsupportedVersions, [old(number) for number in range(10)])
-    assert row.about == "client payments, Produce v0, broker 10.0.0.1:9092"
-    assert row.sentence == "10 connections end with such a request and no response"
+    assert row.subject == "client payments, Produce v0, broker 10.0.0.1:9092"
+    assert row.message == "10 connections end with such a request and no response"
 
 
 def test_a_capture_of_requests_alone() -> None:
@@ -63,8 +63,8 @@ def test_unanswered_requests_of_a_version_that_stays() -> None:
 
 def test_greetings_that_lead_nowhere() -> None:
     (row,) = findings_of(UnsupportedVersions, [greet(number) for number in range(8)])
-    assert (row.about, row.count) == ("client asker", 8)
-    assert row.sentence == "ApiVersions was rejected on 8 connections, and nothing followed"
+    assert (row.subject, row.count) == ("client asker", 8)
+    assert row.message == "ApiVersions was rejected on 8 connections, and nothing followed"
 
 
 def test_a_greeting_that_is_refused_once_a_connection() -> None:
