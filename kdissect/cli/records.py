@@ -28,6 +28,7 @@ from kdissect.cli.output_options import (
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
 from kdissect.cli.terminal import use_color, warn, width
+from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many
@@ -72,9 +73,13 @@ Examples:
   kdissect records --topic __consumer_offsets capture.pcap
   kdissect records -i eth0 --produced --topic orders
 
-Each line shows one record: time of its request, API, partition, offset, key and value; "-" stands for null
-and for an unknown offset. Then, if present: the schema id of the value, the trace id from its headers,
-"aborted", and after "!" anomalies of its batch.
+Each line shows one record: its time, API, partition, offset, key and value; "-" stands for null and for an
+unknown offset. Then, if present: the schema id of the value, the trace id from its headers, "rejected" with
+the broker's error ("unconfirmed" if the leader may have stored it all the same), "aborted", and after "!"
+anomalies of its batch.
+
+The time of a record is that of the request that produced it, or of the response with which it was fetched.
+--since and --until compare with this time.
 
 -o DIR writes values to DIR/TOPIC/PARTITION/OFFSET.value, keys to OFFSET.key, and an empty OFFSET.null for a
 null value. If the offset is unknown, the name is CONNECTION-NUMBER-INDEX: the exchange, and the index of the
@@ -158,6 +163,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     query = Query.take(options) if settings is None else _interface_query(options)
     output = RecordOutput(**{name: options.pop(name) for name in RecordOutput._fields})
     output.check()
+    query.filter.use_record_times()
     criteria = query.options.criteria
     topics, partitions = criteria.get("topic", ()), criteria.get("partition", ())
     record_filter = RecordFilter(
@@ -179,7 +185,7 @@ def records(count: int | None, jobs: int | None, **options: Any) -> None:
     with run_context as run:
         times = time_formatter(run.out, output.times, run.first_ns, is_tree=output.tree)
         sink = _sink(output, run.out, times)
-        selected = run.selected(lambda exchange: times.skip(exchange.time_ns))
+        selected = run.selected(lambda exchange: times.skip(record_time_ns(exchange)))
         if isinstance(sink, RecordLines) and record_filter.matches_all and not (count or output.flush):
             run.show(source.batches(selected), sink.feed_batch, size=len)
         else:

@@ -32,7 +32,7 @@ GROUP = "group"
 TRANSACTION = "transaction"
 RECORDS = "records"  # a type, not a role
 
-FIND_COORDINATOR = 10
+PRODUCE, FIND_COORDINATOR = 0, 10
 
 # FindCoordinator has a second field for the type of its keys (KIP-98). Version 0 has none: its key is a
 # group.
@@ -94,6 +94,14 @@ def transactional_ids(exchange: Exchange) -> list[str]:
 def transactional_id(exchange: Exchange) -> str | None:
     """The first of ``transactional_ids``."""
     return next(iter(transactional_ids(exchange)), None)
+
+
+def record_time_ns(exchange: Exchange) -> int:
+    """When the records of an exchange passed: with the request of a Produce, with the response of any
+    other.
+    """
+    frame = None if exchange.api_key == PRODUCE else exchange.response_frame
+    return exchange.time_ns if frame is None else frame.end_ns
 
 
 def throttle_time_ms(exchange: Exchange) -> int | None:

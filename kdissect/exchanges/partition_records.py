@@ -10,9 +10,10 @@ from collections import OrderedDict
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.exchanges.content import PARTITION, RECORDS, TOPIC
+from kdissect.exchanges.content import PARTITION, RECORDS, TOPIC, record_time_ns
 from kdissect.kafka.batches import Batch, check_crcs, read_records
 from kdissect.kafka.bodies import request_layout, response_layout
+from kdissect.kafka.codes import error_name
 from kdissect.kafka.compression import Budget
 from kdissect.kafka.internal.topics import CLUSTER_METADATA, CLUSTER_METADATA_ID, is_internal, open_record
 from kdissect.kafka.layout import layout as layout_of
@@ -41,6 +42,7 @@ TOGETHER = 256
 """Records that are read column by column at a time. What was read from them is held until the next."""
 
 _BASE_OFFSET = "base_offset"
+_AFTER_APPEND = (7, 20)  # REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND: other replicas were missing
 LOG_APPEND_TIME = TIMESTAMP_TYPES[1]
 _OWN_KEYS = ("_left_over", "_tags")
 _new = tuple.__new__  # takes half the time of calling the class
@@ -74,6 +76,8 @@ class PartitionRecords(NamedTuple):
         aborted: ``aborted_transactions`` of a Fetch response. None if it has none.
         log_append_time_ms: when the broker appended the records, from the Produce response, if the topic has
             such timestamps. None if it has the producer's.
+        error_code: with which the broker answered a produced batch; 0 is NONE. None without a response, and
+            for fetched records.
         piece: of a FetchSnapshot. All but the first can begin anywhere, even inside a batch.
         budget: how much all record data of the same message may decompress to.
     """
@@ -87,8 +91,24 @@ class PartitionRecords(NamedTuple):
     base_offset: int | None = None
     aborted: Sequence[Mapping[str, int]] | None = None
     log_append_time_ms: int | None = None
+    error_code: int | None = None
     piece: Slice | None = None
     budget: Budget | None = None
+
+    @property
+    def time_ns(self) -> int:
+        """When the records passed: the last byte of the request that carried them, or of the response."""
+        return record_time_ns(self.exchange)
+
+    @property
+    def error(self) -> str | None:
+        """The name of ``error_code``. None for NONE, and if it is unknown."""
+        return error_name(self.error_code) if self.error_code else None
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether the leader can have stored the records in spite of the error."""
+        return self.error_code in _AFTER_APPEND
 
     @property
     def names(self) -> list[str]:
@@ -227,10 +247,10 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
     """The record data of an exchange in wire order, nulls left out."""
     request, response = request_layout(exchange), response_layout(exchange)
     if request is not None and exchange.request is not None and (plan := plan_for(request, RECORDS)):
-        appended, budget = _appended(exchange), Budget()
+        appended, budget = _answers(exchange), Budget()
         for field in field_values(plan, exchange.request):
-            base_offset, append_ms = appended.get(
-                (field.topic or field.topic_id, field.partition), _NOT_APPENDED
+            base_offset, append_ms, error_code = appended.get(
+                (field.topic or field.topic_id, field.partition), _NOT_ANSWERED
             )
             yield _partition_records(
                 exchange,
@@ -238,6 +258,7 @@ def partition_records(exchange: Exchange) -> Iterator[PartitionRecords]:
                 produced=True,
                 base_offset=base_offset,
                 log_append_time_ms=append_ms,
+                error_code=error_code,
                 budget=budget,
             )
     if response is not None and exchange.response is not None and (plan := plan_for(response, RECORDS)):
@@ -298,26 +319,25 @@ def _partition_records(exchange: Exchange, field: FieldValue, **known: Any) -> P
     )
 
 
-_Appended = tuple[int | None, int | None]
-_NOT_APPENDED: _Appended = (None, None)
+_Answer = tuple[int | None, int | None, int | None]
+_NOT_ANSWERED: _Answer = (None, None, None)
 
 
-def _appended(exchange: Exchange) -> dict[tuple[str | None, int | None], _Appended]:
-    """For each partition whose records the broker appended, the offset of the first record and the
-    LogAppendTime.
+def _answers(exchange: Exchange) -> dict[tuple[str | None, int | None], _Answer]:
+    """For each partition of a Produce response the offset of the first record and the LogAppendTime, if the
+    broker appended the records, and the error code.
     """
     layout = response_layout(exchange)
     plan = None if layout is None else plan_for(layout, _BASE_OFFSET)
     if plan is None or exchange.response is None:
         return {}
-    return {
-        (field.topic or field.topic_id, field.partition): (
-            _unless_negative(field.value),
-            _unless_negative(field.struct.get("log_append_time_ms", -1)),
-        )
-        for field in field_values(plan, exchange.response)
-        if not field.struct.get("error_code")
-    }
+    answers: dict[tuple[str | None, int | None], _Answer] = {}
+    for field in field_values(plan, exchange.response):
+        code = field.struct.get("error_code")
+        append_ms = field.struct.get("log_append_time_ms", -1)
+        known = (None, None) if code else (_unless_negative(field.value), _unless_negative(append_ms))
+        answers[field.topic or field.topic_id, field.partition] = *known, code
+    return answers
 
 
 def _unless_negative(number: int) -> int | None:

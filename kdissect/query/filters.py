@@ -13,7 +13,8 @@ kind           ``answered``, ``unanswered``, ``unacknowledged``, ``orphan``
 slower_than    a latency with its unit, ``50ms``; exchanges without a response do not match
 bigger_than    bytes of the request or response frame: ``1MB`` is 1,000,000, ``1MiB`` 1,048,576
 since, until   ``2026-11-21T09:05:00.5Z``, a date, seconds since 1970, or ``09:05`` of the capture's first
-               day; UTC without a zone. ``since`` is inclusive, ``until`` is exclusive.
+               day; UTC without a zone. ``since`` is inclusive, ``until`` is exclusive. They are compared with
+               the time of the request, or of the records (``Filter.use_record_times``).
 connection     a prefix of a connection ID
 """
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import translate
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import UsageError
@@ -65,7 +67,7 @@ class NameKind(NamedTuple):
 class Filter:
     """All criteria of a run; without any, everything matches."""
 
-    __slots__ = ("_body_tests", "_header_tests", "_name_kinds", "_unmatched", "_window")
+    __slots__ = ("_body_tests", "_header_tests", "_name_kinds", "_time_ns", "_unmatched", "_window")
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Filter:
         self._header_tests = tuple(header_tests)
         self._body_tests = tuple(body_tests)
         self._window = window
+        self._time_ns: Callable[[Exchange], int] = attrgetter("time_ns")
         self._name_kinds = tuple(name_kind for name_kind in name_kinds if name_kind.texts)
         self._unmatched: list[set[str]] = [set() for _ in self._name_kinds]
 
@@ -90,6 +93,10 @@ class Filter:
         """Whether ``matches`` needs decoded bodies."""
         return bool(self._body_tests)
 
+    def use_record_times(self) -> None:
+        """Compare ``since`` and ``until`` with the time at which an exchange carried its records."""
+        self._time_ns = content.record_time_ns
+
     def begin(self, time_ns: int) -> None:
         """Set the start of the capture: clock times refer to that day; default: the first exchange."""
         if self._window is not None:
@@ -97,7 +104,7 @@ class Filter:
 
     def matches_header(self, exchange: Exchange) -> bool:
         """Whether the criteria that need no decoded body match; if not, the exchange need not be decoded."""
-        if self._window is not None and not self._window.contains(exchange.time_ns):
+        if self._window is not None and not self._window.contains(self._time_ns(exchange)):
             return False
         return all(test(exchange) for test in self._header_tests)
 

@@ -446,6 +446,11 @@ def _of_exchange(name: str) -> Column:
     return replace(column, get=lambda record: get(record.source.exchange))
 
 
+def _request_ns(record: CarriedRecord) -> int | None:
+    frame = record.source.exchange.request_frame
+    return None if frame is None else frame.end_ns
+
+
 def _timestamp_ns(record: CarriedRecord) -> int | None:
     time_ms = record.timestamp_ms
     return None if time_ms is None or time_ms == NO_TIMESTAMP else time_ms * 1_000_000
@@ -493,9 +498,19 @@ RECORD: tuple[Column, ...] = (
         sentence="Number of the exchange that carried the record: with `connection` the key that joins all "
         "tables.",
     ),
-    replace(
-        _of_exchange("time"),
-        sentence="Time of the last byte of the request that carried or fetched the record.",
+    Column(
+        "time",
+        TIMESTAMP,
+        attrgetter("source.time_ns"),
+        "When the record passed: the last byte of the request that produced it, or of the response that "
+        "carried it to a reader.",
+    ),
+    Column(
+        "request_time",
+        TIMESTAMP,
+        _request_ns,
+        "Time of the last byte of the request: the same as `time` for a produced record, the start of "
+        "the fetch for a fetched one; null if the request was not captured.",
     ),
     _of_exchange("api"),
     _of_exchange("correlation_id"),
@@ -509,6 +524,14 @@ RECORD: tuple[Column, ...] = (
         attrgetter("offset"),
         "Offset in the partition; for Produce, counted from the response's base offset and null while "
         "that is unknown; null in a snapshot.",
+    ),
+    Column(
+        "error",
+        STRING,
+        attrgetter("source.error"),
+        "Error in the response to a produced record: the broker rejected its batch (after "
+        "`REQUEST_TIMED_OUT` and `NOT_ENOUGH_REPLICAS_AFTER_APPEND` the leader may have stored it). Null "
+        "if there is none, without a response, and for fetched records.",
     ),
     Column(
         "timestamp",

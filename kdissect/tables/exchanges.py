@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BODIES = ("request", "response")
 
 _TIME_NS = attrgetter("time_ns")
-_RECORD_EXCHANGE_NS = attrgetter("source.exchange.time_ns")
+_RECORD_TIME_NS = attrgetter("source.time_ns")
 
 EXCHANGE_EXPORT_ONLY = (
     day(_TIME_NS),
@@ -36,8 +36,8 @@ EXCHANGE_EXPORT_ONLY = (
     ),
 )
 RECORD_EXPORT_ONLY = (
-    day(_RECORD_EXCHANGE_NS),
-    nanoseconds(_RECORD_EXCHANGE_NS),
+    day(_RECORD_TIME_NS),
+    nanoseconds(_RECORD_TIME_NS),
     Column(
         "timestamp_ms",
         INT64,

@@ -21,6 +21,7 @@ from kdissect.tables.values import json_bytes
 from kdissect.text.about import about
 from kdissect.text.page import View
 from kdissect.text.style import BOLD, CYAN, FAINT, RED, YELLOW, of_anomaly, paint, severity
+from kdissect.text.value_labels import rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -287,8 +288,8 @@ class ExchangeTable(LineTable["Exchange"]):
 # ------------------------------------------------------------------------------------------------------------
 # ``CarriedRecord`` -> one line: time, API, partition and offset, key, value, marks.
 #
-# Bytes that are not UTF-8 become backslash escapes. Marks are the record's schemas and trace, ``aborted``,
-# and ``!`` before each kind of anomaly of its batch.
+# Bytes that are not UTF-8 become backslash escapes. Marks are the record's schemas and trace, the error with
+# which the broker rejected it, ``aborted``, and ``!`` before each kind of anomaly of its batch.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -317,7 +318,7 @@ class RecordTable(LineTable["CarriedRecord"]):
         )
 
     def _time_ns(self, record: CarriedRecord) -> int:
-        return record.source.exchange.time_ns
+        return record.source.time_ns
 
     def _text(self, record: CarriedRecord) -> str:
         return f"control {record.control}" if record.control else self._payload(record.value)
@@ -331,6 +332,8 @@ class RecordTable(LineTable["CarriedRecord"]):
         if (trace := record.trace) is not None:
             marks.append((f"trace {printable(self._trace(trace.id))}", _NAME))
         batch = record.batch
+        if (rejection := rejection_text(record.source)) is not None:
+            marks.append((rejection, f"{BOLD};{RED}"))
         if batch.aborted:
             marks.append(("aborted", YELLOW))
         if batch.anomalies:
@@ -450,13 +453,14 @@ class RecordTally(Tally["CarriedRecord"]):
         self._counted["produced" if record.source.produced else "fetched"] += 1
         self._counted["control"] += record.control is not None
         self._counted["aborted"] += record.batch.aborted
+        self._counted["rejected"] += record.source.error is not None
         self._bytes += len(record.record.key or b"") + len(record.record.value or b"")
         if len(self._topics) < _MAX_TOPICS:
             self._topics.update(record.source.names[:1])
 
     def _counts(self) -> Iterable[str | None]:
         yield many(self._rows, "record")
-        for name in ("produced", "fetched", "control", "aborted"):
+        for name in ("produced", "fetched", "control", "aborted", "rejected"):
             yield f"{self._counted[name]:,} {name}" if self._counted[name] else None
         yield f"{self._with_anomalies:,} in batches with anomalies" if self._with_anomalies else None
         yield f"{size(self._bytes)} of keys and values"

@@ -24,9 +24,9 @@ from kdissect.text.outline import (
     outline,
     record_details,
 )
-from kdissect.text.style import BOLD, CYAN, of_anomaly, paint
+from kdissect.text.style import BOLD, CYAN, RED, of_anomaly, paint
 from kdissect.text.table import UNANSWERED_KINDS, api
-from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text
+from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text, rejection_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,7 +252,9 @@ class RecordTree(Tree["CarriedRecord"]):
         way = "sent in" if source.produced else "fetched by"
         client = None if exchange.client_id is None else f"client id {quoted(exchange.client_id)}"
         where = f"{exchange.api} {exchange.connection.id}/{exchange.number}"
-        yield f"{INDENT}{way}: {facts(where, self._times.text(exchange.time_ns), client)}"
+        yield f"{INDENT}{way}: {facts(where, self._times.text(source.time_ns), client)}"
+        if (rejection := rejection_text(source)) is not None:
+            yield INDENT + self._paint(rejection, RED)
         if source.topic is not None and source.topic_id is not None:
             yield f"{INDENT}topic id: {printable(source.topic_id)}"
         yield f"{INDENT}batch: {decoded_batch_text(source, record.batch)}"

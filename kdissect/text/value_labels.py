@@ -153,6 +153,13 @@ def decoded_batch_text(source: PartitionRecords, batch: Batch) -> str:
     return ", ".join(words)
 
 
+def rejection_text(source: PartitionRecords) -> str | None:
+    """The error with which the broker rejected produced records. None if there is none."""
+    if source.error is None:
+        return None
+    return f"{'unconfirmed' if source.may_be_stored else 'rejected'}: {source.error}"
+
+
 def offset_text(record: CarriedRecord) -> str:
     """The offset of a record, as text."""
     if record.offset is not None:

@@ -32,6 +32,7 @@ FETCH_SNAPSHOT = 59
 SECRET = b"hunter2-scram"
 QUICKSTART = "samples/quickstart.pcap"
 TRANSACTIONS = "samples/kafka-4-transactions.pcap"
+BASICS = "samples/kafka-4-basics.pcap"
 KRAFT = "samples/kafka-4-kraft.pcap.gz"
 
 # One begins and ends in the middle of what its clients did; the others show no records.
@@ -111,6 +112,48 @@ def test_what_was_fetched(capture: Path, records: Records) -> None:
     assert got - seen == set()
 
 
+@pytest.mark.parametrize("capture", TOLD, ids=name_of)
+def test_nothing_is_fetched_before_it_is_produced(capture: Path, records: Records) -> None:
+    def place(row: Row) -> Place:
+        return row["topic"], row["partition"], row["key"], row["value"]
+
+    sent: dict[Place, str] = {}
+    retried: dict[Place, str] = {}  # by content: the first attempt can be without a response
+    for row in rows(records("--json", "--produced", capture)):
+        if row["offset"] is not None:
+            sent.setdefault((row["topic"], row["partition"], row["offset"]), row["time"])
+        else:
+            retried.setdefault(place(row), row["time"])
+    for row in rows(records("--json", "--fetched", capture)):
+        if sent.get((row["topic"], row["partition"], row["offset"]), "") > row["time"]:
+            assert retried[place(row)] < row["time"]
+
+
+# Errors of Produce responses that the brokers were made to send, and those that clients report as theirs.
+REJECTED = {
+    "mock-librdkafka": ("plain", ["NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS"]),
+    "kafka-4-cluster": ("secret", ["TOPIC_AUTHORIZATION_FAILED"]),
+    "kafka-0.9": ("secret", ["TOPIC_AUTHORIZATION_FAILED"]),
+}
+
+
+@pytest.mark.parametrize("sample", REJECTED)
+def test_what_was_rejected(sample: str, records: Records) -> None:
+    topic, errors = REJECTED[sample]
+    (capture,) = (path for path in captures() if name_of(path) == sample)
+    truth: Any = truth_of(capture)
+    if sample == "mock-librdkafka":
+        assert truth["facts"]["produce errors answered"] == errors
+    found = [row for row in rows(records("--json", "--topic", topic, capture)) if row["error"] is not None]
+    assert [row["error"] for row in found] == errors
+    assert {row["offset"] for row in found} == {None}
+    if topic == "secret":
+        failed = [row for row in truth["produced"] if "TopicAuthorization" in (row["error"] or "")]
+        assert [(row["key"], row["value"]) for row in found] == [(row["key"], row["value"]) for row in failed]
+        (line,) = records("--topic", topic, "--produced", capture).lines
+        assert line.endswith("  rejected: TOPIC_AUTHORIZATION_FAILED")
+
+
 # Formats and filters
 
 
@@ -152,6 +195,15 @@ def test_filters(records: Records) -> None:
     assert count("-c", "3") == 3
     assert count("--exchange", "441bec302e4e/2", "--partition", "1") == 2
     assert count("--api", "Produce") == count("--produced")
+
+
+def test_times_are_those_of_the_records(records: Records) -> None:
+    fetched = rows(records("--json", "--fetched", BASICS))
+    row = next(row for row in fetched if row["time"][:22] != row["request_time"][:22])
+    around = ("--since", row["time"], "--until", row["time"][:-1] + "9Z")
+    assert row in rows(records("--json", *around, BASICS))
+    assert row not in rows(records("--json", "--until", row["time"], BASICS))
+    assert all(each["time"] == row["time"] for each in rows(records("--json", *around, BASICS)))
 
 
 def test_invalid_filters(records: Records) -> None:

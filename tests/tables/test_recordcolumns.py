@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 from struct import pack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kdissect.exchanges.partition_records import decode_batches, partition_records
 from kdissect.kafka.records import RecordData
 from kdissect.tables.columns import RECORD, text_getter
-from tests.made_exchanges import exchange
+from tests.carried_records import fetch, opened, produce
+from tests.made_exchanges import START_NS, exchange
 from tests.record_batches import BASE_MS, Item, batch
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
 
 # The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
-capture string, connection string, number int64, time timestamp, api string, correlation_id int32
-client_id string, topic string, topic_id string, partition int32, offset int64
+capture string, connection string, number int64, time timestamp, request_time timestamp
+api string, correlation_id int32, client_id string
+topic string, topic_id string, partition int32, offset int64, error string
 timestamp timestamp, timestamp_type string
 key string, key_encoding string, value string, value_encoding string
 key_schema_id int32, key_schema_guid string, schema_id int32, schema_guid string
@@ -63,6 +68,21 @@ def test_a_record() -> None:
         None,
         None,
     )
+
+
+def test_the_times_of_a_record_are_those_of_the_message_with_it_and_of_the_request() -> None:
+    get = {column.name: column.get for column in RECORD}
+
+    def times(example: Exchange) -> tuple[int, int | None]:
+        (row,) = opened(example)
+        return get["time"](row), get["request_time"](row)
+
+    produced, fetched = produce(batch([Item()]), {"base_offset": 7}), fetch(batch([Item()]))
+    assert times(produced) == (START_NS, START_NS)
+    assert times(fetched) == (START_NS + 5_000_000, START_NS)
+    orphan = fetch(batch([Item()]))
+    orphan.request_frame = None
+    assert times(orphan) == (START_NS + 5_000_000, None)
 
 
 def test_a_record_without_a_time() -> None:

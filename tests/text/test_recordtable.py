@@ -6,7 +6,7 @@ import re
 from kdissect.phrases import columns_of
 from kdissect.text.style import Times
 from kdissect.text.table import RecordTable
-from tests.carried_records import fetch, opened
+from tests.carried_records import fetch, opened, produce
 from tests.record_batches import COMMIT_KEY, CONTROL, Item, batch
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
@@ -33,9 +33,9 @@ def lines(
 def test_a_line() -> None:
     raw = batch([Item(b"key", b"value"), Item(None, None), Item(b"", b"")], base_offset=7)
     assert lines(raw) == [
-        "14:13:20.123456  Fetch    orders-3              7           key               value",
-        "14:13:20.123456  Fetch    orders-3              8           -                 -",
-        '14:13:20.123456  Fetch    orders-3              9           ""                ""',
+        "14:13:20.128456  Fetch    orders-3              7           key               value",
+        "14:13:20.128456  Fetch    orders-3              8           -                 -",
+        '14:13:20.128456  Fetch    orders-3              9           ""                ""',
     ]
 
 
@@ -52,6 +52,19 @@ def test_a_narrow_terminal() -> None:
 
 def test_elsewhere_nothing_is_cut() -> None:
     assert lines(batch([Item(b"k" * 100, b"v" * 5000)]))[0].endswith("k" * 100 + "  " + "v" * 5000)
+
+
+def test_rejected_records() -> None:
+    def end(error_code: int) -> str:
+        out = io.StringIO()
+        table = RecordTable(out, Times("u"))
+        (record,) = opened(produce(batch([Item(b"k", b"v")]), {"error_code": error_code, "base_offset": -1}))
+        table.feed(record)
+        return out.getvalue().removesuffix("\n").partition("v")[2]
+
+    assert end(0) == ""
+    assert end(-1) == "  rejected: UNKNOWN_SERVER_ERROR"
+    assert end(20) == "  unconfirmed: NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
 def test_control_records_have_names() -> None:

@@ -32,5 +32,10 @@ def test_counts() -> None:
     )
 
 
+def test_rejected_records() -> None:
+    rejected = produce(batch([Item()]), {"error_code": 6, "base_offset": -1})
+    assert line(rejected).startswith("1 record, 1 produced, 1 rejected, ")
+
+
 def test_nothing() -> None:
     assert line() == "0 records, 0 B of keys and values, 0 topics\n"

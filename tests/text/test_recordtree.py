@@ -36,7 +36,7 @@ def test_a_complete_record() -> None:
     del shown[2]
     assert shown == [
         "topic orders, partition 3, offset 7",
-        '  fetched by: Fetch c0ffee/1, 2026-09-21T14:13:20.123456Z, client id "app"',
+        '  fetched by: Fetch c0ffee/1, 2026-09-21T14:13:20.128456Z, client id "app"',
         "  timestamp: 2023-11-14T22:13:20.000Z",
         "  sequence: 4",
         '  key: "\\x00\\x00\\x00\\x00\\x03k"',
@@ -93,3 +93,8 @@ def test_the_wire_cannot_write_escape_sequences() -> None:
     exchange = fetch(batch([Item(nasty, nasty, ((nasty, nasty),))]), topic=nasty.decode())
     exchange.client_id = nasty.decode()
     assert all(line.isprintable() for line in lines(exchange))
+
+
+def test_a_rejected_record() -> None:
+    shown = lines(produce(batch([Item()]), {"error_code": 29, "base_offset": -1}))
+    assert shown[2] == "  rejected: TOPIC_AUTHORIZATION_FAILED"
