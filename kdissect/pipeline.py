@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
 from kdissect.exchanges.ordering import Ordering
+from kdissect.exchanges.skimming import SkimmedConnection
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.kafka.internal.payloads import GroupProtocols, open_payloads
@@ -110,6 +111,7 @@ class Dissection:
         self._segments = Segments(limits)
         self._connections = Connections(limits, shard)
         self._kafka_connections: dict[Connection, KafkaConnection | None] = {}
+        self._connection_type: type[KafkaConnection] = KafkaConnection
         self._memory = MemoryBudget(limits)
         self._ordering: Ordering[Exchange] = Ordering(limits)
         self._group_protocols = GroupProtocols(limits)
@@ -136,9 +138,10 @@ class Dissection:
         yield from self._counted(self._resolver.close())
 
     def learn(self, facts: LearnedFacts) -> None:
-        """Gather the facts that other connections need, instead of iterating over the exchanges. Only
-        exchanges that can contain such facts are decoded.
+        """Gather the facts that other connections need, instead of iterating over the exchanges. What cannot
+        contain such facts is skipped: most messages after their first bytes.
         """
+        self._connection_type = SkimmedConnection
         for _, exchanges, _ in self.steps():
             for exchange in exchanges:
                 learn(exchange, facts)
@@ -250,7 +253,9 @@ class Dissection:
             self.counts["connections on other ports"] += 1
             return None
         forced = [side for side in (0, 1) if ports[side] in self._kafka_ports]
-        return KafkaConnection(connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts)
+        return self._connection_type(
+            connection, self._limits, forced[0] if len(forced) == 1 else None, self.counts
+        )
 
     def _close(self, connection: Connection, end: Closed) -> list[Exchange]:
         kafka = self._kafka_connections.pop(connection, None)

@@ -293,10 +293,52 @@ def kafka_4_habits(folder: Path) -> None:
         truth.facts["delivered"] = delivered
 
 
+def kafka_4_latecomer(folder: Path) -> None:
+    """Clients that know their topics, and ten seconds later one that asks for them."""
+    with on_kafka(folder, "kafka-4-latecomer", clients=LIBRDKAFKA) as (cluster, truth):
+        where = cluster.bootstrap
+        make_topics(truth, where, {"orders": 2})
+        # They ask for metadata when they start, and never again.
+        at_rest = {"topic_metadata_refresh_interval_ms": -1, "metadata_max_age_ms": 86_400_000}
+        writing = rd.settings(where, "shop", linger_ms=5, **at_rest)
+        readers = {}
+        for client_id in ("billing", "shipping"):
+            config = rd.settings(where, client_id, group_id=client_id, **EARLIEST, **at_rest)
+            readers[client_id] = rd.consume(truth, config, ["orders"], 0), config
+        producer = Producer(writing)
+
+        def write_and_read(rounds: int) -> None:
+            for _ in range(rounds):
+                for each in range(3):
+                    number = len(truth.produced)
+                    record = {"topic": "orders", "key": f"customer-{number % 7}", "value": f"order {number}"}
+                    rd.send(truth, producer, writing, record | {"partition": each % 2})
+                producer.flush(10)
+                for reader, config in readers.values():
+                    rd.read(truth, reader, config, 3)
+                time.sleep(0.1)
+
+        write_and_read(5)
+        for _ in range(20):
+            for reader, _ in readers.values():
+                reader.poll(0.1)
+        truth.facts["all at rest"] = time.time_ns()
+        write_and_read(85)
+        truth.facts["the latecomer"] = time.time_ns()
+        late = rd.settings(where, "latecomer", linger_ms=5)
+        rd.produce(truth, late, [{"topic": "orders", "value": "late"}])
+        write_and_read(5)
+        for reader, _ in readers.values():
+            reader.close()
+        producer.close()
+        truth.note("facts: nanoseconds since 1970, by the clock of the packets")
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "kafka-4-storm": kafka_4_storm,
     "kafka-4-lag": kafka_4_lag,
     "kafka-4-quota": kafka_4_quota,
     "kafka-4-fenced": kafka_4_fenced,
     "kafka-4-habits": kafka_4_habits,
+    "kafka-4-latecomer": kafka_4_latecomer,
 }

@@ -59,7 +59,8 @@ SASL_AUTHENTICATE = 36
 
 _KEY_AND_VERSION = Struct(">hh")
 
-_IDENTIFYING_APIS = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+IDENTIFYING_APIS = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, None})
+"""APIs from which ``Identity`` learns; None: a SASL token."""
 
 
 class Identity:
@@ -91,7 +92,7 @@ class Identity:
 
     def learn(self, exchange: Exchange) -> None:
         """Read a complete exchange, and set the client's identity in it."""
-        if exchange.api_key in _IDENTIFYING_APIS:
+        if exchange.api_key in IDENTIFYING_APIS:
             if exchange.api_key == API_VERSIONS:
                 self._learn_software(exchange)
             elif exchange.api_key in (SASL_AUTHENTICATE, None):

@@ -45,11 +45,14 @@ class Pairing:
         doubts: requests may be missing that were sent before the outstanding ones. A controller before 0.9
             uses the same correlation ID for several requests, so a response must then also fit the layout of
             the request's API.
+        last_id: correlation ID of the last request; None after a gap.
+        repeats: whether correlation IDs repeat, as from clients before 0.9.
     """
 
     __slots__ = (
-        "_by_id", "_bytes", "_info", "_last_id", "_limits", "_number", "_orphan_ns", "_repeats", "_short",
+        "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_short",
         "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
+        "last_id", "repeats",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
@@ -61,11 +64,11 @@ class Pairing:
         self._short = 0  # how many of the oldest had their bodies dropped
         self._stale = 0  # how many of the oldest may have lost their responses
         self._orphan_ns = 0  # time of the latest orphan
-        self._repeats = False  # whether correlation IDs repeat, as from clients before 0.9
+        self.repeats = False
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         self._number = 0
         self.doubts = False
-        self._last_id: int | None = None
+        self.last_id: int | None = None
         self._steady = 0  # requests in a row whose correlation ID rose by one
 
     @property
@@ -112,11 +115,11 @@ class Pairing:
             self._info, 0, "", frame, None, api_key, api_version, correlation_id, client_id, _name(api_key)
         )
         exchange.request_header = header
-        last_id, self._last_id = self._last_id, correlation_id
+        last_id, self.last_id = self.last_id, correlation_id
         if last_id is not None:
             step = correlation_id - last_id
             self._steady = self._steady + 1 if step == 1 else 0
-            self._repeats = self._repeats or not step
+            self.repeats = self.repeats or not step
         if api_key == PRODUCE:
             decode_exchange(exchange)
             if exchange.request is not None and exchange.request.get("acks") == 0:
@@ -125,7 +128,7 @@ class Pairing:
                 self._unacknowledged.append((correlation_id, api_key, api_version))
                 return [self._complete(exchange, UNACKNOWLEDGED, frame.end_ns)]
         if correlation_id in self._by_id:
-            self._repeats = True
+            self.repeats = True
             detail = f"correlation id {correlation_id}"
             exchange.anomalies.append(Anomaly("duplicate_correlation_id", "request", detail))
         return self._wait(exchange, frame)
@@ -135,7 +138,7 @@ class Pairing:
         do not show how many.
         """
         self.doubts = True
-        last_id, self._last_id = self._last_id, None
+        last_id, self.last_id = self.last_id, None
         return last_id if self._steady >= _STEADY else None
 
     def mistrust(self) -> None:
@@ -251,7 +254,7 @@ class Pairing:
             return None
         for index, exchange in enumerate(self._waiting):
             request_id = exchange.correlation_id
-            if index < self._stale and (self._repeats or request_id is None):
+            if index < self._stale and (self.repeats or request_id is None):
                 continue
             if request_id == correlation_id or request_id is None:  # the next frame answers a token
                 return index

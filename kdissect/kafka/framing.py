@@ -67,6 +67,11 @@ class Framing:
         return self._search is None
 
     @property
+    def is_at_boundary(self) -> bool:
+        """Whether the next byte is known to be the first of a frame."""
+        return self._search is None and not (self._need or self._prefix)
+
+    @property
     def bytes_expected(self) -> int:
         """Bytes missing until a frame can be complete."""
         return self._need

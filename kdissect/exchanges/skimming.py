@@ -1,0 +1,197 @@
+"""The bytes of a connection -> the exchanges from which topic names can be learned, and few others.
+
+The first pass over captures needs no other exchanges. While a connection is plain, a request whose API and
+version cannot name topic IDs is held back, and forgotten together with its response: only the first bytes of
+the two are read, and the rest is skipped by its length. Anything else, and all that is held back before it,
+takes the usual way. So the exchanges that are left are those of the usual way, whatever happens.
+
+Holds what the usual way holds, and the first packet of at most ``_HELD_BACK`` requests and of a response.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from kdissect.exchanges.kafka_connection import IDENTIFYING_APIS, KafkaConnection
+from kdissect.exchanges.topic_names import may_name_topic_ids
+from kdissect.kafka import schema
+from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
+from kdissect.model import Data, Gap
+
+if TYPE_CHECKING:
+    from kdissect.model import Exchange
+
+_REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
+_RESPONSE = Struct(">ii")  # size, correlation ID
+_HELD_BACK = 16
+_LARGE_BYTES = 4 * SHED_BYTES
+
+
+class _SkimmedFrame:
+    """A frame of which only the first packet is kept.
+
+    Attributes:
+        first, last: its first packet, and the latest one.
+        skipped: bytes after the first packet so far.
+        left: bytes still to come.
+    """
+
+    __slots__ = ("correlation_id", "first", "last", "left", "skipped")
+
+    def __init__(self, first: Data, correlation_id: int, left: int) -> None:
+        self.first = self.last = first
+        self.correlation_id = correlation_id
+        self.skipped = 0
+        self.left = left
+
+    def skip(self, item: Data) -> bool:
+        """Skip more of it. Returns whether ``item`` has nothing else."""
+        size = len(item.payload)
+        if size > self.left:
+            return False
+        self.last = item
+        self.skipped += size
+        self.left -= size
+        return True
+
+
+class SkimmedConnection(KafkaConnection):
+    """A connection of which only some exchanges are needed; otherwise like ``KafkaConnection``."""
+
+    __slots__ = ("_is_plain", "_last_id", "_requests", "_response")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._is_plain = False
+        self._requests: deque[_SkimmedFrame] = deque()  # held back
+        self._response: _SkimmedFrame | None = None  # of the first of them, as long as it is incomplete
+        self._last_id: int | None = None  # correlation ID of the last request that was forgotten
+
+    def feed(self, side: int, item: Data | Gap) -> list[Exchange]:
+        """Process the next bytes from ``side``. Returns the exchanges that they complete, except some from
+        which no topic names can be learned.
+        """
+        if self._is_plain and isinstance(item, Data):
+            skims = self._skims_request if side == self._client else self._skims_response
+            if skims(item):
+                return []
+        out = self._take_back()
+        out += super().feed(side, item)
+        self._look(side)
+        return out
+
+    def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+        """See ``KafkaConnection``."""
+        return self._take_back() + super().close(now_ns, reason)
+
+    def shed(self, now_ns: int) -> list[Exchange]:
+        """See ``KafkaConnection``."""
+        return self._take_back() + super().shed(now_ns)
+
+    @property
+    def held(self) -> int:
+        """Bytes held, including overhead."""
+        return super().held + sum(len(request.first.payload) for request in self._requests)
+
+    def _skims_request(self, item: Data) -> bool:
+        """Whether ``item`` has been held back, or skipped: it has all or part of a single request."""
+        requests, payload = self._requests, item.payload
+        last = requests[-1] if requests else None
+        if last is not None and last.left:
+            if not last.skip(item):
+                return False
+            self._connection.expect(1 - self._broker, last.left)
+            return True
+        if len(payload) < _REQUEST.size or len(requests) == _HELD_BACK:
+            return False
+        size, api_key, api_version, correlation_id = _REQUEST.unpack_from(payload)
+        left = size + SIZE_BYTES - len(payload)
+        last_id = self._last_id if last is None else last.correlation_id
+        if not 0 <= left <= self._limits.frame_max_bytes or correlation_id == last_id:
+            return False
+        if not _is_known_not_to_name(api_key, api_version):
+            return False
+        requests.append(_SkimmedFrame(item, correlation_id, left))
+        if left:
+            self._connection.expect(1 - self._broker, left)
+        return True
+
+    def _skims_response(self, item: Data) -> bool:
+        """Whether ``item`` has been skipped: it has all or part of the response to the first request."""
+        requests, payload, response = self._requests, item.payload, self._response
+        if response is not None:
+            if not response.skip(item):
+                return False
+            left = response.left
+        else:
+            if not requests or requests[0].left or len(payload) < _RESPONSE.size:
+                return False
+            size, correlation_id = _RESPONSE.unpack_from(payload)
+            left = size + SIZE_BYTES - len(payload)
+            if not 0 <= left <= self._limits.frame_max_bytes or correlation_id != requests[0].correlation_id:
+                return False
+            if left:
+                self._response = _SkimmedFrame(item, correlation_id, left)
+        if left:
+            self._connection.expect(self._broker, left)
+        else:
+            self._last_id = requests.popleft().correlation_id
+            if response is not None:
+                self._response = None
+                self._connection.expect(self._broker, 0)
+        return True
+
+    @property
+    def _broker(self) -> int:
+        assert self._client is not None
+        return 1 - self._client
+
+    def _take_back(self) -> list[Exchange]:
+        """Let what was held back take the usual way."""
+        out: list[Exchange] = []
+        if not self._is_plain:
+            return out
+        assert self._pairing is not None
+        self._pairing.last_id = self._last_id
+        self._is_plain = False
+        frames = [(1 - self._broker, request) for request in self._requests]
+        if self._response is not None:
+            frames.append((self._broker, self._response))
+        self._requests.clear()
+        self._response = None
+        for side, frame in frames:
+            out += super().feed(side, frame.first)
+            if frame.skipped:
+                framing = self._framings[side]
+                framing.shed()
+                packet, time_ns, interface, _ = frame.last
+                gap = Gap(packet, time_ns, interface, frame.skipped, "cut")
+                out += self._process_frames(side, framing.feed(gap))
+        return out
+
+    def _look(self, side: int) -> None:
+        """See whether the connection is plain now, or else whether the body that is arriving is needed."""
+        pairing, identity = self._pairing, self._identity
+        if pairing is None or identity is None or identity.raw_tokens or pairing.doubts:
+            return
+        if not pairing.waiting:
+            are_whole = all(framing.is_at_boundary for framing in self._framings)
+            self._is_plain = are_whole and all(self._seen) and not pairing.repeats
+            self._last_id = pairing.last_id
+        elif side != self._client and self._framings[side].bytes_expected > _LARGE_BYTES:
+            first = pairing.waiting[0]
+            if first.api_key is not None and _is_known_not_to_name(first.api_key, first.api_version):
+                self._framings[side].shed()
+
+
+@cache
+def _is_known_not_to_name(api_key: int, version: int) -> bool:
+    """Whether request and response of this version are known, and neither can name topic IDs or tell how the
+    connection goes on.
+    """
+    message = schema.request(api_key)
+    is_known = message is not None and version in message.versions
+    return is_known and api_key not in IDENTIFYING_APIS and not may_name_topic_ids(api_key, version)

@@ -1,0 +1,73 @@
+"""What the first pass skips teaches nothing: it learns what all exchanges teach, whatever was lost."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kdissect.capture.reader import open_capture
+from kdissect.exchanges.learned import LearnedFacts
+from kdissect.exchanges.skimming import SkimmedConnection
+from kdissect.exchanges.topic_names import learn
+from kdissect.pipeline import Dissection
+from samples.golden import ROOT, captures, name_of
+from tests.damage import DAMAGES
+from tests.rings import packets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kdissect.model import Packet
+
+IS_DEEP = os.environ.get("KDISSECT_HYPOTHESIS") == "deep"
+SAMPLES = [ROOT / path for path in captures()]
+DAMAGED = SAMPLES if IS_DEEP else [path for path in SAMPLES if name_of(path) == "kafka-4-latecomer"]
+
+
+def skimmed(packets: Sequence[Packet]) -> dict[str, tuple[str, int]]:
+    facts = LearnedFacts()
+    Dissection(packets).learn(facts)
+    return facts.topics
+
+
+def from_all_exchanges(packets: Sequence[Packet]) -> dict[str, tuple[str, int]]:
+    facts = LearnedFacts()
+    for _, exchanges, _ in Dissection(packets).steps():
+        for exchange in exchanges:
+            learn(exchange, facts)
+    return facts.topics
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=name_of)
+def test_it_learns_what_all_exchanges_teach(path: Path) -> None:
+    packets = packets_of(path)
+    assert skimmed(packets) == from_all_exchanges(packets)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("path", DAMAGED, ids=name_of)
+def test_it_does_so_with_packets_lost(path: Path, damage: str) -> None:
+    packets = packets_of(path)
+    for seed in range(20 if IS_DEEP else 3):
+        left = DAMAGES[damage](packets, Random(seed)).packets
+        assert skimmed(left) == from_all_exchanges(left)
+
+
+def test_it_skips_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_capture(ROOT / "samples/kafka-4-latecomer.pcap.gz") as capture:
+        exchanges = sum(1 for _ in Dissection(capture))
+    completed = []
+    finish = SkimmedConnection._finish
+
+    def counted(self: SkimmedConnection, done: list[object]) -> object:
+        completed.extend(done)
+        return finish(self, done)
+
+    monkeypatch.setattr(SkimmedConnection, "_finish", counted)
+    with open_capture(ROOT / "samples/kafka-4-latecomer.pcap.gz") as capture:
+        Dissection(capture).learn(LearnedFacts())
+    assert len(completed) < 0.2 * exchanges
