@@ -212,8 +212,8 @@ def build(
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
     name_kinds = (
-        NameKind("topic", topics, _topics),
-        NameKind("client", clients, _clients),
+        NameKind("topic", topics, named_topics),
+        NameKind("client", clients, client_names),
         NameKind("group", groups, content.groups),
     )
     return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), name_kinds)
@@ -260,10 +260,10 @@ def _bigger_than(least: int) -> Test:
 def _client(texts: Sequence[str]) -> Test:
     is_name = any_of(texts)
 
-    return lambda exchange: any(name is not None and is_name(name) for name in _clients(exchange))
+    return lambda exchange: any(name is not None and is_name(name) for name in client_names(exchange))
 
 
-def _clients(exchange: Exchange) -> tuple[str | None, ...]:
+def client_names(exchange: Exchange) -> tuple[str | None, ...]:
     """The names of a client: client ID, IP address, address and port."""
     end = exchange.connection.client
     return exchange.client_id, end.ip, str(end)
@@ -297,7 +297,7 @@ def _topic_tests(topics: Sequence[str], selected: Sequence[_Partition]) -> list[
     is_selected_topic = any_of(topics) if topics else None
     tests: list[Test] = []
     if is_selected_topic is not None:
-        tests.append(lambda exchange: any(map(is_selected_topic, _topics(exchange))))
+        tests.append(lambda exchange: any(map(is_selected_topic, named_topics(exchange))))
     if selected:
         tests.append(
             lambda exchange: any(
@@ -325,7 +325,7 @@ def partition_test(topics: Sequence[str], partitions: Sequence[str]) -> Partitio
     return is_selected
 
 
-def _topics(exchange: Exchange) -> list[str]:
+def named_topics(exchange: Exchange) -> list[str]:
     """Topics as shown, IDs of resolved topics, and topics whose configs or ACLs the request is about."""
     return [*content.topics(exchange), *exchange.topic_names, *content.resource_topics(exchange)]
 
@@ -420,6 +420,16 @@ def parse_size(text: str) -> int:
     if size is None:
         raise UsageError(f'invalid size "{text}": use 1000, 64KB (1000 bytes each), 1MiB (1024 x 1024 bytes)')
     return size
+
+
+def convert_amount(unit: str, text: str) -> float:
+    """``100ms``, ``64KB`` -> the number of ``unit``: ``us``, ``ms``, ``ns``, ``s`` or ``bytes``.
+
+    Raises:
+        UsageError: not a duration, or for bytes not a size.
+    """
+    amount, scale = (parse_size(text), 1) if unit == "bytes" else (parse_duration(text), _DURATIONS[unit])
+    return amount / scale if amount % scale else amount // scale
 
 
 def _parse_amount(text: str, units: Mapping[str, int]) -> int | None:

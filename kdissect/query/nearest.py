@@ -8,15 +8,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_SHARED = 5  # letters
+_SHARED_PART = 0.8  # of the word
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that starts with ``word`` or is most similar to it; None if none is similar."""
+    """The known word that starts as ``word`` does or is most similar to it; None if none is similar."""
     from difflib import get_close_matches  # only needed after a mistake
 
     plain = {_plain(name): name for name in known}
     beginning = _plain(word)
     longer = sorted((name for name in plain if beginning and name.startswith(beginning)), key=len)
-    matches = longer or get_close_matches(beginning, plain, n=1, cutoff=0.5)
-    return plain[matches[0]] if matches else None
+    alike = (
+        longer or _same_beginning(beginning, plain) or get_close_matches(beginning, plain, n=1, cutoff=0.5)
+    )
+    return plain[alike[0]] if alike else None
+
+
+def _same_beginning(word: str, names: Iterable[str]) -> list[str]:
+    """The name that shares most of the beginning of a word, if that is nearly all of the word."""
+    shared = {name: _shared(word, name) for name in names}
+    longest = max(shared.values(), default=0)
+    is_enough = longest >= _SHARED and longest >= _SHARED_PART * len(word)
+    return sorted((name for name in shared if shared[name] == longest), key=len)[:1] if is_enough else []
+
+
+def _shared(one: str, other: str) -> int:
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -8,12 +8,20 @@ A recursive descent parser turns each rule of the grammar into closures; nothing
     or      = and { "or" and }                      also ||, OR
     and     = not { "and" not }                     also &&, AND
     not     = "not" not | compare                   also !, NOT
-    compare = sum { (== != < <= > >= in "not in") sum | "=~" string }      a < b < c is a < b and b < c;
+    compare = operand { sign operand | "=~" string | ("in" | "not in") members }
+                                                    a < b < c is a < b and b < c
+    sign    = == | != | < | <= | > | >= | contains | startswith | endswith | in | "not in"
                                                     also eq ne lt le gt ge matches
+    operand = all(or) | any(or) | amount | address | sum
+    members = { member, member } | (member, member)         member = constant | constant..constant
     sum     = product { (+ -) product }
     product = unary { (* /) unary }
     unary   = "-" unary | value
-    value   = number | string | true | false | null | name | name.path | len(or) | lower(or) | (or) | [or, or]
+    value   = number | string | true | false | null | name | name.path | (or) | [or, or]
+            | len(or) | lower(or) | exists(or)
+
+An amount (``100ms``, ``64KB``) is converted to the unit of the column that it is compared with. An address
+(``10.0.0.5``, ``10.0.0.0/8``, ``fe80::/10``) equals the text of any address in it.
 
 How arrays, absent values and values of different types compare, and what counts as true: see below.
 
@@ -25,7 +33,8 @@ from __future__ import annotations
 
 import operator
 import re
-from functools import cache
+from functools import cache, lru_cache, partial
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kdissect.errors import UsageError
@@ -36,6 +45,7 @@ from kdissect.query.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
     from kdissect.kafka.schema import Field
     from kdissect.model import Exchange
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Getter = Callable[[Exchange], Any]
+    Network = IPv4Network | IPv6Network
 
 # Far above what is still readable. They limit the parser's recursion, the size of numbers, and the size of
 # patterns.
@@ -66,11 +77,14 @@ class Reference(NamedTuple):
         needs_bodies: whether it needs decoded bodies.
         objection: why a comparison (its sign, and the text on the other side, None for a number) would be
             meaningless; None if it is not.
+        to_number: converts an amount such as ``100ms`` to a number in the unit of its values, or raises
+            UsageError; None: it has no unit.
     """
 
     get: Getter
     needs_bodies: bool
     objection: Callable[[str, str | None], str | None] = _no_objection
+    to_number: Callable[[str], float] | None = None
 
 
 class Where(NamedTuple):
@@ -107,10 +121,16 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
 
 
 class _Operand(NamedTuple):
-    """One side of a comparison; ``token`` if it is a single name or constant."""
+    """One side of a comparison.
+
+    Attributes:
+        token: if it is a single name or constant.
+        is_all: whether the comparison must be true for all elements of a list, not only for one.
+    """
 
     get: Getter
     token: _Token | None
+    is_all: bool = False
 
     @property
     def is_null(self) -> bool:
@@ -126,10 +146,13 @@ class _Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<number> (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w) )
+    (?P<address> \d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,3})?(?![\w.])
+               | [0-9a-fA-F]{0,4}:[0-9a-fA-F]{0,4}:[0-9a-fA-F:.]*(?:/\d{1,3})?(?!\w) )
+  | (?P<number> (?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?!\w|\.\d) )
+  | (?P<amount> (?:\d+(?:\.\d+)?|\.\d+)[a-zA-Zµ]+(?!\w) )
   | (?P<string> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' )
   | (?P<name>   [^\W\d]\w*(?:\.\w+)* )
-  | (?P<sign>   ==|!=|<=|>=|=~|&&|\|\||[-+*/<>()\[\],!=&|~] )
+  | (?P<sign>   ==|!=|<=|>=|=~|&&|\|\||\.\.|[-+*/<>()\[\]{},!=&|~] )
   | (?P<end>    \Z )
     )""",
     re.VERBOSE,
@@ -156,8 +179,12 @@ _WORDS = {
     "gt": ">",
     "ge": ">=",
     "matches": "=~",
+    "contains": "contains",
+    "startswith": "startswith",
+    "endswith": "endswith",
 }
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+_LITERALS = ("amount", "address")  # constants that only stand alone on one side of a comparison
 _RESERVED = frozenset({"and", "or", "not", "in", *_CONSTANTS})
 _TYPOS = {
     "=": "use == to compare",
@@ -166,8 +193,7 @@ _TYPOS = {
     "~": "use =~ to match a regular expression",
 }
 _HINTS = {
-    "contains": 'the element comes first: "orders" in topics',
-    "like": 'use =~ with a regular expression: client_id =~ "^app-"',
+    "like": "use contains, startswith, endswith, or =~ with a regular expression",
     "is": "use == null or != null",
 }
 
@@ -212,9 +238,8 @@ class _Parser:
         pos += len(self._text[pos:]) - len(self._text[pos:].lstrip())
         if self._text[pos] in "\"'":
             return _error("missing closing quote", self._text, pos, len(self._text))
-        if self._text[pos].isdigit():
-            return _error("units are not supported", self._text, pos, pos + 1)
-        return _error("nothing begins like this", self._text, pos, pos + 1)
+        hint = "; put a time in quotes" if self._text[pos] == ":" and self._text[pos - 1].isdigit() else ""
+        return _error(f'unexpected "{self._text[pos]}"{hint}', self._text, pos, pos + 1)
 
     @property
     def _token(self) -> _Token:
@@ -237,15 +262,15 @@ class _Parser:
 
     def _hint(self) -> str:
         """A suggestion for a token that is not allowed here."""
-        token, before = self._token, self._tokens[self._next - 1]
-        if token.kind == before.kind == "number":
-            return "; put an address or a time in quotes"
+        token = self._token
         hint = _HINTS.get(token.text) if token.kind == "name" else None
         return "" if hint is None else f"; {hint}"
 
     def _error(self, reason: str) -> UsageError:
         token = self._token
-        reason = _TYPOS.get(token.text, reason) if token.kind == "sign" else reason
+        return self._error_at(token, _TYPOS.get(token.text, reason) if token.kind == "sign" else reason)
+
+    def _error_at(self, token: _Token, reason: str) -> UsageError:
         return _error(reason, self._text, token.pos, token.pos + max(1, len(token.text)))
 
     # -- grammar, from loose to tight
@@ -278,37 +303,149 @@ class _Parser:
         tests: list[Getter] = []
         while True:
             if self._take("=~"):
-                tests.append(_pattern_test(left.get, self._search()))
+                tests.append(_quantified(left, partial(_matches, self._search())))
                 break
             name = self._comparison_sign()
             if name is None:
                 break
+            if name in ("in", "not in") and (close := self._members_follow()):
+                tests.append(_quantified(left, self._members(left, close, is_in=name == "in")))
+                break
             right = self._operand()
-            if name in ("==", "!=") and (left.is_null or right.is_null):
-                tests.append(_null_test(right.get if left.is_null else left.get, present=name == "!="))
-            else:
-                self._check(left, name, right)
-                self._check(right, name, left)
-                tests.append(_comparison(name, left.get, right.get))
+            if right.is_all:
+                raise self._error("all() stands on the left of a comparison")
+            tests.append(self._test(left, name, right))
             left = right
         if not tests:
+            if left.is_all or (left.token is not None and left.token.kind in _LITERALS):
+                raise self._error(f"expected a comparison, not {self._named()}")
             return left.get
         return tests[0] if len(tests) == 1 else lambda e: all(test(e) for test in tests)
 
+    def _test(self, left: _Operand, name: str, right: _Operand) -> Getter:
+        if name in ("==", "!=") and (left.is_null or right.is_null):
+            test = is_present if name == "!=" else is_absent
+            return _quantified(right if left.is_null else left, lambda value, _: test(value))
+        self._check(left, name, right)
+        self._check(right, name, left)
+        for side, other in ((left, right), (right, left)):
+            token = side.token
+            if token is not None and token.kind == "address":
+                if name not in ("==", "!="):
+                    raise self._error_at(token, "an address is compared with == or !=, or listed after in")
+                return _quantified(other, partial(_is_address, [self._network(token)], name == "=="))
+        values = [self._converted(side, other) for side, other in ((left, right), (right, left))]
+        compare, other_value = COMPARISONS[name], values[1]
+        if left.is_all:
+            return _quantified(left, lambda value, e: compare(value, other_value(e)))
+        value = values[0]
+        return lambda e: compare(value(e), other_value(e))
+
+    def _converted(self, side: _Operand, other: _Operand) -> Getter:
+        """How to read one side: an amount in the unit of the other side."""
+        token = side.token
+        if token is None or token.kind != "amount":
+            return side.get
+        return _constant(self._amount(token, other))
+
+    def _amount(self, token: _Token, other: _Operand) -> float:
+        reference = None if other.token is None else self._references.get(other.token)
+        if reference is None or reference.to_number is None:
+            raise self._error_at(token, f"{token.text} needs a column or field with a unit on the other side")
+        try:
+            return reference.to_number(token.text)
+        except UsageError as error:
+            raise self._error_at(token, str(error)) from None
+
+    def _network(self, token: _Token) -> Network:
+        try:
+            return ip_network(token.text, strict=False)
+        except ValueError:
+            raise self._error_at(token, f'invalid address "{token.text}"') from None
+
+    def _members_follow(self) -> str | None:
+        """What closes the members that follow ``in``; None: an expression follows."""
+        if self._token.kind != "sign" or self._token.text not in ("{", "("):
+            return None
+        if self._token.text == "{":
+            return "}"
+        for token in self._tokens[self._next + 1 :]:
+            if token.kind == "sign" and token.text == ")":
+                return ")"
+            is_constant = token.kind in ("string", "number", *_LITERALS) or token.text in _CONSTANTS
+            if not is_constant and (token.kind != "sign" or token.text not in ("-", ",", "..")):
+                return None
+        return None
+
+    def _members(self, left: _Operand, close: str, *, is_in: bool) -> Callable[[Any, Exchange], bool]:
+        """The test whether a value is one of the constants, or in one of the ranges."""
+        self._next += 1
+        values: list[Any] = []
+        ranges: list[tuple[Any, Any]] = []
+        networks: list[Network] = []
+        while not self._take(close):
+            if values or ranges or networks:
+                self._expect(",")
+            token = self._token
+            if token.kind == "address":
+                self._next += 1
+                networks.append(self._network(token))
+                continue
+            first = self._member(left)
+            if self._take(".."):
+                token = self._token
+                last = self._member(left)
+                if _type(first) != _type(last) or _type(first) not in ("number", "text"):
+                    raise self._error_at(token, "a range needs two numbers or two strings")
+                ranges.append((first, last))
+            else:
+                values.append(first)
+
+        def is_member(value: Any, _: Exchange) -> bool:
+            if value is None:
+                return False
+            elements = _elements(value)
+            return is_in is (
+                _equal(value, values)
+                or any(_is_between(element, *limits) for element in elements for limits in ranges)
+                or _is_in_networks(value, networks)
+            )
+
+        return is_member
+
+    def _member(self, left: _Operand) -> Any:
+        """A constant after ``in``."""
+        minus = self._take("-")
+        token = self._token
+        if token.kind == "word" and token.text in _CONSTANTS and not minus:
+            self._next += 1
+            return _CONSTANTS[token.text]
+        if token.kind not in ("number", "amount", *(() if minus else ("string",))):
+            raise self._error(f"expected a constant, not {self._named()}")
+        self._next += 1
+        if token.kind == "amount":
+            value = self._amount(token, left)
+        else:
+            self._check(left, "==", _Operand(left.get, token))
+            value = _literal(token)
+        return -value if minus else value
+
     def _check(self, column: _Operand, sign: str, constant: _Operand) -> None:
         """Reject comparisons of a column with a value it can never have."""
-        if column.token is None or constant.token is None or constant.token.kind not in ("number", "string"):
+        if column.token is None or constant.token is None:
+            return
+        token = constant.token
+        if token.kind not in ("number", "string", "address"):
             return
         reference = self._references.get(column.token)
         if reference is not None:
-            token = constant.token
-            text = _unquoted(token.text) if token.kind == "string" else None
+            text = None if token.kind == "number" else _unquoted(token.text) if token.kind == "string" else ""
             objection = reference.objection(sign, text)
             if objection is not None:
-                raise _error(objection, self._text, token.pos, token.pos + len(token.text))
+                raise self._error_at(token, objection)
 
     def _comparison_sign(self) -> str | None:
-        if sign := self._take("==", "!=", "<", "<=", ">", ">="):
+        if sign := self._take("==", "!=", "<", "<=", ">", ">=", "contains", "startswith", "endswith"):
             return sign
         if self._take("in", kind="word"):
             return "in"
@@ -320,6 +457,17 @@ class _Parser:
 
     def _operand(self) -> _Operand:
         first = self._next
+        token, after = self._token, self._tokens[min(first + 1, len(self._tokens) - 1)]
+        if token.kind in _LITERALS:
+            self._next += 1
+            return _Operand(_constant(None), token)
+        if token.kind == "name" and token.text in ("any", "all") and after.text == "(":
+            self._next += 2
+            inner = self._next
+            value = self._or()
+            last = self._tokens[inner] if self._next == inner + 1 else None
+            self._expect(")")
+            return _Operand(value, last, is_all=token.text == "all")
         value = self._sum()
         return _Operand(value, self._tokens[first] if self._next == first + 1 else None)
 
@@ -386,15 +534,17 @@ class _Parser:
 
     def _value(self) -> Getter:
         token = self._token
+        if token.kind == "amount":
+            raise self._error("an amount with a unit is only compared with a column: latency > 100ms")
+        if token.kind == "address":
+            raise self._error("an address is only compared: client_ip == 10.0.0.0/8")
         if token.kind == "end" or (token.kind == "sign" and token.text not in ("(", "[")):
             raise self._error(f"expected a value, not {self._named()}")
         if token.kind == "word" and token.text not in _CONSTANTS:
             raise self._error(f"expected a value, not {self._named()}")
         self._next += 1
-        if token.kind == "number":
-            return _constant(int(token.text) if token.text.isdigit() else float(token.text))
-        if token.kind == "string":
-            return _constant(_unquoted(token.text))
+        if token.kind in ("number", "string"):
+            return _constant(_literal(token))
         if token.kind == "word":
             return _constant(_CONSTANTS[token.text])
         if token.text == "(":
@@ -427,7 +577,7 @@ class _Parser:
     def _call(self, token: _Token) -> Getter:
         function = FUNCTIONS.get(token.text)
         if function is None:
-            reason = f'unknown function "{token.text}"; known: {" and ".join(FUNCTIONS)}'
+            reason = f'unknown function "{token.text}"; known: {", ".join((*FUNCTIONS, "any", "all"))}'
             raise _error(reason, self._text, token.pos, token.pos + len(token.text))
         self._expect("(")
         argument = self._or()
@@ -451,18 +601,32 @@ def _constant(value: Any) -> Getter:
     return lambda _: value
 
 
-def _comparison(sign: str, left: Getter, right: Getter) -> Getter:
-    compare = COMPARISONS[sign]
-    return lambda e: compare(left(e), right(e))
+def _matches(search: Search, value: Any, _: Exchange) -> bool:
+    return matches(value, search)
 
 
-def _null_test(value: Getter, *, present: bool) -> Getter:
-    test = is_present if present else is_absent
-    return lambda e: test(value(e))
+def _is_address(networks: Sequence[Network], expected: bool, value: Any, _: Exchange) -> bool:
+    return value is not None and _is_in_networks(value, networks) is expected
 
 
-def _pattern_test(value: Getter, search: Search) -> Getter:
-    return lambda e: matches(value(e), search)
+def _literal(token: _Token) -> Any:
+    if token.kind == "string":
+        return _unquoted(token.text)
+    return int(token.text) if token.text.isdigit() else float(token.text)
+
+
+def _quantified(operand: _Operand, test: Callable[[Any, Exchange], bool]) -> Getter:
+    """A test of an operand's value; ``all()``: of each element, and false for an empty or absent list."""
+    get = operand.get
+    if not operand.is_all:
+        return lambda e: test(get(e), e)
+
+    def holds_for_all(exchange: Exchange) -> bool:
+        value = get(exchange)
+        elements = value if type(value) is list else [] if value is None else [value]
+        return bool(elements) and all(test(element, exchange) for element in elements)
+
+    return holds_for_all
 
 
 def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
@@ -483,6 +647,8 @@ def _arithmetic(first: Getter, rest: list[tuple[Any, Getter]]) -> Getter:
 # * A comparison with an absent value (None), or of values of different types, is false, ``!=`` included;
 #   only ``x == null`` and ``x != null`` test for absence. Arithmetic with such values gives an
 #   absent value.
+# * ``contains``, ``startswith`` and ``endswith`` compare texts. With ``all(x)`` on its left a comparison must
+#   be true of all elements, and there must be one.
 # * ``in`` tests for an element of a list or a part of a text; ``not in`` is its opposite if both are
 #   present.
 # * Alone, a value is true unless it is absent, false, 0, "" or a list of only these.
@@ -588,6 +754,40 @@ def _elements(value: Any) -> list[Any]:
     return [element for element in (value if type(value) is list else [value]) if type(element) in _TYPES]
 
 
+def _type(value: Any) -> str | None:
+    return _TYPES.get(type(value))
+
+
+def _is_between(value: Any, low: Any, high: Any) -> bool:
+    return _type(value) == _type(low) and bool(low <= value <= high)
+
+
+def _is_in_networks(value: Any, networks: Sequence[Network]) -> bool:
+    if not networks:
+        return False
+    addresses = [_address(element) for element in (value if type(value) is list else [value])]
+    return any(address in network for address in addresses for network in networks if address is not None)
+
+
+@lru_cache(maxsize=4096)
+def _address(text: Any) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _text_test(test: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
+    """A comparison of two texts: of any elements of lists."""
+
+    def is_true_of_any(left: Any, right: Any) -> bool:
+        parts = [part for part in (right if type(right) is list else [right]) if isinstance(part, str)]
+        texts = left if type(left) is list else [left]
+        return any(isinstance(text, str) and any(test(text, part) for part in parts) for text in texts)
+
+    return is_true_of_any
+
+
 def _in(left: Any, right: Any) -> bool:
     if isinstance(right, str):
         return any(isinstance(part, str) and part in right for part in _elements(left))
@@ -624,9 +824,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": _ordering(operator.ge),
     "in": _in,
     "not in": _not_in,
+    "contains": _text_test(str.__contains__),
+    "startswith": _text_test(str.startswith),
+    "endswith": _text_test(str.endswith),
 }
 
-FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower}
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {"len": _length, "lower": _lower, "exists": is_present}
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kdissect.exchanges import content
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
 from kdissect.query import where
-from kdissect.query.filters import build
+from kdissect.query.filters import build, client_names, convert_amount, named_topics
 from kdissect.query.nearest import did_you_mean
 from kdissect.query.where import Reference
 from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
@@ -338,6 +338,16 @@ EXCHANGE: tuple[Column, ...] = (
 BY_NAME = {column.name: column for column in EXCHANGE}
 
 
+ALIASES = {
+    "topic": Column("topic", Array(STRING), named_topics, "As ``--topic``.", needs_bodies=True),
+    "client": Column("client", Array(STRING), lambda e: list(client_names(e)), "As ``--client``."),
+    "group": Column("group", Array(STRING), content.groups, "As ``--group``.", needs_bodies=True),
+    "error": replace(BY_NAME["errors"], name="error"),
+    "latency": replace(BY_NAME["latency_us"], name="latency"),
+}
+"""Names in ``--where`` that mean what the options of these names mean."""
+
+
 def text_getter(column: Column) -> Getter:
     """How to read a column for JSON lines and CSV."""
     return converted(column, column.type.to_text if isinstance(column.type, Scalar) else None)
@@ -363,17 +373,25 @@ def resolve(name: str) -> Reference:
         UsageError: there is no such column or path; the message suggests the nearest.
     """
     head, *path = name.split(".")
-    column = BY_NAME.get(head)
+    column = BY_NAME.get(head) or ALIASES.get(head)
     if column is None:
         raise UsageError(f'no column "{head}"{_column_hint(head, path)}')
     get = text_getter(column)
     if not path:
-        return Reference(get, column.needs_bodies, partial(_objection, column))
+        return Reference(get, column.needs_bodies, partial(_objection, column), _converter(column.unit))
     if column.type == OBJECT:
         where.check(head, path)
     else:
         _check_struct(column, path)
-    return Reference(lambda exchange: where.value_at(get(exchange), path), column.needs_bodies)
+    return Reference(
+        lambda exchange: where.value_at(get(exchange), path),
+        column.needs_bodies,
+        to_number=_converter(path[-1].rpartition("_")[2]),
+    )
+
+
+def _converter(unit: str) -> Callable[[str], float] | None:
+    return partial(convert_amount, unit) if unit in _UNITS else None
 
 
 def filter_of(options: Options) -> Filter:
@@ -389,6 +407,12 @@ def filter_of(options: Options) -> Filter:
 def _objection(column: Column, sign: str, text: str | None) -> str | None:
     """Why a column never matches a string, or a number if ``text`` is None: a wrong type, an unknown name."""
     kind, signs = column.type, _EQUAL
+    if column.name == "latency" and text is None:
+        return "latency needs a unit: 50ms"
+    if column.name == "client" and sign == "!=":
+        return 'a client has several names: use not client == "..."'
+    if column.name.endswith("_ip") and text is not None and "/" in text:
+        return f"remove the quotes to match a network: {text}"
     if isinstance(kind, Array):
         kind, signs = kind.element, (*_EQUAL, "in", "not in")
     if kind in (INT16, INT32, INT64) and text is not None:
@@ -403,12 +427,14 @@ def _objection(column: Column, sign: str, text: str | None) -> str | None:
     return f'no {column.name.removesuffix("s")} "{text}"{did_you_mean(text, known)}'
 
 
+_UNITS = ("us", "ms", "ns", "bytes")  # in names of fields
 _EQUAL: tuple[str, ...] = ("==", "!=")
 _NAMELESS_ERROR = "UNKNOWN_ERROR_"  # followed by a code that only a newer broker knows
 _NAMES: dict[str, Callable[[], Collection[str]]] = {
     "api": lambda: [api.name for api in apis.all_apis()],
     "kind": lambda: KINDS,
     "errors": lambda: [error.name for error in codes.all_errors()],
+    "error": lambda: [error.name for error in codes.all_errors()],
 }
 """Columns with a fixed set of values."""
 
@@ -417,7 +443,10 @@ def _column_hint(head: str, path: Sequence[str]) -> str:
     """A suggestion for a name that is not a column."""
     if head == "kafka" and path and path[-1] in BY_NAME:
         return f'; did you mean "{path[-1]}"?'  # tshark puts the protocol in front
-    return did_you_mean(head, BY_NAME) or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
+    return (
+        did_you_mean(head, (*BY_NAME, *ALIASES))
+        or f'; strings must be quoted ("{head}"); columns: docs/columns.md'
+    )
 
 
 def _check_struct(column: Column, path: Sequence[str]) -> None:

@@ -23,6 +23,12 @@ def test_nearest(word: str, suggestion: str | None) -> None:
     assert nearest(word, KNOWN) == suggestion
 
 
+def test_a_shared_beginning_counts_more_than_similar_letters() -> None:
+    known = ("NOT_CONTROLLER", "NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR")
+    assert nearest("NOT_LEADR", known) == "NOT_LEADER_OR_FOLLOWER"
+    assert nearest("NOT_CONTROLER", known) == "NOT_CONTROLLER"
+
+
 def test_did_you_mean() -> None:
     assert did_you_mean("topic", KNOWN) == '; did you mean "topics"?'
     assert did_you_mean("qqq", KNOWN) == ""

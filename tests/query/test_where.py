@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from kdissect.errors import UsageError
 from kdissect.model import Withheld
+from kdissect.query.filters import convert_amount
 from kdissect.query.where import MAX_CHARACTERS, MAX_DEPTH, Reference, compile_where
 from tests.made_exchanges import exchange
 
@@ -31,19 +33,76 @@ VALUES: dict[str, Any] = {
     "secret": Withheld(4),
     "body": {"a": 1},
     "huge": 2**63 - 1,
+    "ip": "10.1.2.3",
+    "ipv6": "fe80::1",
+    "addresses": ["10.1.2.3", "192.168.0.1", "name"],
+    "frame_bytes": 64_000,
+    "timeout_ms": 30_000,
     "request.topics.name": ["a", "b"],
 }
 EXCHANGE = exchange()
+UNITS = "(units: ns, us, µs, ms, s, m, min, h, d)"
+FUNCTIONS = "known: len, lower, exists, any, all"
 
 
 def resolve(name: str) -> Reference:
     if name not in VALUES:
         raise UsageError(f'no column "{name}"')
-    return Reference(lambda _: VALUES[name], needs_bodies="." in name)
+    unit = name.rpartition("_")[2]
+    return Reference(
+        lambda _: VALUES[name],
+        needs_bodies="." in name,
+        to_number=partial(convert_amount, unit) if unit in ("us", "ms", "bytes") else None,
+    )
 
 
 def holds(text: str) -> bool:
     return compile_where(text, resolve).matches(EXCHANGE)
+
+
+@pytest.mark.parametrize(
+    ("true", "false"),
+    [
+        ('client_id contains "ers-"', 'client_id contains "Ers"'),
+        ('errors contains "OFFSET"', 'absent contains ""'),
+        ('client_id startswith "orders"', 'client_id startswith "rders"'),
+        ('errors endswith "RANGE"', 'numbers endswith "1"'),
+        ('client_id contains ["x", "-7"]', 'client_id contains ["x", 7]'),
+        ("latency_us in {1, 50000..70000}", "latency_us in {1, 60001..70000}"),
+        ("numbers in {2..4, 9}", "numbers in {2..4, 6}"),
+        ("numbers not in {-2..0}", "absent not in {1..2}"),
+        ('api in {"A".."G"}', 'api in {"a".."g"}'),
+        ("ratio in {.5}", "ratio in {0..0.4}"),
+        ('api in ("Produce", "Fetch")', 'api in ("FetchSnapshot")'),
+        ('api not in ("FetchSnapshot")', 'api not in ("Produce", "Fetch")'),
+        ("flag in {true}", "flag in {false, 1}"),
+        ("latency_us in {50ms..70ms}", "latency_us in {50us..70us}"),
+        ("ip == 10.0.0.0/8", "ip == 10.2.0.0/16"),
+        ("ip == 10.1.2.3", "ip != 10.1.2.3"),
+        ("ip != 10.2.0.0/16", "absent != 10.0.0.0/8"),
+        ("10.1.0.0/16 == ip", "api == 10.0.0.0/8"),
+        ("ip in {10.0.0.0/8, 172.16.0.0/12}", "ip in (192.168.0.0/16, 172.16.0.0/12)"),
+        ("ipv6 == fe80::/10", "ipv6 == ::1"),
+        ("ipv6 == fe80:0:0:0:0:0:0:1", "ip == ::ffff:0:0/96"),
+        ("addresses == 192.168.0.0/16", "all(addresses) == 0.0.0.0/0"),
+        ("latency_us > 50ms", "latency_us > 0.06s"),
+        ("50ms < latency_us <= 60ms", "50ms < latency_us < 60ms"),
+        ("timeout_ms == 30s", "timeout_ms < 30s"),
+        ("frame_bytes >= 64KB", "frame_bytes >= 64KiB"),
+        ("all(numbers) > 0", "all(numbers) > 1"),
+        ("any(numbers) > 8", "any(numbers) > 9"),
+        ("all(api) == 'Fetch'", "all(empty) == 1"),
+        ('all(errors) contains "O"', 'all(errors) startswith "NOT"'),
+        ('all(errors) =~ "_"', 'all(errors) =~ "^N"'),
+        ("all(numbers) in {1..9}", "all(numbers) in {1..8}"),
+        ("all(numbers) not in {2..4}", "all(numbers) not in {9}"),
+        ("all(numbers) != null", "all(nulls) != null"),
+        ("1 in numbers", "not exists(api)"),
+        ("exists(nulls) and not exists(absent)", "exists(empty)"),
+    ],
+)
+def test_sets_amounts_addresses_and_quantifiers(true: str, false: str) -> None:
+    assert (holds(true), holds(false)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -205,32 +264,49 @@ def test_false(text: str) -> None:
         ("(flag", "expected ), not the end", "     ^"),
         ("flag)", 'expected "and", "or" or the end, not )', "    ^"),
         ("flag flag", 'expected "and", "or" or the end, not flag', "     ^^^^"),
-        (
-            "api contains 'F'",
-            'expected "and", "or" or the end, not contains; the element comes first: "orders" in topics',
-            "    ^^^^^^^^",
-        ),
         ("api is null", 'expected "and", "or" or the end, not is; use == null or != null', "    ^^"),
+        ("time > 10:05", 'unexpected ":"; put a time in quotes', "         ^"),
+        ("ip == 300.0.0.1", 'invalid address "300.0.0.1"', "      ^^^^^^^^^"),
+        ("ip < 10.0.0.1", "an address is compared with == or !=, or listed after in", "     ^^^^^^^^"),
+        ("1 + 10.0.0.1", "an address is only compared: client_ip == 10.0.0.0/8", "    ^^^^^^^^"),
+        ("len(10.0.0.1)", "expected a comparison, not )", "            ^"),
+        ("10.0.0.1", "expected a comparison, not the end", "        ^"),
+        ("api > 50ms", "50ms needs a column or field with a unit on the other side", "      ^^^^"),
+        ("50ms == 50ms", "50ms needs a column or field with a unit on the other side", "^^^^"),
         (
-            "api == 127.0.0.1",
-            'expected "and", "or" or the end, not .0; put an address or a time in quotes',
-            "            ^^",
+            "latency_us - 5ms > 0",
+            "an amount with a unit is only compared with a column: latency > 100ms",
+            "             ^^^",
         ),
+        ("5 < all(numbers)", "all() stands on the left of a comparison", "                ^"),
+        ("all(numbers)", "expected a comparison, not the end", "            ^"),
+        ("numbers in {1..'a'}", "a range needs two numbers or two strings", "               ^^^"),
+        ("numbers in {1, api}", "expected a constant, not api", "               ^^^"),
+        ("numbers in {1, 5", "expected ,, not the end", "                ^"),
+        ("numbers not in {-'a'}", "expected a constant, not 'a'", "                 ^^^"),
         ("1 in [1, 2", "expected ,, not the end", "          ^"),
         ("and flag", "expected a value, not and", "^^^"),
         ("api == 'Fetch", "missing closing quote", "       ^^^^^^"),
-        ("latency_us > 50ms", "units are not supported", "             ^"),
-        ("flag ; api", "nothing begins like this", "     ^"),
+        (
+            "latency_us > 50kB",
+            f'invalid duration "50kB": use a number and a unit: 50ms, 1.5s, 2m {UNITS}',
+            "             ^^^^",
+        ),
+        ("flag ; api", 'unexpected ";"', "     ^"),
         ("api not flag", 'expected "in" after "not", not flag', "        ^^^^"),
         ("api =~ api", "=~ needs a regular expression in quotes, not api", "       ^^^"),
         ("flag & flag", "use && or and", "     ^"),
         ("flag | flag", "use || or or", "     ^"),
         ("api ~ 'x'", "use =~ to match a regular expression", "    ^"),
-        ("size(errors)", 'unknown function "size"; known: len and lower', "^^^^"),
+        ("size(errors)", f'unknown function "size"; {FUNCTIONS}', "^^^^"),
         ("2 ** 3", "expected a value, not *", "   ^"),
-        ("__import__('os')", 'unknown function "__import__"; known: len and lower', "^^^^^^^^^^"),
+        (
+            "__import__('os')",
+            f'unknown function "__import__"; {FUNCTIONS}',
+            "^^^^^^^^^^",
+        ),
         ("api.__class__", 'no column "api.__class__"', "^^^^^^^^^^^^^"),
-        ("lambda: 1", "nothing begins like this", "      ^"),
+        ("lambda: 1", 'unexpected ":"', "      ^"),
         ("numbers[0]", 'expected "and", "or" or the end, not [', "       ^"),
     ],
 )
@@ -369,8 +445,27 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
     if depth == 0:
         return draw(st.sampled_from(ATOMS))
     left, right = draw(expressions(depth - 1)), draw(expressions(depth - 1))
-    forms = ["{0}", "not {0}", "({0})", "len({0})", "lower({0})", "-({0})", "({0}) =~ 'a'"]
-    signs = ["==", "!=", "<", "<=", ">", ">=", "in", "not in", "+", "-", "*", "/", "and", "or"]
+    forms = ["{0}", "not {0}", "({0})", "len({0})", "lower({0})", "-({0})", "({0}) =~ 'a'", "exists({0})"]
+    forms += ["all({0}) == 1", "all({0}) startswith 'a'", "({0}) in {{1..5, 'a', 10.0.0.0/8}}"]
+    forms += ["({0}) not in ('a', null)", "all({0}) == null", "any({0}) != 10.0.0.1"]
+    signs = [
+        "==",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "in",
+        "not in",
+        "contains",
+        "endswith",
+        "+",
+        "-",
+        "*",
+        "/",
+        "and",
+        "or",
+    ]
     forms += [f"({{0}}) {sign} ({{1}})" for sign in signs]
     return draw(st.sampled_from(forms)).format(left, right)
 
@@ -380,7 +475,7 @@ def test_nothing_raises_at_run_time(text: str) -> None:
     assert holds(text) in (True, False)
 
 
-@given(st.text(alphabet="ab1.\"' ()[]=!<>~&|+-*/,\\\n_é٣", max_size=40) | st.text(max_size=20))
+@given(st.text(alphabet="ab1.:\"' ()[]{}=!<>~&|+-*/,\\\n_é٣", max_size=40) | st.text(max_size=20))
 def test_any_text_compiles_or_is_a_usage_error(text: str) -> None:
     def anything(_: str) -> Reference:
         return Reference(lambda _: 1, needs_bodies=False)

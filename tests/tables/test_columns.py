@@ -115,7 +115,7 @@ def test_resolve_paths() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("latency", 'no column "latency"; did you mean "latency_us"?'),
+        ("latency_u", 'no column "latency_u"; did you mean "latency_us"?'),
         ("Topics", 'no column "Topics"; did you mean "topics"?'),
         ("qqqqqq", 'no column "qqqqqq"; strings must be quoted ("qqqqqq"); columns: docs/columns.md'),
         ("kafka.api_key", 'no column "kafka"; did you mean "api_key"?'),
