@@ -275,6 +275,10 @@ UNACKNOWLEDGED = "unacknowledged"
 ORPHAN = "orphan"
 KINDS = (ANSWERED, UNANSWERED, UNACKNOWLEDGED, ORPHAN)
 
+NOT_EXPECTED = "not_expected"
+PENDING = "pending"
+OUTCOMES = (ANSWERED, NOT_EXPECTED, PENDING, UNANSWERED, ORPHAN)
+
 
 @dataclass(slots=True, eq=False)
 class Exchange:
@@ -297,6 +301,8 @@ class Exchange:
         request_layout, response_layout: the layout that decoded the body (kafka/bodies.py BodyLayout); None
             if none did.
         decoded_bytes: estimated memory of the bodies; 0 until they are decoded.
+        ended: of an unanswered request: whether no response can follow, because the connection ended or a
+            later request was answered. None: unknown, because the response may not have been captured.
         topic_names: topic ID -> name, for the IDs in this exchange whose name was learned
             (exchanges/topic_names.py).
     """
@@ -324,6 +330,7 @@ class Exchange:
     anomalies: list[Anomaly] = field(default_factory=list)
     topic_names: dict[str, str] = field(default_factory=dict)
     decoded_bytes: int = 0
+    ended: bool | None = False
 
     @property
     def first_frame(self) -> Frame:

@@ -262,9 +262,7 @@ class Dissection:
         if kafka is None:
             return []
         self._memory.forget(kafka)
-        is_evicted = end.reason == "evicted"
-        reason = "too many connections" if is_evicted else None
-        exchanges = kafka.close(end.time_ns, reason)
+        exchanges = kafka.close(end)
         if self._observer is not None:
             self._observer.connection(connection, kafka, end)
         protocol = kafka.protocol or "not recognized"

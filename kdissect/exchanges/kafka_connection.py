@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from kdissect.kafka.resync import Search
     from kdissect.limits import Limits
-    from kdissect.model import Body
+    from kdissect.model import Body, Closed
     from kdissect.net.connection import Connection
 
 
@@ -272,6 +272,7 @@ class GapLosses:
             self._waited.discard(exchange)
             if exchange.kind == UNANSWERED:
                 self._counts[LOST] += 1
+                exchange.ended = None
                 exchange.anomalies.append(
                     Anomaly("gap", "response", "may be in bytes that were not captured")
                 )
@@ -353,6 +354,7 @@ class MemoryBudget:
 
 _SASL_HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")  # as API key at the start of a request
 _NEVER_CAPTURED = "lost"  # the reason of gaps that are not due to the snaplen
+_ENDED = frozenset({"fin", "reset", "reused"})  # reasons for which no response follows
 
 
 class KafkaConnection:
@@ -434,17 +436,21 @@ class KafkaConnection:
             self._refuse("not Kafka")
         return self._process_both(frames)
 
-    def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
-        """End the connection at packet time ``now_ns``, or give it up for a ``reason``: outstanding requests
-        become unanswered.
-        """
+    def close(self, end: Closed) -> list[Exchange]:
+        """End the connection: outstanding requests become unanswered."""
         out = self._process_both([framing.retry(final=True) for framing in self._framings])
         if self._refused:
             self._refuse("not Kafka")
         for side in (0, 1):
             out += self._process_frames(side, self._framings[side].close())
         if self._pairing is not None:
-            out += self._finish(self._pairing.complete_unanswered(now_ns, reason))
+            reason = "too many connections" if end.reason == "evicted" else None
+            outstanding = self._pairing.complete_unanswered(end.time_ns, reason)
+            # Kafka closes both directions at once: after the FIN of either side no response follows.
+            ended = end.reason in _ENDED or any(stream.ended for stream in self._connection.streams)
+            for exchange in outstanding:
+                exchange.ended = ended
+            out += self._finish(outstanding)
         self._framings = ()  # each refers to this object
         return out
 
@@ -643,12 +649,19 @@ class KafkaConnection:
             self._identity.learn(exchange)
             if self._losses is not None:
                 self._losses.judge(exchange)
-            if exchange.kind == UNANSWERED and any(one.kind == "given_up" for one in exchange.anomalies):
-                self._counts["requests_given_up"] += 1
+            if exchange.kind == UNANSWERED:
+                self._note_unanswered(exchange)
             if self._pending_anomalies:
                 exchange.anomalies = self._pending_anomalies + exchange.anomalies
                 self._pending_anomalies = []
         return exchanges
+
+    def _note_unanswered(self, exchange: Exchange) -> None:
+        assert self._client is not None
+        if not self._connection.streams[1 - self._client].seen:
+            exchange.ended = None  # no packet of the broker was captured
+        if any(anomaly.kind == "given_up" for anomaly in exchange.anomalies):
+            self._counts["requests_given_up"] += 1
 
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
         end = self._end(side)

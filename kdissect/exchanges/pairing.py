@@ -192,7 +192,9 @@ class Pairing:
         done: list[Exchange] = []
         while index:
             index -= 1
-            done.append(self._complete(self._pop(), UNANSWERED, frame.end_ns))
+            overtaken = self._complete(self._pop(), UNANSWERED, frame.end_ns)
+            overtaken.ended = True
+            done.append(overtaken)
         exchange = self._pop()
         exchange.response_frame = frame
         done.append(self._complete(exchange, ANSWERED, frame.end_ns))

@@ -22,7 +22,7 @@ from kdissect.kafka.framing import SHED_BYTES, SIZE_BYTES
 from kdissect.model import Data, Gap
 
 if TYPE_CHECKING:
-    from kdissect.model import Exchange
+    from kdissect.model import Closed, Exchange
 
 _REQUEST = Struct(">ihhi")  # size, API key, API version, correlation ID
 _RESPONSE = Struct(">ii")  # size, correlation ID
@@ -83,9 +83,9 @@ class SkimmedConnection(KafkaConnection):
         self._look(side)
         return out
 
-    def close(self, now_ns: int, reason: str | None = None) -> list[Exchange]:
+    def close(self, end: Closed) -> list[Exchange]:
         """See ``KafkaConnection``."""
-        return self._take_back() + super().close(now_ns, reason)
+        return self._take_back() + super().close(end)
 
     def shed(self, now_ns: int) -> list[Exchange]:
         """See ``KafkaConnection``."""

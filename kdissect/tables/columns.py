@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
+from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis, codes
-from kdissect.model import KINDS
+from kdissect.model import KINDS, OUTCOMES
 from kdissect.query import where
 from kdissect.query.filters import build, client_names, convert_amount, named_topics
 from kdissect.query.nearest import did_you_mean
@@ -200,6 +201,16 @@ EXCHANGE: tuple[Column, ...] = (
         STRING,
         attrgetter("kind"),
         "`answered`, `unanswered`, `unacknowledged` (acks=0) or `orphan` (response only).",
+    ),
+    Column(
+        "outcome",
+        STRING,
+        outcome,
+        "`answered`; `unanswered`: the connection ended without a response, a later request was answered, "
+        "or 30 s passed beyond the time that the request allows (`max_wait_ms` of Fetch, "
+        "`rebalance_timeout_ms` of JoinGroup, `timeout_ms` of others); `pending`: the capture ended "
+        "earlier; `not_expected` (acks=0); `orphan`. Null if the response may not have been captured.",
+        needs_bodies=True,
     ),
     Column(
         "time",
@@ -433,6 +444,7 @@ _NAMELESS_ERROR = "UNKNOWN_ERROR_"  # followed by a code that only a newer broke
 _NAMES: dict[str, Callable[[], Collection[str]]] = {
     "api": lambda: [api.name for api in apis.all_apis()],
     "kind": lambda: KINDS,
+    "outcome": lambda: OUTCOMES,
     "errors": lambda: [error.name for error in codes.all_errors()],
     "error": lambda: [error.name for error in codes.all_errors()],
 }

@@ -9,7 +9,8 @@ import pytest
 from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import DEFAULT
-from kdissect.model import Data, Endpoint, Exchange, Gap, Withheld
+from kdissect.model import Closed, Data, Endpoint, Exchange, Gap, Withheld
+from kdissect.net.stream import Stream
 from tests.frames import (
     API_VERSIONS,
     HEARTBEAT,
@@ -38,6 +39,12 @@ class Connection(NamedTuple):
     def from_start(self) -> tuple[bool, bool]:
         return self.initiator is not None, self.initiator is not None
 
+    @property
+    def streams(self) -> tuple[Stream, Stream]:
+        one, two = Stream(), Stream()
+        one.seen = two.seen = True
+        return one, two
+
     def expect(self, side: int, size: int) -> None:
         """Nothing gathers here."""
 
@@ -49,7 +56,7 @@ def play(
     exchanges = []
     for number, (side, item) in enumerate(steps, 1):
         exchanges += kafka.feed(side, data(item, number, number) if isinstance(item, bytes) else item)
-    exchanges += kafka.close(99)
+    exchanges += kafka.close(Closed("fin", 99))
     for exchange in exchanges:
         decode_exchange(exchange)
     return exchanges, kafka
@@ -369,7 +376,7 @@ def test_a_search_that_lets_go_goes_on() -> None:
     assert kafka.shed(1) == []
     assert kafka.held == 0
     kafka.feed(CLIENT, data(heartbeats(1)[0]))
-    (exchange,) = kafka.close(2)
+    (exchange,) = kafka.close(Closed("fin", 2))
     assert anomalies([exchange]) == ["resynchronised"]
 
 
@@ -395,7 +402,7 @@ def test_byte_by_byte() -> None:
 def test_nothing_is_held_after_the_end() -> None:
     kafka = KafkaConnection(Connection(), DEFAULT)  # type: ignore[arg-type]
     kafka.feed(CLIENT, data(heartbeats(1)[0] + b"\0\0"))
-    (exchange,) = kafka.close(99)
+    (exchange,) = kafka.close(Closed("fin", 99))
     assert exchange.kind == "unanswered"
     assert [anomaly.kind for anomaly in [*exchange.anomalies, *kafka.unattached]] == ["partial_frame"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,7 +17,11 @@ from kdissect.tables.table_files import TableFiles
 from samples.golden import captures, name_of
 from tests.damage import DAMAGES, resegmented
 from tests.disguises import FILES, NETWORKS, in_two_files
+from tests.exports import json_rows
+from tests.frames import heartbeats
+from tests.segments import MILLISECOND, START_NS, Talk
 from tests.shuffling import alone, counted, cut_up, decoded, in_shards, job_of, numbers
+from tests.sources import rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +83,25 @@ def test_whatever_wrote_it_down(tmp_path: Path, name: str) -> None:
     path = tmp_path / "capture"
     path.write_bytes(FILES[name](packets_of("quickstart")))
     check([str(path)], tmp_path)
+
+
+def test_the_end_of_the_capture_decides_what_is_unanswered(tmp_path: Path) -> None:
+    packets = [
+        packet
+        for port, second in ((40_001, 0), (40_002, 10), (40_003, 50))
+        for packet in Talk(("10.0.0.1", port), start_ns=START_NS + second * 1000 * MILLISECOND)
+        .handshake()
+        .client_sends(heartbeats(1)[0])
+        .broker_acks()
+        .packets
+    ]
+    check(cut_up(packets, tmp_path / "ring", 5), tmp_path)
+    outcomes = Counter(row["outcome"] for row in json_rows(tmp_path / "one" / "exchanges"))
+    assert outcomes == {"unanswered": 2, "pending": 1}
+    files = Counter[str]()
+    for row, count in rows(tmp_path / "ring", "exchanges", split="files", lookback="1000").items():
+        files[next(each for each in ("unanswered", "pending") if f"'outcome': '{each}'" in row)] += count
+    assert files == outcomes
 
 
 def test_captures_of_two_machines_at_the_same_time(tmp_path: Path) -> None:

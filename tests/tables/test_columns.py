@@ -14,7 +14,8 @@ from tests.made_exchanges import INTERFACE, exchange, frame
 
 # The contract, repeated: a change here breaks programs that read our output.
 CONTRACT = """\
-capture string, connection string, number int64, packet int64, kind string, time timestamp, latency_us int64
+capture string, connection string, number int64, packet int64, kind string, outcome string, time timestamp
+latency_us int64
 client_ip string, client_port int32, broker_ip string, broker_port int32
 client_id string, client_software_name string, client_software_version string
 principal string, sasl_mechanism string

@@ -55,6 +55,7 @@ def test_a_complete_row() -> None:
             "number": 1,
             "packet": 7,
             "kind": "answered",
+            "outcome": "answered",
             "time": "2026-09-21T14:13:20.123456Z",
             "latency_us": 5000,
             "client_ip": "10.0.0.5",

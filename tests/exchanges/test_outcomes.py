@@ -1,0 +1,117 @@
+"""Whether the broker answered, and if not, whether it still could."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kdissect.exchanges.outcomes import allowed_ns, outcome
+from kdissect.pipeline import dissect
+from tests.frames import FETCH, PRODUCE, heartbeat_answers, heartbeats, request
+from tests.made_exchanges import exchange
+from tests.segments import ACK, FIN, MILLISECOND, START_NS, Talk
+
+if TYPE_CHECKING:
+    from kdissect.model import Packet
+
+SECOND = 1000 * MILLISECOND
+BEAT, ANSWER = heartbeats(2), heartbeat_answers(2)
+
+
+def outcomes(packets: list[Packet]) -> list[str | None]:
+    return [outcome(each) for each in dissect(packets)]
+
+
+def until(seconds: float) -> list[Packet]:
+    """Another connection, which begins this long after the first packet of the others."""
+    start_ns = START_NS + int(seconds * SECOND)
+    return Talk(client=("10.0.0.9", 50000), start_ns=start_ns, step_ns=1).handshake().packets
+
+
+def sent(data: bytes) -> Talk:
+    """A request within 4 ms of the start, which the broker acknowledges."""
+    return Talk().handshake().client_sends(data).broker_acks()
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (lambda talk: talk.finish(), "unanswered"),
+        (lambda talk: talk.put(0, FIN | ACK), "unanswered"),
+        (lambda talk: talk.put(1, FIN | ACK), "unanswered"),
+        (lambda talk: talk.reset(1), "unanswered"),
+        (lambda talk: talk, "pending"),
+    ],
+)
+def test_the_end_of_the_connection(end: Any, expected: str) -> None:
+    assert outcomes(end(sent(BEAT[0])).packets) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds", "expected"),
+    [
+        (BEAT[0], 30, "pending"),
+        (BEAT[0], 30.1, "unanswered"),
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 35, "pending"),
+        (request(FETCH, 11, {"max_wait_ms": 5_000}), 35.1, "unanswered"),
+        (request(PRODUCE, 7, {"acks": 1, "timeout_ms": 60_000}), 90, "pending"),
+        (request(PRODUCE, 7, {"acks": 1, "timeout_ms": 60_000}), 90.1, "unanswered"),
+    ],
+)
+def test_the_end_of_the_capture(data: bytes, seconds: float, expected: str) -> None:
+    assert outcomes(sent(data).packets + until(seconds)) == [expected]
+
+
+def test_a_late_response_is_a_response() -> None:
+    talk = sent(BEAT[0])
+    talk.time_ns += 100 * SECOND
+    (answered,) = dissect(talk.broker_sends(ANSWER[0]).packets + until(200))
+    assert outcome(answered) == "answered"
+    assert answered.latency_ns == 100 * SECOND + 2 * MILLISECOND
+
+
+def test_a_later_request_was_answered() -> None:
+    talk = sent(BEAT[0]).client_sends(BEAT[1]).broker_sends(ANSWER[1])
+    assert outcomes(talk.packets) == ["unanswered", "answered"]
+
+
+def test_no_response_is_expected() -> None:
+    assert outcomes(sent(request(PRODUCE, 7, {"acks": 0})).packets) == ["not_expected"]
+
+
+def test_a_response_without_a_request() -> None:
+    talk = sent(BEAT[0]).broker_sends(ANSWER[0]).broker_sends(ANSWER[1])
+    assert outcomes(talk.packets) == ["answered", "orphan"]
+
+
+def test_a_response_that_was_not_captured() -> None:
+    talk = sent(BEAT[0]).broker_skips(len(ANSWER[0])).client_sends(BEAT[1]).broker_sends(ANSWER[1])
+    assert outcomes(talk.finish().packets) == [None, "answered"]
+    talk = sent(BEAT[0]).broker_skips(len(ANSWER[0])).client_acks().finish()
+    assert outcomes(talk.packets) == [None]
+
+
+def test_a_direction_that_was_not_captured() -> None:
+    packets = Talk().handshake().client_sends(BEAT[0]).finish().packets
+    from_client = [packet for packet in packets if packet.data[26:30] == bytes((10, 0, 0, 1))]
+    assert len(from_client) == len(packets) - 2
+    assert outcomes(from_client) == [None]
+
+
+@pytest.mark.parametrize(
+    ("made", "ms"),
+    [
+        (exchange("Fetch", 11, {"max_wait_ms": 500}), 500),
+        (exchange("ShareFetch", 1, {"max_wait_ms": 500}), 500),
+        (exchange("JoinGroup", 5, {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 300_000}), 300_000),
+        (exchange("JoinGroup", 0, {"session_timeout_ms": 10_000}), 10_000),
+        (exchange("ConsumerGroupHeartbeat", 0, {"rebalance_timeout_ms": 300_000}), 0),
+        (exchange("CreateTopics", 5, {"timeout_ms": 30_000}), 30_000),
+        (exchange("CreateTopics", 5, {"timeout_ms": -1}), 0),
+        (exchange("Metadata", 9, {}), 0),
+        (exchange("Metadata", 9, None), 0),
+    ],
+)
+def test_how_long_a_request_allows_the_broker_to_wait(made: Any, ms: int) -> None:
+    assert allowed_ns(made) == ms * MILLISECOND
