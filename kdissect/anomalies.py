@@ -40,6 +40,9 @@ CATALOGUE: dict[str, AnomalyKind] = {
     "oversized": AnomalyKind(
         WARNING, "The message would exceed the memory limit; only its first fields are shown."
     ),
+    "unexpected_null": AnomalyKind(
+        NOTE, "A field is null that is not nullable; Kafka rejects such a message."
+    ),
     "left_over": AnomalyKind(NOTE, "Extra bytes follow the complete body."),
     "draft_layout": AnomalyKind(NOTE, "The body uses a layout that only pre-releases had for this version."),
     "other_version": AnomalyKind(

@@ -27,6 +27,8 @@ from kdissect.limits import DEFAULT
 from kdissect.model import Anomaly, Embedded, Withheld
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.headers import RequestHeader
     from kdissect.kafka.schema import Draft, Message
@@ -157,7 +159,7 @@ def _decode_plainly(plain: _Plain, frame: Frame, pos: int, budget: DecodeBudget)
         body, end = plain.decode(frame.data, pos, budget)
     except DecodeError:
         return None
-    return body if end == size else None
+    return body if end == size and not budget.met_null else None
 
 
 def decode_request(
@@ -361,6 +363,7 @@ def _decode(
     layout = BodyLayout(message, version)
     anomalies: list[Anomaly] = []
     fault: DecodeError | None = None
+    budget.met_null = False
     try:
         value, end = decoder(message, version, large=len(data) > LARGE_BYTES)(data, pos, budget)
     except DecodeError as error:
@@ -372,6 +375,8 @@ def _decode(
                 layout, value, end, fault = draft, drafted, len(data), None
                 anomalies.append(Anomaly("draft_layout", where, f"as in Kafka {draft.draft.releases}"))
                 break
+    if budget.met_null:
+        anomalies += _nulls(layout, where, data, pos, budget)
     if fault is not None:
         max_bytes = min(budget.left, budget.oversized) if isinstance(fault, Oversized) else budget.left
         allowed = DecodeBudget(max_bytes)
@@ -398,6 +403,17 @@ def _decode(
     if not show_secrets:
         secrets.withhold(message, value)
     return DecodedBody(value, layout, anomalies)
+
+
+def _nulls(layout: BodyLayout, where: str, data: bytes, pos: int, budget: DecodeBudget) -> Iterator[Anomaly]:
+    """An anomaly for each field that is null although it is not nullable."""
+    budget.met_null = False
+    allowed = DecodeBudget(budget.oversized)
+    walked = walk(layout.message, layout.version, data, pos, layout.draft, allowed, max_spans=None)
+    for path, first in walked.nulls.items():
+        yield Anomaly(
+            "unexpected_null", f"{where}.{path}", f"null at byte {first}; the field is not nullable"
+        )
 
 
 def _bare(error: DecodeError) -> DecodeError:

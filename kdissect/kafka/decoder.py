@@ -53,6 +53,7 @@ _NAMESPACE = {
     "too_many": primitives.too_many,
     "unknown_tags": primitives.unknown_tags,
     "unpack_from": unpack_from,
+    "unexpected_null": primitives.unexpected_null,
     "uuid_text": uuid_text,
     "uvarint": primitives.uvarint,
     "wrong_size": primitives.wrong_size,
@@ -78,10 +79,11 @@ class _Length(NamedTuple):
     positive: str
     present: str
     null: str
+    unexpected_null: str
 
 
-_OLD = _Length("n", "{} * n", "n > 0", "n >= 0", "null(n, pos)")
-_COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None")
+_OLD = _Length("n", "{} * n", "n > 0", "n >= 0", "null(n, pos)", "unexpected_null(budget, pos, n)")
+_COMPACT = _Length("n - 1", "{} * (n - 1)", "n > 1", "n", "None", "unexpected_null(budget, pos)")
 
 
 def generate(layout: Layout, *, charges_text: bool = False) -> FunctionSource:
@@ -175,7 +177,7 @@ class _Generator:
         if field.array:
             return self.array(field)
         if field.type != "struct":
-            return self.scalar(field.type, field.name)
+            return self.scalar(field.type, field.name, nullable=is_nullable(field, self.layout.version))
         variable = self.source.name(field.name)
         if is_nullable(field, self.layout.version):
             with self.source.block(f"if {self.marker(field)}:"):
@@ -214,7 +216,8 @@ class _Generator:
                 with block(f"for _ in range({n.length}):"):
                     line(f"{variable}.append({self.element(field)})")
         with block("else:"):
-            line(f"{variable} = [] if {n.present} else {n.null}")
+            null = n.null if is_nullable(field, self.layout.version) else n.unexpected_null
+            line(f"{variable} = [] if {n.present} else {null}")
         return variable
 
     def element(self, field: Field) -> str:
@@ -223,7 +226,7 @@ class _Generator:
             value = self.source.name(item)
             self.struct(field.fields, value)
         else:
-            value = self.scalar(field.type, item)
+            value = self.scalar(field.type, item, nullable=False)
             self.flush()
         return value
 
@@ -239,7 +242,7 @@ class _Generator:
 
     # Scalars
 
-    def scalar(self, kind: str, name: str) -> str:
+    def scalar(self, kind: str, name: str, *, nullable: bool) -> str:
         variable = self.source.name(name)
         if kind in FIXED:
             self.run.append((variable, FIXED[kind]))
@@ -250,7 +253,8 @@ class _Generator:
                 units = f"2 * ({n.length})" if kind == "utf16" else n.length
                 self.source.line(f"left -= text_bytes(data[pos:pos + {units}])")
                 self.check(n.length)
-        self.source.line(f"{variable} = {_SLICED[kind].format(n=n.length)} if {n.present} else {n.null}")
+        null = n.null if nullable else n.unexpected_null
+        self.source.line(f"{variable} = {_SLICED[kind].format(n=n.length)} if {n.present} else {null}")
         return variable
 
     def length(self, kind: str) -> _Length:

@@ -66,13 +66,16 @@ class DecodeBudget:
     Attributes:
         left: bytes left.
         oversized: bytes for the first fields of a message that would exceed the budget.
+        met_null: whether a compiled function decoded a null in a field that is not nullable. It is set only
+            there; whoever reads it resets it.
     """
 
-    __slots__ = ("left", "oversized")
+    __slots__ = ("left", "met_null", "oversized")
 
     def __init__(self, left: int = DEFAULT.decoded_bytes, oversized: int = DEFAULT.oversized_bytes) -> None:
         self.left = left
         self.oversized = oversized
+        self.met_null = False
 
 
 def size_of(codes: str) -> int:
@@ -102,6 +105,12 @@ def null(length: int, pos: int) -> None:
     """Check a negative length: -1 is null, anything below is malformed."""
     if length != -1:
         raise Malformed(f"a length of {length}", pos=pos)
+
+
+def unexpected_null(budget: DecodeBudget, pos: int, length: int = -1) -> None:
+    """Note a null in a field that is not nullable. Checks the length like ``null``."""
+    null(length, pos)
+    budget.met_null = True
 
 
 def too_many(count: int, pos: int, end: int) -> Truncated | Oversized:

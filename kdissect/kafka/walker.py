@@ -84,6 +84,7 @@ class Walk:
         value: the body. After an error, the part before it.
         spans: in byte order.
         end: position after the last field that was read.
+        nulls: paths of fields that are null and not nullable, each with the position of the first.
         error: why reading stopped early, with path and position. None if it did not.
     """
 
@@ -91,6 +92,7 @@ class Walk:
     spans: list[Span] = field(default_factory=list)
     end: int = 0
     error: DecodeError | None = None
+    nulls: dict[str, int] = field(default_factory=dict)
 
 
 def walk(
@@ -168,6 +170,8 @@ class _Walker:
     def value(self, inner: Field, name: str, start: int, keep: Keep) -> None:
         if inner.type != "struct":
             value = self.scalar(inner.type)
+            if value is None and (inner.array or not is_nullable(inner, self.layout.version)):
+                self.note_null(start)
             keep(value)
             self.span(name, inner.type, start, value, inner)
             return
@@ -181,6 +185,8 @@ class _Walker:
     def array(self, inner: Field, start: int, keep: Keep) -> None:
         count = self.rewind_on_error(self.length, "array")
         values: list[Any] | None = [] if count >= 0 else None
+        if values is None and not is_nullable(inner, self.layout.version):
+            self.note_null(start)
         keep(values)
         with self.container(inner.name, f"[]{inner.type}", start, values, inner):
             if values is None:
@@ -231,6 +237,9 @@ class _Walker:
         if self.pos != stop:
             raise self.fault(Malformed, f"tag {tag} ends at byte {self.pos}, by its size at byte {stop}")
         self.path[-1] = TAGS
+
+    def note_null(self, pos: int) -> None:
+        self.result.nulls.setdefault(".".join(self.path), pos)
 
     # Spans
 

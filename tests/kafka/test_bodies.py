@@ -6,10 +6,35 @@ from random import Random
 from typing import Any
 
 import pytest
+from kio.index import load_entity_schema
+from kio.serial import entity_reader
+from kio.serial.errors import UnexpectedNull
+from kio.static.constants import EntityType
 
-from kdissect.kafka.bodies import DecodedBody, decode_request, decode_response, fits_request, fits_response
+from kdissect.capture.reader import open_capture
+from kdissect.kafka.bodies import (
+    DecodedBody,
+    decode_exchange,
+    decode_request,
+    decode_response,
+    fits_request,
+    fits_response,
+)
+from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_request_header
+from kdissect.kafka.primitives import DecodeBudget
 from kdissect.model import Embedded, Withheld
-from tests.frames import API_VERSIONS, FETCH, HEARTBEAT, METADATA, PRODUCE, request_payload, response_payload
+from kdissect.pipeline import dissect
+from tests.frames import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    METADATA,
+    PRODUCE,
+    frame,
+    request_payload,
+    response_payload,
+)
+from tests.made_exchanges import exchange
 
 ENVELOPE, CREATE_TOPICS, CONSUMER_GROUP_HEARTBEAT = 58, 19, 68
 
@@ -49,6 +74,65 @@ def test_a_lying_length_is_reported_with_its_position() -> None:
     assert kinds(decoded) == ["malformed_body"]
     assert decoded.anomalies[0].where == "request.group_id"
     assert "_undecoded" in decoded.value
+
+
+# Heartbeat (group_id, generation_id, member_id, group_instance_id), OffsetFetch (group_id, topics), and
+# Metadata (topics): in version 3 and 1 lengths are fixed, in the others they are varints. -1 or 0 is null.
+HEADERS = {
+    3: bytes.fromhex("000c 0003 00000001 ffff"),
+    4: bytes.fromhex("000c 0004 00000001 ffff 00"),
+    1: bytes.fromhex("0009 0001 00000001 ffff"),
+    6: bytes.fromhex("0009 0006 00000001 ffff 00"),
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "fields"),
+    [
+        (3, "ffff 00000007 0001 6d ffff", ["group_id"]),  # group_instance_id can be null
+        (4, "00 00000007 00 00 00", ["group_id", "member_id"]),
+        (1, "0001 67 ffffffff", ["topics"]),
+        (1, "0001 67 00000002 ffff 00000000 ffff ffffffff", ["topics.name", "topics.partition_indexes"]),
+        (6, "02 67 02 00 01 00 00", ["topics.name"]),
+    ],
+)
+def test_a_null_where_none_can_be_is_shown_and_reported(version: int, body: str, fields: list[str]) -> None:
+    payload = HEADERS[version] + bytes.fromhex(body)
+    decoded = decode_request(payload, payload[1])
+    assert kinds(decoded) == ["unexpected_null"] * len(fields)
+    assert [anomaly.where for anomaly in decoded.anomalies] == [f"request.{field}" for field in fields]
+    assert not {"_left_over", "_undecoded"} & decoded.value.keys()
+    assert fits_request(payload)  # an odd client is still a client
+    example = exchange(request=None)
+    example.api_key, example.api_version, example.request_frame = payload[1], version, frame(payload)
+    example.request_header = read_request_header(payload)
+    decode_exchange(example)
+    assert (example.request, example.anomalies) == (decoded.value, decoded.anomalies)
+
+
+def test_a_null_that_is_legal_is_not_reported() -> None:
+    payload = HEADERS[6] + bytes.fromhex("02 67 00 00")  # all topics
+    assert decode_request(payload, 9).anomalies == []
+    budget = DecodeBudget()
+    decode_request(HEADERS[4] + bytes.fromhex("00 00000007 00 00 00"), 12, budget=budget)
+    assert decode_request(payload, 9, budget=budget).anomalies == []
+
+
+def test_a_null_before_the_end_of_a_cut_body_is_reported() -> None:
+    decoded = decode_request(HEADERS[4] + bytes.fromhex("00 0000"), 12)
+    assert kinds(decoded) == ["unexpected_null", "truncated_body"]
+
+
+def test_what_a_broker_sends_as_null_is_invalid_for_kio() -> None:
+    """librdkafka's mock broker sends errors of SyncGroup with a null assignment."""
+    with open_capture("samples/mock-kafka-python.pcap") as capture:
+        found = [each for each in dissect(capture) if each.anomalies and each.api == "SyncGroup"]
+    assert [each.anomalies[0][:2] for each in found] == [("unexpected_null", "response.assignment")] * 3
+    response = load_entity_schema("sync_group", 3, EntityType.response)
+    for each in found:
+        assert each.response_frame is not None
+        with pytest.raises(UnexpectedNull):
+            entity_reader(response)(each.response_frame.data, CORRELATION_ID_BYTES)
 
 
 def test_an_unknown_api_or_version_is_shown_as_bytes() -> None:

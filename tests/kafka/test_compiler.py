@@ -379,7 +379,7 @@ def decode_DeleteGroupsResponse_v2(data, pos, budget):
                     n, pos = uvarint(data, pos, n)
                     if n - 1 > 32767:
                         raise too_long(n - 1, pos, end)
-                group_id = data[pos:(pos := pos + n - 1)].decode("utf-8", "backslashreplace") if n else None
+                group_id = data[pos:(pos := pos + n - 1)].decode("utf-8", "backslashreplace") if n else unexpected_null(budget, pos)
                 error_code, tags = unpack_hB(data, pos)
                 pos += 3
                 results_item = {"group_id": group_id, "error_code": error_code}
@@ -392,7 +392,7 @@ def decode_DeleteGroupsResponse_v2(data, pos, budget):
                     pos = unknown_tags(data, pos, tags, results_item)
                 results.append(results_item)
         else:
-            results = [] if n else None
+            results = [] if n else unexpected_null(budget, pos)
         tags_2 = data[pos]
         pos += 1
         body = {"throttle_time_ms": throttle_time_ms, "results": results}
@@ -409,7 +409,7 @@ def decode_DeleteGroupsResponse_v2(data, pos, budget):
         return body, pos
     except (IndexError, StructError):
         raise Truncated("the buffer ends inside the body", pos=min(pos, end)) from None
-"""
+"""  # noqa: E501
 
 GOLDEN_OLD = """\
 # Old v0, generated from its .kmsg text.
@@ -426,7 +426,7 @@ def decode_Old_v0(data, pos, budget):
             offsets = [*unpack_from(f">{n}q", data, pos)]
             pos += 8 * n
         else:
-            offsets = [] if n >= 0 else null(n, pos)
+            offsets = [] if n >= 0 else unexpected_null(budget, pos, n)
         body = {
             "first": first,
             "pair": {"left": left_2, "right": right},
