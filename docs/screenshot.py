@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from kdissect import dissect, open_capture
 from kdissect.stats.facts import Facts
-from kdissect.stats.pulse import Pulse
+from kdissect.stats.pulse import Now, Pulse
 from kdissect.text.dashboard import StatusBar, UiState, draw
 
 FOLDER = Path(__file__).parent
@@ -24,10 +25,11 @@ COLUMNS, LINES = 164, 42
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture should not ask another server for them
 
 
-def main() -> None:
-    """Draw it."""
+@cache
+def dashboard_of(samples: tuple[str, ...]) -> Now:
+    """The statistics after the last packet of some samples, all of which end at the same time."""
     packets = []
-    for name in SAMPLES:
+    for name in samples:
         with open_capture(FOLDER.parent / "samples" / f"{name}.pcap.gz") as capture:
             of_sample = list(capture)
         packets += [(packet.time_ns - of_sample[-1].time_ns, packet) for packet in of_sample]
@@ -38,8 +40,14 @@ def main() -> None:
         pulse.feed(Facts(exchange))
         pulse.tick(exchange.time_ns, pulse.exchanges * 3)
     pulse.tick(end_ns, len(packets))
+    return pulse.now()
+
+
+def main() -> None:
+    """Draw it."""
     console = Console(record=True, width=COLUMNS, height=LINES, file=StringIO(), legacy_windows=False)
-    for line in draw(pulse.now(), UiState(), StatusBar("eth0", memory_bytes=61_400_000), COLUMNS, LINES):
+    status = StatusBar("eth0", memory_bytes=61_400_000)
+    for line in draw(dashboard_of(SAMPLES), UiState(), status, COLUMNS, LINES):
         console.print(line, end="\n", soft_wrap=True)
     title = "kdissect live -i eth0 --top"
     (FOLDER / "top.svg").write_text(_FONTS.sub("", console.export_svg(title=title)), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
@@ -155,6 +156,28 @@ def cut(text: str, limit: int) -> str:
             break
         kept.append(character)
     return "".join(kept) + ELLIPSIS
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:B|KB|MB|GB|TB|ms|us|s|%)(?!\w)|[A-Z]+_)")
+
+
+def wrapped(text: str, limit: int | None, indent: str = "") -> list[str]:
+    """Break a line between words, so that none takes more than ``limit`` columns of a terminal.
+
+    A number and its unit or error code stay together. A longer word is not broken. ``indent`` precedes all
+    lines but the first.
+    """
+    if limit is None or columns_of(text) <= limit:
+        return [text]
+    margin = len(text) - len(text.lstrip(" "))
+    first, *words = _UNIT.sub("\0", text[margin:]).split(" ")
+    lines = [text[:margin] + first]
+    for word in words:
+        if columns_of(lines[-1]) + 1 + columns_of(word) > limit:
+            lines.append(indent + word)
+        else:
+            lines[-1] += f" {word}"
+    return [line.replace("\0", " ").rstrip() for line in lines]
 
 
 def cut_start(text: str, limit: int) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.phrases import duration, facts, listed, many, named, numbered, size, some
+from kdissect.phrases import duration, facts, listed, many, named, numbered, size, some, wrapped
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,18 @@ def test_lists_stop() -> None:
 
 def test_zero_is_shown_as_a_dash() -> None:
     assert [some(0), some(7), some(12_000)] == ["-", "7", "12,000"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a bb ccc", ["a bb ccc"]),
+        ("captured 573.8 KB of it", ["captured", "  573.8 KB", "  of it"]),
+        ("6 NOT_LEADER, 1", ["6 NOT_LEADER,", "  1"]),
+        ("  世界世界 世界 世界", ["  世界世界", "  世界 世界"]),
+        ("", [""]),
+    ],
+)
+def test_lines_wrap_between_words(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 11, "  ") == lines
+    assert wrapped(text, None) == [text]

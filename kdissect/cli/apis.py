@@ -14,7 +14,7 @@ from kdissect.kafka import schema
 from kdissect.kafka.compiler import source as decoder_source
 from kdissect.kafka.grammar import grammar
 from kdissect.kafka.layout import is_nullable, is_tagged, layout, split
-from kdissect.phrases import cut
+from kdissect.phrases import cut, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -59,7 +59,7 @@ def apis(name: str | None, version: str | None, as_json: bool, as_source: bool) 
         elif number is None:
             out.writelines(_api_lines(api, width(out)))
         else:
-            texts = _sources(api, number) if as_source else _grammars(api, number)
+            texts = _sources(api, number) if as_source else _grammars(api, number, width(out))
             out.write("\n\n".join(text.strip("\n") for text in texts) + "\n")
 
 
@@ -72,9 +72,11 @@ def _version(api: Api, text: str) -> int:
 
 # Tables
 
+_NAME = "NAME"
+
 
 def _all_lines(max_width: int | None) -> Iterator[str]:
-    rows = [("KEY", "NAME", "VERSIONS", "FLEXIBLE", "SINCE", "REMOVED", "FORMERLY")]
+    rows = [("KEY", _NAME, "VERSIONS", "FLEXIBLE", "SINCE", "REMOVED", "FORMERLY")]
     for api in known.all_apis():
         flexible = "" if api.flexible is None else f"{api.flexible}+"
         former = ", ".join(api.former_names)
@@ -127,12 +129,20 @@ def _versions(api: Api) -> range:
 
 
 def _table(rows: Sequence[tuple[str, ...]], max_width: int | None) -> Iterator[str]:
-    """Lines in columns, cut to ``max_width`` if it is set."""
+    """Lines in columns. Beyond ``max_width``, names are cut, and a last column with names is left out."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    name = rows[0].index(_NAME) if _NAME in rows[0] else None
+    if max_width is not None and name is not None:
+        if _width_of(widths) > max_width:
+            rows, widths = [row[:-1] for row in rows], widths[:-1]
+        widths[name] -= max(0, _width_of(widths) - max_width)
     for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        line = "  ".join(cells).rstrip()
-        yield (line if max_width is None else cut(line, max_width)) + "\n"
+        cells = (cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip() + "\n"
+
+
+def _width_of(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 # One version
@@ -149,11 +159,15 @@ def _drafts(message: Message | None, version: int) -> Iterator[Draft]:
         yield from (draft for draft in message.drafts if version in draft.versions)
 
 
-def _grammars(api: Api, version: int) -> Iterator[str]:
+def _grammars(api: Api, version: int, max_width: int | None) -> Iterator[str]:
     for message in _messages(api):
-        yield grammar(message, version)
-        for draft in _drafts(message, version):
-            yield grammar(message, version, draft)
+        for draft in (None, *_drafts(message, version)):
+            lines = grammar(message, version, draft).split("\n")
+            yield "\n".join(each for line in lines for each in wrapped(line, max_width, _indent(line)))
+
+
+def _indent(line: str) -> str:
+    return " " * (len(line) - len(line.lstrip()) + 6)
 
 
 def _sources(api: Api, version: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 from kdissect import __version__
 from kdissect.cli.terminal import FAILED, INTERRUPTED, OK, USAGE, output, warn
 from kdissect.errors import DEBUG, CaptureError, KdissectError, OutputError, UnexpectedError
+from kdissect.phrases import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +37,37 @@ _DEBUG = click.Option(
 )
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Wraps examples that are longer than the terminal; their comments go below them."""
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs: wrapped, or with line breaks of their own if they are marked so."""
+        from shutil import get_terminal_size
+
+        whole = click.HelpFormatter(width=self.width)
+        whole.current_indent = self.current_indent
+        whole.write_text(text)
+        max_width = max(self.width, get_terminal_size().columns)
+        for line in whole.getvalue().splitlines():
+            self.write("".join(f"{each}\n" for each in _wrapped_example(line, max_width)))
+
+
+def _wrapped_example(line: str, max_width: int) -> list[str]:
+    if len(line) <= max_width:
+        return [line]
+    margin = " " * (len(line) - len(line.lstrip()) + 4)
+    command, _, comment = line.strip().partition("  ")
+    lines = wrapped(margin[4:] + command, max_width - 2, margin)
+    lines[:-1] = [f"{each} \\" for each in lines[:-1]]
+    return lines + (wrapped(margin + comment.strip(), max_width, margin) if comment else [])
+
+
+class HelpContext(click.Context):
+    """The context of all commands."""
+
+    formatter_class = HelpFormatter
+
+
 class Commands(click.Group):
     """A group of commands.
 
@@ -43,6 +75,8 @@ class Commands(click.Group):
         module: the package with their modules.
         summaries: what each command does, by name, in the order of the help text.
     """
+
+    context_class = HelpContext
 
     def __init__(self, *arguments: Any, module: str, summaries: Mapping[str, str], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -58,6 +92,7 @@ class Commands(click.Group):
         if cmd_name not in self._summaries:
             return None
         command: click.Command = getattr(import_module(f"{self._module}.{cmd_name}"), cmd_name)
+        command.context_class = HelpContext
         if not isinstance(command, click.Group) and _DEBUG not in command.params:
             command.params.append(_DEBUG)
         return command

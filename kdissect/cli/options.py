@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import fields
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kdissect.capture.inputs import local
+from kdissect.cli.terminal import width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, LIVE, Limits
@@ -45,7 +47,7 @@ def limits_option(defaults: Limits = DEFAULT) -> Callable[[Command], Command]:
 
     def read(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> Limits:
         if SHOW in texts:
-            click.echo(table(defaults), nl=False)
+            click.echo(table(defaults, min(width(sys.stdout) or _WIDTH, _WIDTH)), nl=False)
             context.exit()
         return to_limits(texts, defaults)
 
@@ -74,20 +76,23 @@ def to_limits(texts: Iterable[str], defaults: Limits = DEFAULT) -> Limits:
         raise click.BadParameter(str(error)) from None
 
 
-def table(limits: Limits = DEFAULT) -> str:
+def table(limits: Limits = DEFAULT, max_width: int = _WIDTH) -> str:
     """Every limit with its value and its reason, by stage."""
     from textwrap import fill  # needed only here
 
     names = {limit: name_of(limit) for limit in fields(Limits)}
-    width = max(map(len, names.values()))
-    lines, stage = [TABLE_HEAD], None
+    longest = max(map(len, names.values()))
+    lines, stage = [fill(TABLE_HEAD, max_width) + "\n"], None
     for limit, name in names.items():
         if limit.metadata["stage"] != stage:
             stage = limit.metadata["stage"]
             lines.append(f"{stage}:\n")
-        beginning = f"  {name:{width}}  {value_text(limit, limits):>9}  "
+        beginning = f"  {name:{longest}}  {value_text(limit, limits):>9}  "
         reason = fill(
-            limit.metadata["reason"], _WIDTH, initial_indent=beginning, subsequent_indent=" " * len(beginning)
+            limit.metadata["reason"],
+            max_width,
+            initial_indent=beginning,
+            subsequent_indent=" " * len(beginning),
         )
         lines.append(reason + "\n")
     return "".join(lines)

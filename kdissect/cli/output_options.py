@@ -87,7 +87,12 @@ def time_formatter(out: TextIO, name: str | None, first_ns: int | None, *, is_tr
     """
     columns_of_terminal = None if is_tree else width(out)
     default = "ud" if columns_of_terminal is None else "u"
-    return Times(name or default, first_ns=first_ns, digits=3 if is_narrow(columns_of_terminal) else 6)
+    return Times(
+        name or default,
+        first_ns=first_ns,
+        digits=3 if is_narrow(columns_of_terminal) else 6,
+        in_column=columns_of_terminal is not None,
+    )
 
 
 def are_rows_independent(out: TextIO | None, times: str | None, *, is_table: bool) -> bool:
@@ -139,7 +144,7 @@ class ExchangeOutput(NamedTuple):
         if self.quiet:
             from kdissect.text.table import ExchangeTally
 
-            return ExchangeTally(out)
+            return ExchangeTally(out, width=width(out))
         opener = _opener(query) if self.with_records else None
         if self.as_json:
             from kdissect.tables.lines import JsonLines

@@ -288,7 +288,7 @@ class RecordOutput(NamedTuple):
 
 def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
     if output.quiet:
-        return RecordTally(out)
+        return RecordTally(out, width=width(out))
     if output.folder is not None:
         return RecordFiles(Path(output.folder), output.mode or PRIVATE)
     if output.as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kdissect.phrases import printable
+from kdissect.phrases import printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -52,11 +52,14 @@ def use_color(stream: TextIO, choice: str) -> bool:
 
 
 def warn(text: str, *below: str) -> None:
-    """Write a line to stderr, and others below it. Line breaks inside a line (in a name) are escaped."""
-    lines = [f"{printable(line)}\n" for line in (f"kdissect: {text}", *below)]
+    """Write a line to stderr, and others below it. Line breaks inside a line (in a name) are escaped.
+
+    On a terminal, the first line is wrapped; those below may point to columns.
+    """
     if sys.stderr is not None:  # closed by the parent process
+        lines = wrapped(printable(f"kdissect: {text}"), width(sys.stderr), "  ")
         with suppress(OSError):  # there is nowhere left to report it
-            sys.stderr.writelines(lines)
+            sys.stderr.writelines(f"{line}\n" for line in (*lines, *map(printable, below)))
 
 
 def check_stdin() -> None:

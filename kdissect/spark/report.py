@@ -188,7 +188,9 @@ def _json(frame: DataFrame) -> Iterator[str]:
 
 def _section(name: str, frame: DataFrame, limit: int, *, narrow: bool) -> PageSection:
     kept = {"start", *_module(name).BY, *_NARROW[name]}
-    views = [_view(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
+    shown = [(column, kind) for column, kind in frame.dtypes if not narrow or column in kept]
+    first_time = next((column for column, kind in shown if kind == "timestamp"), None)
+    views = [_view(column, kind, zone=" (UTC)" if column == first_time else "") for column, kind in shown]
     rows = [json.loads(text) for text in islice(_json(frame.limit(limit + 1)), limit + 1)]
     more = (f"first {many(limit, 'row')}; use --limit to show more",) if len(rows) > limit else ()
     return table(_TITLES[name], views, rows[:limit], notes=more if rows else ("nothing of it here",))
@@ -206,8 +208,11 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 """Formats by suffix of the column's name; the longest matching suffix applies."""
 
 
-def _view(column: str, kind: str) -> View:
-    """How a column is shown: by its unit if the name ends with one, otherwise by its type."""
+def _view(column: str, kind: str, zone: str = "") -> View:
+    """How a column is shown: by its unit if the name ends with one, otherwise by its type.
+
+    ``zone`` goes into the heading of times.
+    """
 
     def view(write: Callable[[Any], str], name: str = column, **options: bool) -> View:
         def cell(row: Mapping[str, Any]) -> str:
@@ -225,7 +230,7 @@ def _view(column: str, kind: str) -> View:
         plain = column.startswith(("generation", "version", "partition", "api_key"))
         return view(str if plain else "{:,}".format, right=True)
     if kind == "timestamp":
-        return view(lambda value: value[:19].replace("T", " "))
+        return view(lambda value: value[:19].replace("T", " "), f"{column}{zone}")
     if kind.startswith("map"):
         return view(
             lambda value: ", ".join(f"{count:,} {name}" for name, count in value.items()), shrinks=True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kdissect.capture.inputs import STDIN
 from kdissect.phrases import facts, many, size
-from kdissect.text.page import PageSection, View, table
+from kdissect.text.page import PageSection, View, between, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     notes = tuple(f"- {each.message}{f' {each.advice}' if each.advice else ''}" for each in check.findings)
     yield PageSection(f"{check.verdict}: {check.message}", notes=notes)
     for file in check.files[:limit]:
-        yield PageSection(file.file, notes=tuple(_file(file)))
+        yield PageSection("stdin" if file.file == STDIN else file.file, notes=tuple(_file(file)))
     if len(check.files) > limit:
         yield PageSection(f"and {many(len(check.files) - limit, 'more file')}; --json shows them")
     yield PageSection("Packets", notes=tuple(_packets(check)))
@@ -134,7 +135,7 @@ def _span(first: datetime | None, last: datetime | None) -> str | None:
     if first is None or last is None:
         return None
     seconds = (last - first).total_seconds()
-    return f"{seconds:,.3f} s from {first:%Y-%m-%dT%H:%M:%S.%fZ} to {last:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return f"{seconds:,.3f} s from {between(first, last)}"
 
 
 _NOT_KAFKA = (

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kdissect.phrases import ABSENT, duration, printable
+from kdissect.phrases import ABSENT, cut, duration, printable, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
     from typing import TextIO
 
+_BLANKS = re.compile(r" +$", re.MULTILINE)
 _UNBOUNDED = 10_000  # columns of a pipe or file, where nothing is cut
 
 
@@ -89,6 +92,14 @@ def seconds(value: float | None) -> str:
     return ABSENT if value is None else duration(round(value * 1e9))
 
 
+def between(first: datetime, last: datetime, digits: int = 6) -> str:
+    """``2026-11-21 12:56:38.528 to 12:57:34.775 UTC``: the date again only if it is another."""
+    shown = "%H:%M:%S.%f" if first.date() == last.date() else "%Y-%m-%d %H:%M:%S.%f"
+    rest = 6 - digits
+    first_text, last_text = f"{first:%Y-%m-%d %H:%M:%S.%f}", f"{last:{shown}}"
+    return f"{first_text[: len(first_text) - rest]} to {last_text[: len(last_text) - rest]} UTC"
+
+
 def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, color: bool) -> None:
     """Write the page.
 
@@ -119,9 +130,11 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
             console.print()
         is_first = False
         if section.title:
-            console.print(Text(printable(section.title), style="bold"), overflow="ellipsis")
-        for line in section.notes:
-            console.print(Text(printable(line)), overflow="fold")
+            for line in wrapped(printable(section.title), width):
+                console.print(Text(cut(line, width or _UNBOUNDED), style="bold"), soft_wrap=True)
+        for note in section.notes:
+            for line in wrapped(printable(note), width, "  " if note.startswith("- ") else ""):
+                console.print(Text(line), soft_wrap=True)
         if section.rows:
             grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
             for view in section.views:
@@ -136,4 +149,4 @@ def write(out: TextIO, sections: Iterable[PageSection], *, width: int | None, co
             console.print(grid)
         if section.left_out:
             console.print(Text(f"{section.left_out:,} more; use --limit to show them", style="dim"))
-    out.write(page.getvalue())
+    out.write(_BLANKS.sub("", page.getvalue()))

@@ -23,6 +23,13 @@ FORMATS = {
     "ud": "UTC date and time",
 }
 
+_RELATIVE = ("d", "dd", "r")
+_RELATIVE_WIDTH = 6  # sign, four digits and the decimal point
+_HEADINGS = {
+    **dict.fromkeys(("a", "ad"), "TIME (local)"),
+    **dict.fromkeys(("u", "ud"), "TIME (UTC)"),
+    **dict.fromkeys(("d", "dd"), "DELTA"),
+}
 _SECOND = 1_000_000_000
 _LAST_SECOND = (
     253_402_300_799  # the end of the year 9999, and of the calendar; a damaged timestamp can be later
@@ -35,13 +42,20 @@ class Times:
     Args:
         name: one of ``FORMATS``.
         digits: after the decimal point, at most 6.
+        in_column: whether times stand in a column, whose heading says the zone, and are aligned.
 
     Attributes:
         first_ns: what ``r`` counts from; if not set, the first time seen.
+        heading: of a column.
     """
 
-    def __init__(self, name: str = "ud", *, digits: int = 6, first_ns: int | None = None) -> None:
+    def __init__(
+        self, name: str = "ud", *, digits: int = 6, first_ns: int | None = None, in_column: bool = False
+    ) -> None:
         self.first_ns = first_ns
+        self._in_column = in_column
+        self._width = _RELATIVE_WIDTH + digits if in_column and name in _RELATIVE else 0
+        self.heading = _HEADINGS.get(name, "TIME").rjust(self._width)
         self._name = name
         self._digits = digits
         self._seen_ns: int | None = None
@@ -59,10 +73,12 @@ class Times:
             if second != self._second:
                 self._second = second
                 self._prefix, self._suffix = _moment(self._name, second)
+                if self._in_column:
+                    self._suffix = ""
             text = f"{self._prefix}.{str(_SECOND + rest)[1 : self._digits + 1]}{self._suffix}"
         self._shown_ns = time_ns
         self.skip(time_ns)
-        return text
+        return text.rjust(self._width)
 
     def skip(self, time_ns: int) -> None:
         """Note the time of an exchange that is not shown."""

@@ -6,14 +6,14 @@ from base64 import b64encode
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from kdissect.capture.inputs import STDIN
 from kdissect.phrases import ABSENT, absent, duration, listed, many, size, some
 from kdissect.tables.values import json_bytes, timestamp
 from kdissect.text import groups_page, transactions_page
-from kdissect.text.page import PageSection, View, number, seconds, table
+from kdissect.text.page import PageSection, View, between, number, seconds, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from kdissect.stats import document
     from kdissect.stats.document import FindingRow, LagRow, RuleRow, VersionsPart
@@ -66,12 +66,13 @@ def capture(row: document.CaptureRow) -> PageSection:
     exchanges = row.exchanges
     rate = f" ({exchanges / row.seconds:,.1f}/s)" if row.seconds > 0 else ""
     volume = f"{size(row.request_bytes)} of requests, {size(row.response_bytes)} of responses"
+    captures = listed(["stdin" if name == STDIN else name for name in row.captures])
     lines = [
-        f"{many(row.packets, 'packet')} of {listed(row.captures)}; connections: {protocols}",
+        f"{many(row.packets, 'packet')} of {captures}; connections: {protocols}",
         f"{many(exchanges, 'exchange')}{rate}, {volume}",
     ]
     if row.first is not None and row.last is not None:
-        lines.append(f"{_time(row.first)} to {_time(row.last)} ({_span(row.seconds)})")
+        lines.append(f"{between(row.first, row.last, digits=3)} ({_span(row.seconds)})")
     if row.gaps:
         lines.append(f"{size(row.lost_bytes)} lost in {many(row.gaps, 'gap')}; details: kdissect check")
     if row.anomalies:
@@ -95,10 +96,6 @@ def _throttled(row: document.LoadRow) -> str:
 
 def _versions(versions: Sequence[int]) -> str:
     return ",".join(map(str, versions)) or ABSENT
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
 def _span(seconds: float) -> str:

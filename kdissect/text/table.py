@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from kdissect.exchanges import content
 from kdissect.kafka import apis
 from kdissect.model import ANSWERED, KINDS, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Embedded, Withheld
-from kdissect.phrases import ELLIPSIS, columns_of, cut, cut_start, duration, facts, many, printable, size
+from kdissect.phrases import (
+    ELLIPSIS,
+    columns_of,
+    cut,
+    cut_start,
+    duration,
+    facts,
+    many,
+    printable,
+    size,
+    wrapped,
+)
 from kdissect.tables.values import json_bytes
 from kdissect.text.about import about
 from kdissect.text.page import View
@@ -110,7 +121,10 @@ class LineTable(Generic[Row]):
 
     def _write_heading(self, time_width: int) -> None:
         cells = [view.heading.ljust(view.width) for view in self._views]
-        line = cut(self._gap.join(("TIME".ljust(time_width), *cells, self._text_heading)), self._width or 0)
+        line = cut(
+            self._gap.join((self._times.heading.ljust(time_width), *cells, self._text_heading)),
+            self._width or 0,
+        )
         self._write((paint(line, FAINT) if self._color else line) + "\n")
 
     def _filled(self, views: Iterable[LineView], row: Row) -> list[str]:
@@ -391,10 +405,12 @@ class Tally(Generic[Row]):
 
     Args:
         out: owned and flushed by the caller.
+        width: columns of the terminal; None if ``out`` is not a terminal.
     """
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, width: int | None = None) -> None:
         self._write = out.write
+        self._width = width
         self._rows = self._with_anomalies = 0
 
     def feed(self, row: Row) -> None:
@@ -403,7 +419,7 @@ class Tally(Generic[Row]):
 
     def close(self) -> None:
         """Write the line."""
-        self._write(facts(*self._counts()) + "\n")
+        self._write("\n".join(wrapped(facts(*self._counts()), self._width)) + "\n")
 
     def _counts(self) -> Iterable[str | None]:
         raise NotImplementedError
@@ -412,8 +428,8 @@ class Tally(Generic[Row]):
 class ExchangeTally(Tally["Exchange"]):
     """Counts exchanges."""
 
-    def __init__(self, out: TextIO) -> None:
-        super().__init__(out)
+    def __init__(self, out: TextIO, *, width: int | None = None) -> None:
+        super().__init__(out, width=width)
         self._kinds: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
 
@@ -440,8 +456,8 @@ class ExchangeTally(Tally["Exchange"]):
 class RecordTally(Tally["CarriedRecord"]):
     """Counts records."""
 
-    def __init__(self, out: TextIO) -> None:
-        super().__init__(out)
+    def __init__(self, out: TextIO, *, width: int | None = None) -> None:
+        super().__init__(out, width=width)
         self._counted: Counter[str] = Counter()
         self._bytes = 0
         self._topics: set[str] = set()

@@ -26,7 +26,7 @@ good: 3 of 4 exchanges are complete (75 %)
 
 {path}
 pcap, little endian, 812 B
-7 packets, 0.006 s from 2023-11-14T22:13:20.000000Z to 2023-11-14T22:13:20.006000Z
+7 packets, 0.006 s from 2023-11-14 22:13:20.000000 to 22:13:20.006000 UTC
 interface 0: Ethernet, timestamps in us, snaplen 262,144, 7 packets, 676 B
 
 Packets

@@ -75,7 +75,7 @@ lossy: 1 of 3 exchanges are complete (33.3 %)
 
 a.pcapng
 pcapng, little endian, zstd, 12.3 KB, written by dumpcap
-1,000 packets, 2.500 s from 2026-11-21T00:00:00.000000Z to 2026-11-21T00:00:02.500000Z
+1,000 packets, 2.500 s from 2026-11-21 00:00:00.000000 to 00:00:02.500000 UTC
 interface 0 (eth0): Ethernet, timestamps in ns, snaplen 96, 1,000 packets, 96.0 KB of 200.0 KB, 10 cut, \
 1,010 received, 1,005 passed the filter, 5 dropped
 interface 0: link type 1, timestamps in 1/1,024 s, no snaplen, 1,000 packets, 200.0 KB

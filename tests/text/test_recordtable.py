@@ -41,7 +41,7 @@ def test_a_line() -> None:
 
 def test_a_terminal_has_headings_and_an_edge() -> None:
     shown = lines(batch([Item(b"k" * 100, "世".encode() * 100), Item(b"k", b"v" * 5000)]), width=80)
-    assert shown[0] == "TIME            API     PARTITION      OFFSET     KEY        VALUE"
+    assert shown[0] == "TIME (UTC)      API     PARTITION      OFFSET     KEY        VALUE"
     assert [columns_of(line) <= 80 and line.endswith("…") for line in shown[1:]] == [True, True]
     assert "k… 世" in shown[1]
 

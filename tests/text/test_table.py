@@ -77,17 +77,17 @@ def test_two_blanks_end_a_column_and_no_column_is_empty() -> None:
 @pytest.mark.parametrize(
     ("width", "heading"),
     [
-        (80, "TIME         CLIENT        API              LATENCY ABOUT"),
-        (120, "TIME             CLIENT              CLIENT ID       API               LATENCY      ABOUT"),
+        (80, "TIME (UTC)   CLIENT        API              LATENCY ABOUT"),
+        (120, "TIME (UTC)       CLIENT              CLIENT ID       API               LATENCY      ABOUT"),
         (
             200,
-            f"{'TIME':15}  {'CLIENT':21}  {'BROKER':21}  {'CLIENT ID':20}  {'API':18}  LATENCY      ABOUT",
+            f"{'TIME (UTC)':17}{'CLIENT':21}  {'BROKER':21}  {'CLIENT ID':20}  {'API':20}LATENCY      ABOUT",
         ),
     ],
 )
 def test_a_terminal_gets_a_heading_and_the_columns_that_fit(width: int, heading: str) -> None:
     out = io.StringIO()
-    table = ExchangeTable(out, Times("u", digits=3 if width == 80 else 6), width=width)
+    table = ExchangeTable(out, Times("u", digits=3 if width == 80 else 6, in_column=True), width=width)
     table.feed(metadata())
     shown = out.getvalue().splitlines()
     assert shown[0] == heading

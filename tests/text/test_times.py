@@ -74,3 +74,18 @@ def test_timestamps_of_the_wire() -> None:
     assert iso_ms(1_790_000_000_123) == "2026-09-21T14:13:20.123Z"
     assert iso_ms(-1) is None
     assert iso_ms(2**63 - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "heading", "text"),
+    [
+        ("u", "TIME (UTC)", "14:13:20.123"),
+        ("ud", "TIME (UTC)", "2026-09-21T14:13:20.123"),
+        ("e", "TIME", "1790000000.123"),
+        ("r", "     TIME", "    0.000"),
+        ("d", "    DELTA", "    0.000"),
+    ],
+)
+def test_in_a_column_the_heading_says_the_zone(name: str, heading: str, text: str) -> None:
+    times = Times(name, digits=3, in_column=True)
+    assert (times.heading, times.text(NOON_NS)) == (heading, text)
