@@ -29,6 +29,7 @@ MODIFIED = 0xA1B2CD34
 
 FILE_HEADER_BYTES = 24
 _PACKET_HEADER_BYTES = {MICROSECONDS: 16, NANOSECONDS: 16, MODIFIED: 24}
+_MAJORS = 2, 2 << 8  # some programs write the version in the other byte order than the rest
 _ORDERS: dict[bytes, tuple[str, int]] = {
     struct.pack(order + "I", magic): (order, magic) for order in "<>" for magic in _PACKET_HEADER_BYTES
 }
@@ -54,7 +55,7 @@ def packet_blocks(window: Window, source: Source) -> Iterator[PacketBlock | Idle
         return
     order, magic = _ORDERS[window.data[:4]]
     major, minor, snaplen, link_type = struct.unpack_from(order + "4xHH8xII", window.data)
-    if major != 2:
+    if major not in _MAJORS:
         raise CaptureError(f"unknown pcap version {major}.{minor}, at {window.place(4)}")
     # The upper half has the length of the frame check sequence that follows each packet, if any.
     interface = Interface(source.name, 0, link_type & 0xFFFF, snaplen)

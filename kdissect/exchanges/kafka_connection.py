@@ -20,6 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kdissect.errors import DecodeError
+from kdissect.exchanges.outcomes import PATIENCE_NS
 from kdissect.exchanges.pairing import Pairing
 from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
@@ -202,7 +203,7 @@ def _request(frame: Frame, api_key: int) -> Body:
 # these messages were in it:
 #
 # * the response to a request that was waiting during the gap, or during the search for the next response, and
-#   was then overtaken by a later response or never answered;
+#   was then overtaken by a later response or not answered before the connection ended;
 # * the request of a response that comes after a gap in the requests and matches no request;
 # * requests with the correlation IDs that are missing between the last request before the gap and the first
 #   one after it, if the connection counted by one until then. These exchanges are lost completely if their
@@ -265,6 +266,10 @@ class GapLosses:
     def awaits_request(self) -> bool:
         """Whether the next request must be passed to ``request``."""
         return self._id_before is not None
+
+    def capture_ended(self, now_ns: int) -> None:
+        """Requests outstanding for a short time are pending: their responses may come after the capture."""
+        self._waited = {each for each in self._waited if now_ns - each.time_ns > PATIENCE_NS}
 
     def judge(self, exchange: Exchange) -> None:
         """Add to a complete exchange an anomaly for what it lost, and count it."""
@@ -450,6 +455,8 @@ class KafkaConnection:
             ended = end.reason in _ENDED or any(stream.ended for stream in self._connection.streams)
             for exchange in outstanding:
                 exchange.ended = ended
+            if self._losses is not None and end.reason == "end" and not ended:
+                self._losses.capture_ended(end.time_ns)
             out += self._finish(outstanding)
         self._framings = ()  # each refers to this object
         return out

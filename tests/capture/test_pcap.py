@@ -85,6 +85,12 @@ def test_an_unknown_version_is_refused() -> None:
     assert read(pcap(EXAMPLE, version=(3, 0))).fault == "stream: unknown pcap version 3.0, at byte 4"
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_version_in_the_other_byte_order_is_read(order: str) -> None:
+    seen = read(pcap(EXAMPLE, order=order, version=(2 << 8, 4 << 8)))
+    assert (seen.timed, seen.fault) == (list(EXAMPLE), None)
+
+
 def test_no_packets_is_fine() -> None:
     seen = read(pcap([]))
     assert (seen.timed, seen.warnings, seen.fault) == ([], [], None)

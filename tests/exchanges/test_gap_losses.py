@@ -73,6 +73,19 @@ def test_responses_that_never_come_were_perhaps_in_the_gap() -> None:
     assert line.damaged == [(1, UNANSWERED, "response")]
 
 
+def test_what_is_pending_when_the_capture_ends_is_not_lost() -> None:
+    line = Line()
+    line.sends(1, 2)
+    line.losses.in_responses()
+    line.answers(2)  # overtakes 1, whose response was in the gap
+    line.sends(3)
+    line.losses.in_responses()
+    line.losses.capture_ended(1)
+    line.ends()
+    assert line.damaged == [(1, UNANSWERED, "response")]
+    assert line.counts[LOST] == 1
+
+
 def test_requests_in_a_gap_are_those_of_the_responses_without_one() -> None:
     line = Line()
     line.answers(0)  # to a request before the capture
