@@ -80,6 +80,7 @@ CATALOGUE: dict[str, AnomalyKind] = {
     ),
     "not_a_frame": AnomalyKind(ERROR, "The stream no longer parses as Kafka frames."),
     "partial_frame": AnomalyKind(WARNING, "The stream ends inside a frame."),
+    "late": AnomalyKind(NOTE, "Later packets showed what this is; the row may come after later ones."),
     "one_direction": AnomalyKind(WARNING, "Only one direction of the connection was captured."),
     "given_up": AnomalyKind(WARNING, "A limit on outstanding requests was reached; the oldest was dropped."),
     "duplicate_correlation_id": AnomalyKind(

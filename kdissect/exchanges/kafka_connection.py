@@ -26,7 +26,9 @@ from kdissect.kafka.bodies import decode_request, decode_response
 from kdissect.kafka.framing import SIZE_BYTES, Framing
 from kdissect.kafka.headers import API_VERSIONS, CORRELATION_ID_BYTES, HEADER_BEGINS_BYTES
 from kdissect.kafka.recognition import (
+    begins_with_response,
     can_be_request,
+    first_response_before,
     is_first_request,
     is_gssapi_token,
     locate_request,
@@ -36,6 +38,7 @@ from kdissect.kafka.recognition import (
 )
 from kdissect.kafka.resync import Lost
 from kdissect.model import ORPHAN, UNANSWERED, Anomaly, ConnectionInfo, Data, Exchange, Frame, Gap
+from kdissect.phrases import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -457,6 +460,8 @@ class KafkaConnection:
                 exchange.ended = ended
             if self._losses is not None and end.reason == "end" and not ended:
                 self._losses.capture_ended(end.time_ns)
+            if self._client is not None and not self._seen[self._client]:
+                self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
             out += self._finish(outstanding)
         self._framings = ()  # each refers to this object
         return out
@@ -532,9 +537,13 @@ class KafkaConnection:
             return 0
         if side == self._client:
             return locate_request(search)
-        ids = self._pairing.ids
+        ids, first_id = self._pairing.ids, self._pairing.first_id
         if ids is not None:
-            return locate_response(search, self._pairing.api_of, ids)
+            pos = locate_response(search, self._pairing.api_of, ids)
+            if pos is not None:
+                return first_response_before(search, pos)
+        if first_id is not None and begins_with_response(search, first_id):
+            return 0
         return None if self._seen[self._client] else locate_response_chain(search)
 
     def _begins_with_frame(self, side: int) -> bool:
@@ -556,7 +565,6 @@ class KafkaConnection:
             pos = locate_response_chain(search)
             if pos is not None:
                 self._recognized(1 - side)
-                self._pending_anomalies.append(Anomaly("one_direction", "connection", "responses only"))
         return pos
 
     def _recognized(self, client: int) -> None:
@@ -658,6 +666,8 @@ class KafkaConnection:
                 self._losses.judge(exchange)
             if exchange.kind == UNANSWERED:
                 self._note_unanswered(exchange)
+            elif exchange.kind == ORPHAN:
+                self._note_orphan(exchange)
             if self._pending_anomalies:
                 exchange.anomalies = self._pending_anomalies + exchange.anomalies
                 self._pending_anomalies = []
@@ -669,6 +679,12 @@ class KafkaConnection:
             exchange.ended = None  # no packet of the broker was captured
         if any(anomaly.kind == "given_up" for anomaly in exchange.anomalies):
             self._counts["requests_given_up"] += 1
+
+    def _note_orphan(self, exchange: Exchange) -> None:
+        late_ns = self.last_ns - exchange.completed_ns
+        if late_ns > self._limits.patience_ns:
+            detail = f"recognized {duration(late_ns)} later, by what followed"
+            exchange.anomalies.append(Anomaly("late", "response", detail))
 
     def _note_lost(self, side: int, lost: Lost, refused: int = 0) -> None:
         end = self._end(side)

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING
 
 from kdissect.errors import Malformed, Truncated
 from kdissect.kafka import apis
-from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response
+from kdissect.kafka.bodies import can_be_response, decode_exchange, fits_response, is_unique_response
 from kdissect.kafka.framing import SHED_BYTES
-from kdissect.kafka.headers import CORRELATION_ID_BYTES, read_correlation_id, read_request_header
+from kdissect.kafka.headers import (
+    API_VERSIONS,
+    CORRELATION_ID_BYTES,
+    read_correlation_id,
+    read_request_header,
+)
 from kdissect.model import ANSWERED, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Anomaly, Exchange
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 PRODUCE = 0
 _UNACKNOWLEDGED_KEPT = 16  # a broker that responds to acks=0 in spite of it does so at once
 _STEADY = 2
+_TELLING_BYTES = 64  # shorter responses of several APIs can be alike
+_MOST_COMPARED = 16  # outstanding requests
 _EXCHANGE_COST = 1024  # approximate overhead in bytes of an outstanding request
 
 
@@ -45,6 +52,7 @@ class Pairing:
         doubts: requests may be missing that were sent before the outstanding ones. A controller before 0.9
             uses the same correlation ID for several requests, so a response must then also fit the layout of
             the request's API.
+        first_id: correlation ID of the first request captured; None before it.
         last_id: correlation ID of the last request; None after a gap.
         repeats: whether correlation IDs repeat, as from clients before 0.9.
     """
@@ -52,7 +60,7 @@ class Pairing:
     __slots__ = (
         "_by_id", "_bytes", "_info", "_limits", "_number", "_orphan_ns", "_short",
         "_stale", "_steady", "_unacknowledged", "_waiting", "doubts",
-        "last_id", "repeats",
+        "first_id", "last_id", "repeats",
     )  # fmt: skip
 
     def __init__(self, info: ConnectionInfo, limits: Limits) -> None:
@@ -68,6 +76,7 @@ class Pairing:
         self._unacknowledged: deque[tuple[int, int, int]] | None = None
         self._number = 0
         self.doubts = False
+        self.first_id: int | None = None
         self.last_id: int | None = None
         self._steady = 0  # requests in a row whose correlation ID rose by one
 
@@ -116,6 +125,8 @@ class Pairing:
         )
         exchange.request_header = header
         last_id, self.last_id = self.last_id, correlation_id
+        if self.first_id is None:
+            self.first_id = correlation_id
         if last_id is not None:
             step = correlation_id - last_id
             self._steady = self._steady + 1 if step == 1 else 0
@@ -158,7 +169,7 @@ class Pairing:
     ) -> list[Exchange]:
         """Process a response frame. If it matches no request, it ``may_be_token``, whose first bytes are not
         a correlation ID. A frame found by resynchronizing on outstanding requests (``resynchronized``) must
-        match one of them.
+        match one of them, or lead to one that does.
 
         Returns:
             Older requests that remain unanswered, then the exchange that the response completes, or an
@@ -175,6 +186,7 @@ class Pairing:
         if (
             resynchronized
             and waiting
+            and not self._was_missed(correlation_id)
             and (index is None or (self.doubts and not _can_answer(frame, waiting[index])))
         ):
             raise Malformed("what follows the gap matches no request", pos=0)
@@ -262,6 +274,13 @@ class Pairing:
                 return index
         return None
 
+    def _was_missed(self, correlation_id: int | None) -> bool:
+        """Whether a request with this ID was sent before the newest outstanding one, but not captured."""
+        newest = self._waiting[-1].correlation_id
+        if correlation_id is None or newest is None:
+            return False
+        return correlation_id < newest and correlation_id not in self._by_id
+
     def _orphan(self, frame: Frame, correlation_id: int | None) -> Exchange:
         self._orphan_ns = max(self._orphan_ns, frame.start_ns)
         exchange = self._new(None, frame)
@@ -273,7 +292,27 @@ class Pairing:
                 detail = f"correlation id {correlation_id} was a request with acks 0"
                 exchange.anomalies.append(Anomaly("unasked_response", "response", detail))
                 break
+        else:
+            self._set_api(exchange, frame)
         return exchange
+
+    def _set_api(self, orphan: Exchange, frame: Frame) -> None:
+        """Set the API of a response whose request was not captured, if its content shows it: of the requests
+        outstanding now, it fits the responses to one API only, and that layout is no other API's.
+        """
+        if frame.size < _TELLING_BYTES or not frame.complete:
+            return
+        used = {(each.api_key, each.api_version) for each in self._waiting[:_MOST_COMPARED]}
+        fitting = [
+            (api_key, version)
+            for api_key, version in used
+            if api_key not in (None, API_VERSIONS)
+            and version is not None
+            and fits_response(frame.data, api_key, version)
+        ]
+        if len(fitting) == 1 and is_unique_response(*fitting[0]):
+            orphan.api_key, orphan.api_version = fitting[0]
+            orphan.api = _name(fitting[0][0])
 
     def _pop(self) -> Exchange:
         exchange = self._waiting.pop(0)  # the list is short, and a deque costs 600 bytes for each connection

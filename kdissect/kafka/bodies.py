@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import DecodeError, Oversized, Truncated
-from kdissect.kafka import schema, secrets
+from kdissect.kafka import apis, schema, secrets
 from kdissect.kafka.compiler import LARGE_BYTES, decoder
 from kdissect.kafka.headers import (
     API_VERSIONS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kdissect.kafka.compiler import Decoder
     from kdissect.kafka.headers import RequestHeader
-    from kdissect.kafka.schema import Draft, Message
+    from kdissect.kafka.schema import Draft, Field, Message
     from kdissect.model import Body, Exchange, Frame
 
 REQUEST = "request"
@@ -39,6 +39,7 @@ RESPONSE = "response"
 
 ENVELOPE = 58
 _KINDS: dict[type[DecodeError], str] = {Truncated: "truncated_body", Oversized: "oversized"}
+_Shape = tuple[object, ...]
 _NO_TAGS = b"\0"
 _UNSUPPORTED_VERSION = b"\x00\x23"  # error code 35, first in an ApiVersions response of any version
 
@@ -310,6 +311,34 @@ def fits_response(data: bytes, api_key: int, api_version: int, *, to_the_end: bo
     if api_key == API_VERSIONS and data.startswith(_UNSUPPORTED_VERSION, pos):
         api_version = 0
     return _fits(message, api_version, data, pos, to_the_end)
+
+
+@cache
+def is_unique_response(api_key: int, api_version: int) -> bool:
+    """Whether the types of this response's fields, in order, are those of no other API's response."""
+    message = schema.response(api_key)
+    return message is not None and _apis_by_response()[_shape(message, api_version)] == {api_key}
+
+
+@cache
+def _apis_by_response() -> dict[_Shape, set[int]]:
+    found: dict[_Shape, set[int]] = {}
+    for api in apis.all_apis():
+        message = schema.response(api.key)
+        if message is not None:
+            for version in range(message.versions.first, message.versions.last + 1):
+                found.setdefault(_shape(message, version), set()).add(api.key)
+    return found
+
+
+def _shape(message: Message, version: int) -> _Shape:
+    return message.is_flexible(version), *_types(message.fields, version)
+
+
+def _types(fields: tuple[Field, ...], version: int) -> Iterator[object]:
+    for field in fields:
+        if version in field.versions:
+            yield field.type, field.array, field.tag, *_types(field.fields, version)
 
 
 def can_be_response(beginning: bytes, api_key: int, api_version: int) -> bool:

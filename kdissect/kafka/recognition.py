@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _SIZE = Struct(">i")
 _CORRELATION = Struct(">i")
 _SIZE_AND_CORRELATION = Struct(">ii")
+_HEAD_BYTES = _SIZE_AND_CORRELATION.size
 
 # size above 7 and below 128 MiB, API key 0-127, version 0-31, correlation ID, client ID null or shorter than
 # 256.
@@ -134,6 +135,48 @@ def locate_response_chain(search: Search) -> int | None:
     """
     hunt = search.hunt("chain")
     return hunt.first(search, hunt.item_starts(search), _is_chain)
+
+
+def first_response_before(search: Search, pos: int) -> int:
+    """Position of the earliest of the responses before the confirmed one at ``pos``: whole frames, the first
+    at the start of a packet, each leading to the next and the last to ``pos``, with rising correlation IDs.
+    ``pos`` if there are none.
+    """
+    ids = {pos: _CORRELATION.unpack(search.read(pos + _SIZE.size, _CORRELATION.size))[0]}
+    rejected: set[int] = set()
+    starts = [start for start in search.item_starts(0) if start < pos]
+    for start in reversed(starts):
+        chain: list[tuple[int, int]] = []
+        at = start
+        while at not in ids and at not in rejected and (head := search.peek(at, _HEAD_BYTES)) is not None:
+            size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+            if not _SIZE.size <= size <= pos - at - _SIZE.size:
+                break
+            chain.append((at, correlation_id))
+            at += _SIZE.size + size
+        following = ids.get(at)
+        for begin, correlation_id in reversed(chain):
+            if following is None or not 0 < following - correlation_id <= _MAX_ID_STEP:
+                following = None
+                rejected.add(begin)
+            else:
+                following = ids[begin] = correlation_id
+    return min(ids)
+
+
+def begins_with_response(search: Search, first_id: int) -> bool:
+    """Whether the search begins with whole responses to requests before the first one captured, which has
+    the correlation ID ``first_id``: frames of rising correlation IDs that end where a packet does.
+    """
+    at, previous = 0, max(1, first_id - _MAX_ID_STEP)
+    while (head := search.peek(at, _HEAD_BYTES)) is not None:
+        size, correlation_id = _SIZE_AND_CORRELATION.unpack(head)
+        if size < _SIZE.size or not previous <= correlation_id < first_id:
+            return False
+        at, previous = at + _SIZE.size + size, correlation_id + 1
+        if at == search.end or search.is_item_start(at):
+            return True
+    return False
 
 
 def _is_response(api_of: ApiOf, search: Search, pos: int) -> bool | int:

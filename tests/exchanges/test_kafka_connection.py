@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from kdissect.exchanges.kafka_connection import KafkaConnection
 from kdissect.kafka.bodies import decode_exchange
 from kdissect.limits import DEFAULT
-from kdissect.model import Closed, Data, Endpoint, Exchange, Gap, Withheld
+from kdissect.model import Anomaly, Closed, Data, Endpoint, Exchange, Gap, Withheld
 from kdissect.net.stream import Stream
 from tests.frames import (
     API_VERSIONS,
+    FETCH,
     HEARTBEAT,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -27,6 +29,7 @@ from tests.frames import (
 )
 
 CLIENT, BROKER = 0, 1
+NOISE = Random(7).randbytes(300)
 
 
 class Connection(NamedTuple):
@@ -94,16 +97,80 @@ def test_a_capture_that_begins_inside_a_request_and_inside_a_response() -> None:
     assert set(anomalies(exchanges)) == {"resynchronised"}
 
 
-def test_a_response_to_a_request_before_the_capture_is_an_orphan_or_passed_over() -> None:
-    exchanges, _ = play((BROKER, heartbeat_answers(1, first=99)[0]), *BEATS, initiator=None)
-    assert [kind for kind in kinds(exchanges) if kind[2] == "answered"] == ANSWERED
+LATER = [
+    step for pair in zip(heartbeats(3, 9), heartbeat_answers(3, 9), strict=True) for step in enumerate(pair)
+]
+LATER_ANSWERED = [(HEARTBEAT, number, "answered") for number in (9, 10, 11)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_responses_to_requests_before_the_capture_are_orphans(count: int) -> None:
+    early = [(BROKER, payload) for payload in heartbeat_answers(count, first=9 - count)]
+    for steps in (early, [(BROKER, joined(payload for _, payload in early))]):
+        exchanges, kafka = play(*steps, *LATER, initiator=None)
+        orphans = [(None, number, "orphan") for number in range(9 - count, 9)]
+        assert kinds(exchanges) == orphans + LATER_ANSWERED
+        assert anomalies(exchanges) == []
+        assert kafka.unattached == []
+        assert kafka.skipped_bytes == 0
+
+
+def test_an_orphan_may_be_followed_by_requests_without_a_response() -> None:
+    exchanges, _ = play(
+        (BROKER, heartbeat_answers(1, first=7)[0]), (CLIENT, heartbeats(1, 9)[0]), initiator=None
+    )
+    assert kinds(exchanges) == [(None, 7, "orphan"), (HEARTBEAT, 9, "unanswered")]
+
+
+@pytest.mark.parametrize("first", [0, 10, 5_000_000])
+def test_a_response_that_cannot_be_earlier_is_no_orphan(first: int) -> None:
+    steps = [(BROKER, heartbeat_answers(1, first=first)[0]), (CLIENT, heartbeats(1, 9)[0])]
+    exchanges, kafka = play(*steps, initiator=None)
+    assert kinds(exchanges) == [(HEARTBEAT, 9, "unanswered")]
+    assert kafka.skipped_bytes == len(heartbeat_answers(1)[0])
+
+
+def test_whole_responses_behind_a_part_of_one_are_orphans() -> None:
+    steps = [(BROKER, NOISE), *[(BROKER, payload) for payload in heartbeat_answers(2, first=7)], *LATER]
+    exchanges, kafka = play(*steps, initiator=None)
+    assert kinds(exchanges) == [(None, 7, "orphan"), (None, 8, "orphan"), *LATER_ANSWERED]
+    assert kafka.skipped_bytes == len(NOISE)
+
+
+def fetched(correlation_id: int) -> bytes:
+    topics = [{"topic": "orders", "partitions": [{"records": NOISE}]}]
+    return response(FETCH, 11, {"responses": topics}, correlation_id=correlation_id)
+
+
+def test_the_api_of_an_orphan_is_that_of_the_requests_whose_responses_it_fits() -> None:
+    ask = request(FETCH, 11, {"topics": []}, correlation_id=9)
+    exchanges, _ = play((BROKER, fetched(8)), (CLIENT, ask), (BROKER, fetched(9)), initiator=None)
+    assert kinds(exchanges) == [(FETCH, 8, "orphan"), (FETCH, 9, "answered")]
+    assert exchanges[0].response is not None
+    assert exchanges[0].response["responses"][0]["topic"] == "orders"
+    other = [(CLIENT, heartbeats(1, 9)[0]), (BROKER, heartbeat_answers(1, 9)[0])]
+    exchanges, _ = play((BROKER, fetched(8)), *other, initiator=None)
+    assert kinds(exchanges) == [(None, 8, "orphan"), (HEARTBEAT, 9, "answered")]
+
+
+def test_an_orphan_that_is_recognized_late_says_so() -> None:
+    second = 1_000_000_000
+    steps = [
+        (BROKER, data(heartbeat_answers(1, first=8)[0], 1, second)),
+        (CLIENT, data(heartbeats(1, 9)[0], 2, 3 * second)),
+        (BROKER, data(heartbeat_answers(1, first=9)[0], 3, 4 * second)),
+    ]
+    (orphan, _), _ = play(*steps, initiator=None)
+    assert orphan.completed_ns == second
+    assert orphan.anomalies == [Anomaly("late", "response", "recognized 2.00s later, by what followed")]
 
 
 def test_responses_alone() -> None:
-    exchanges, _ = play(*[(BROKER, payload) for payload in heartbeat_answers(3)], initiator=None)
+    exchanges, kafka = play(*[(BROKER, payload) for payload in heartbeat_answers(3)], initiator=None)
     assert kinds(exchanges) == [(None, 1, "orphan"), (None, 2, "orphan"), (None, 3, "orphan")]
     assert exchanges[0].response == {"_undecoded": Withheld(8)}
-    assert anomalies(exchanges) == ["one_direction"]
+    assert anomalies(exchanges) == []
+    assert [anomaly.detail for anomaly in kafka.unattached] == ["responses only"]
 
 
 def test_requests_alone() -> None:
@@ -339,7 +406,7 @@ def test_responses_alone_are_found_again_behind_a_gap(initiator: int | None) -> 
     steps = [(BROKER, joined(answers[:3])), (BROKER, gap(10)), (BROKER, joined(answers[3:]))]
     exchanges, _ = play(*steps, initiator=initiator)
     assert [exchange.correlation_id for exchange in exchanges] == [1, 2, 3, 4, 5, 6]
-    assert anomalies(exchanges) == ["one_direction", "gap"]
+    assert anomalies(exchanges) == ["gap"]
 
 
 def test_tls_on_a_forced_port_is_tls() -> None:
