@@ -142,7 +142,7 @@ _TABLE_OPTIONS = {
     "rotate": "--rotate",
     "partition_by": "--partition-by",
 }
-_DISPLAY_OPTIONS = ("lines", "tree", "show_bytes", "as_json", "as_csv", "quiet")
+_DISPLAY_OPTIONS = ("lines", "tree", "show_bytes", "as_json", "as_csv", "fields", "quiet")
 
 
 def take_tables(options: dict[str, Any]) -> ExportOptions | None:

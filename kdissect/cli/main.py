@@ -130,8 +130,7 @@ OPTION_HINTS = {
     "-A": "-x shows the bytes of each field",
     "-C": "-w writes one file; split it with editcap",
     "-D": "kdissect live -D lists interfaces",
-    "-e": "select columns from --json (with jq) or --csv, or filter by them with --where",
-    "-E": "--csv has a header line and commas, --json a key for each column",
+    "-E": "--csv has a heading and commas, --json a key for each column, --fields tabs",
     "-f": "filter with --port and --where; capture filters are for kdissect live",
     "-F": "-w writes pcapng; convert it with editcap",
     "-i": f"read is for captures; for live traffic: {_LIVE}",
@@ -142,7 +141,7 @@ OPTION_HINTS = {
     "-O": "-V shows all fields of an exchange",
     "-R": "--where, or -Y, selects the exchanges to show",
     "-s": "the snapshot length was set when the capture was recorded (tcpdump -s)",
-    "-T": "the formats are --json, --csv, -V (all fields) and -x (with their bytes)",
+    "-T": "the formats are --json, --csv, -e NAME,... (without -T), -V (all fields), -x (their bytes)",
     "-v": "-V shows all fields of an exchange",
     "-X": "-x shows the bytes of each field",
     "-z": "-q counts exchanges and errors",
@@ -177,6 +176,7 @@ COMMANDS = {
     "export": "Write typed tables for Spark, DuckDB, pandas, polars.",
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
+    "fields": "List the columns and fields that filters and --fields know.",
 }
 EXAMPLES = """\b
 Examples:

@@ -44,6 +44,17 @@ times_option = click.option(
     help=f"Time format. {_TIMES}.",
 )
 
+fields_option = click.option(
+    "-e",
+    "--fields",
+    "fields",
+    multiple=True,
+    metavar="NAME,...",
+    callback=lambda _context, _option, texts: tuple(name for text in texts for name in text.split(",")),
+    help="Show only these columns, or fields of requests and responses, separated by tabs; with --json and "
+    "--csv in those formats. kdissect fields lists them.",
+)
+
 output_options = combine(
     click.option(
         "-V",
@@ -63,6 +74,7 @@ output_options = combine(
     ),
     json_option,
     csv_option,
+    fields_option,
     click.option("-q", "--quiet", is_flag=True, help="Show only a count of exchanges."),
     times_option,
     color_option,
@@ -109,6 +121,7 @@ class ExchangeOutput(NamedTuple):
     with_records: bool
     as_json: bool
     as_csv: bool
+    fields: tuple[str, ...]
     quiet: bool
     times: str | None
     color: str
@@ -134,7 +147,9 @@ class ExchangeOutput(NamedTuple):
 
     def can_run_in_parallel(self, out: TextIO | None) -> bool:
         """Whether several processes can format the exchanges independently."""
-        is_table = not (self.tree or self.show_bytes or self.as_json or self.as_csv or self.quiet)
+        is_table = not (
+            self.tree or self.show_bytes or self.as_json or self.as_csv or self.fields or self.quiet
+        )
         return not self.quiet and are_rows_independent(out, self.times, is_table=is_table)
 
     def sink(self, out: TextIO, times: Times, query: Query, *, flush: bool) -> ExchangeSink:
@@ -146,15 +161,19 @@ class ExchangeOutput(NamedTuple):
 
             return ExchangeTally(out, width=width(out))
         opener = _opener(query) if self.with_records else None
+        columns = _columns(opener, self.fields) if self.as_json or self.as_csv or self.fields else ()
         if self.as_json:
             from kdissect.tables.lines import JsonLines
 
-            return JsonLines(json_writer(out), columns=_columns(opener), flush_each=flush)
+            return JsonLines(json_writer(out), columns=columns, flush_each=flush)
         if self.as_csv:
             from kdissect.tables.lines import CsvLines
 
-            columns = _columns(opener)
             return CsvLines(out.buffer.write, columns=columns, flush_each=flush, is_terminal=out.isatty())
+        if self.fields:
+            from kdissect.tables.lines import FieldLines
+
+            return FieldLines(out, columns, times.text if self.times else None)
         color = use_color(out, self.color)
         if self.tree or self.show_bytes:
             from kdissect.text.tree import ExchangeTree
@@ -174,6 +193,9 @@ class ExchangeOutput(NamedTuple):
         detail = self.tree or self.show_bytes
         ways = {"-V or -x": detail, "--json": self.as_json, "--csv": self.as_csv, "-q": self.quiet}
         check_exclusive(ways | others)
+        check_exclusive({"--fields": bool(self.fields), "-V or -x": detail, "-q": self.quiet} | others)
+        if self.fields:
+            _columns(None, self.fields)  # fails here rather than while reading
         if self.with_records and not (detail or self.as_json or self.as_csv):
             raise click.UsageError(
                 "--records needs -V, -x, --json or --csv; for one line per record: kdissect records"
@@ -186,11 +208,12 @@ def _opener(query: Query) -> Opener:
     return Opener(query.options.show_secrets, query.limits)
 
 
-def _columns(opener: Opener | None) -> Sequence[Column]:
-    if opener is None:
-        from kdissect.tables.columns import EXCHANGE
+def _columns(opener: Opener | None, fields: Sequence[str]) -> Sequence[Column]:
+    from kdissect.tables.columns import EXCHANGE, selected
 
-        return EXCHANGE
-    from kdissect.tables.record_bodies import with_records
+    columns: Sequence[Column] = EXCHANGE
+    if opener is not None:
+        from kdissect.tables.record_bodies import with_records
 
-    return with_records(opener)
+        columns = with_records(opener)
+    return selected(fields, columns) if fields else columns

@@ -21,6 +21,7 @@ from kdissect.cli.options import (
 from kdissect.cli.output_options import (
     are_rows_independent,
     check_exclusive,
+    fields_option,
     json_option,
     time_formatter,
     times_option,
@@ -32,8 +33,8 @@ from kdissect.exchanges.content import record_time_ns
 from kdissect.files import PRIVATE
 from kdissect.limits import live
 from kdissect.phrases import json_writer, many
-from kdissect.tables.columns import RECORD
-from kdissect.tables.lines import CsvLines, RecordLines
+from kdissect.tables.columns import RECORD, selected
+from kdissect.tables.lines import CsvLines, FieldLines, JsonLines, RecordLines
 from kdissect.tables.record_files import RecordFiles
 from kdissect.text.table import RecordTable, RecordTally
 
@@ -135,6 +136,7 @@ empty or new.
 @click.option("--full", is_flag=True, help="With -V: do not truncate long strings, bytes or headers.")
 @json_option
 @csv_option
+@fields_option
 @click.option(
     "-o",
     "folder",
@@ -253,6 +255,7 @@ class RecordOutput(NamedTuple):
     full: bool
     as_json: bool
     as_csv: bool
+    fields: tuple[str, ...]
     folder: str | None
     mode: int | None
     quiet: bool
@@ -268,7 +271,7 @@ class RecordOutput(NamedTuple):
     @property
     def can_run_in_parallel(self) -> bool:
         """Whether several processes can format the records independently."""
-        is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv)
+        is_table = not (self.is_silent or self.tree or self.as_json or self.as_csv or self.fields)
         return not self.is_silent and are_rows_independent(sys.stdout, self.times, is_table=is_table)
 
     def check(self) -> None:
@@ -282,6 +285,10 @@ class RecordOutput(NamedTuple):
                 "-q": self.quiet,
             }
         )
+        others = {"-V": self.tree, "-o": self.folder is not None, "-q": self.quiet}
+        check_exclusive({"--fields": bool(self.fields)} | others)
+        if self.fields:
+            selected(self.fields, RECORD)  # fails here rather than while reading
         if self.mode is not None and self.folder is None:
             raise click.UsageError("--mode needs -o DIR")
 
@@ -291,11 +298,17 @@ def _sink(output: RecordOutput, out: TextIO, times: Times) -> RecordSink:
         return RecordTally(out, width=width(out))
     if output.folder is not None:
         return RecordFiles(Path(output.folder), output.mode or PRIVATE)
+    columns = selected(output.fields, RECORD) if output.fields else RECORD
     if output.as_json:
-        return RecordLines(json_writer(out), flush_each=output.flush)
+        write = json_writer(out)
+        if output.fields:
+            return JsonLines(write, columns=columns, flush_each=output.flush)
+        return RecordLines(write, flush_each=output.flush)
     if output.as_csv:
         is_terminal = out.isatty()
-        return CsvLines(out.buffer.write, columns=RECORD, flush_each=output.flush, is_terminal=is_terminal)
+        return CsvLines(out.buffer.write, columns=columns, flush_each=output.flush, is_terminal=is_terminal)
+    if output.fields:
+        return FieldLines(out, columns, times.text if output.times else None)
     color = use_color(out, output.color)
     if output.tree:
         from kdissect.text.tree import RecordTree

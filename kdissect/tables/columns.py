@@ -25,7 +25,7 @@ from kdissect.query.where import Reference
 from kdissect.tables.values import json_bytes, text_and_encoding, timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kdissect.exchanges.partition_records import CarriedRecord
     from kdissect.kafka.traces import SchemaId
@@ -113,6 +113,8 @@ TIMESTAMP = Scalar(
 """Nanoseconds since 1970 as an int; written with microseconds, in UTC: ``2026-11-21T09:05:00.123456Z``."""
 OBJECT = Scalar("object", "STRING", "string", ("string",), to_arrow=json_bytes)
 """A decoded body: a JSON object, or a string of JSON where columns are fixed (Parquet, Spark, CSV)."""
+FIELD = replace(OBJECT, name="field")
+"""The value of any field of a body: number, string, list or JSON."""
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -399,6 +401,27 @@ def resolve(name: str) -> Reference:
         column.needs_bodies,
         to_number=_converter(path[-1].rpartition("_")[2]),
     )
+
+
+def selected(names: Sequence[str], columns: Sequence[Column] = EXCHANGE) -> tuple[Column, ...]:
+    """The columns of these names, and paths into columns (``request.topics.name``), in this order.
+
+    Raises:
+        UsageError: there is no such column or path; the message suggests the nearest.
+    """
+    by_name = {column.name: column for column in columns}
+    return tuple(by_name.get(name) or _path_column(name, by_name) for name in names)
+
+
+def _path_column(name: str, by_name: Mapping[str, Column]) -> Column:
+    head, *path = name.split(".")
+    column = by_name.get(head)
+    if column is None:
+        raise UsageError(f'no column "{head}"{did_you_mean(head, by_name)}')
+    if by_name.keys() == BY_NAME.keys():
+        return Column(name, FIELD, resolve(name).get, "", needs_bodies=column.needs_bodies)
+    _check_struct(column, path)
+    return Column(name, FIELD, lambda row: where.value_at(column.get(row), path), "")
 
 
 def _converter(unit: str) -> Callable[[str], float] | None:

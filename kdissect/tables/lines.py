@@ -19,6 +19,7 @@ from orjson import Fragment, dumps
 from kdissect.phrases import printable
 from kdissect.tables.columns import (
     EXCHANGE,
+    FIELD,
     NO_TIMESTAMP,
     OBJECT,
     RECORD,
@@ -31,6 +32,7 @@ from kdissect.tables.values import json_bytes, json_line, text_and_encoding, tim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import TextIO
 
     from kdissect.exchanges.partition_records import CarriedRecord, DecodedBatch
     from kdissect.kafka.recordbatch import Record
@@ -365,7 +367,54 @@ def _cell_of(column: Column) -> Callable[[Any], Any]:
         return converted(column, SEPARATOR.join)
     if column.type == OBJECT or isinstance(column.type, Array):
         return converted(column, _json)
-    return text_getter(column)
+    return converted(column, _field) if column.type == FIELD else text_getter(column)
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, list) and not any(isinstance(element, dict | list) for element in value):
+        return SEPARATOR.join("" if element is None else str(_field(element)) for element in value)
+    return _json(value)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Exchanges and records -> values separated by tabs, as tshark's ``-T fields``. Holds nothing.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class FieldLines:
+    """Writes some columns of exchanges or records, as in CSV but without a heading or quotes: what is not
+    printable is escaped, so that a tab always separates two values.
+
+    Args:
+        out: takes text.
+        columns: which, in which order.
+        time_text: how to write ``time``; None: ISO 8601.
+    """
+
+    def __init__(
+        self, out: TextIO, columns: Sequence[Column], time_text: Callable[[int], str] | None = None
+    ) -> None:
+        self._write = out.write
+        self._cells = [
+            converted(column, time_text) if time_text and column.name == "time" else _cell_of(column)
+            for column in columns
+        ]
+
+    def feed(self, row: Exchange | CarriedRecord) -> None:
+        """Write one row."""
+        values = (cell(row) for cell in self._cells)
+        self._write("\t".join("" if value is None else printable(_text(value)) for value in values) + "\n")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _json(value: Any) -> str | bytes:
