@@ -15,9 +15,9 @@ ABSENT = "-"
 NAMES = 3  # names listed before the rest is only counted
 
 
-def many(number: int, noun: str) -> str:
-    """``1 record``, ``12,000 records``; only for nouns with a regular plural."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def many(number: int, noun: str, plural: str = "") -> str:
+    """``1 record``, ``12,000 records``; ``plural`` if it is not regular."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def size(count: int) -> str:

@@ -267,8 +267,6 @@ class Dissection:
             self._observer.connection(connection, kafka, end)
         protocol = kafka.protocol or "not recognized"
         self.counts[f"connections: {protocol}"] += 1
-        if protocol == "TLS":
-            self._notice(connection, "TLS, not decrypted")
         for anomaly in kafka.unattached:
             self._notice(connection, anomaly.detail)
         return exchanges

@@ -69,7 +69,7 @@ def _appraised(run: Run, observer: Survey) -> Check:
     from kdissect.stats.appraisal import appraise
 
     totals = run.totals
-    return appraise(totals.sources, observer, totals.counts, totals.skipped, totals.problems)
+    return appraise(totals.sources, observer, totals.counts, totals.skipped, totals.problems, totals.notices)
 
 
 def _write(run: Run, document: Check, limit: int, color: str, *, as_json: bool) -> None:

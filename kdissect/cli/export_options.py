@@ -235,6 +235,6 @@ def report_export(writer: Export, records: Records, folder: Path) -> None:
     """Report on stderr what was written."""
     if records.anomalies:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in records.anomalies.most_common())
-        warn(f"anomalies in record batches: {kinds}")
+        warn(f"anomalies in record batches: {kinds}; details: table anomalies")
     rows = facts(*(f"{name} {count:,}" for name, count in writer.rows.items()))
     warn(f"{many(writer.files, 'file')} ({size(writer.bytes)}) written to {folder}; rows: {rows}")

@@ -328,6 +328,6 @@ def _report(source: Records, shown: int, *, complete: bool) -> None:
     if source.anomalies:
         counted = sorted(source.anomalies.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in counted)
-        warn(f"anomalies in record batches: {kinds}")
+        warn(f"anomalies in record batches: {kinds}; details: kdissect read -V --records")
     if complete and source.exchanges and not shown:
         warn(f"no match in {many(source.exchanges, 'exchange')}")

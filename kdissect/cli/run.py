@@ -26,7 +26,7 @@ from kdissect.errors import KdissectError, UnexpectedError
 from kdissect.phrases import many
 from kdissect.pipeline import Dissection
 from kdissect.query.filters import build
-from kdissect.text.loss_report import loss_lines
+from kdissect.text.loss_report import DETAILS, loss_lines
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -359,14 +359,16 @@ def show(
 
 
 # ------------------------------------------------------------------------------------------------------------
-# A finished dissection -> lines on stderr: warnings, what was skipped and why, and why nothing matched.
+# A finished dissection -> lines on stderr: warnings, what is missing from the output, why nothing matched.
+# Each is something the user can act on. The rest, such as packets that are not TCP, is for ``check``.
 # ------------------------------------------------------------------------------------------------------------
 
 
-MAX_NOTICES = 20
 _CONNECTIONS = "connections: "
 _KAFKA = "Kafka"
+_TLS = "TLS"
 _UNRECOGNIZED = "not recognized"
+_REASONS = 5
 
 
 class Reported(Protocol):
@@ -378,7 +380,7 @@ class Reported(Protocol):
 
     @property
     def notices(self) -> Sequence[str]:
-        """Messages about connections."""
+        """Anomalies outside exchanges."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -400,16 +402,11 @@ def report_totals(totals: Reported, *, shown: int, complete: bool, unmet: Callab
     """
     for warning in totals.warnings:
         warn(f"warning: {warning}")
-    for notice in totals.notices[:MAX_NOTICES]:
-        warn(notice)
-    more = max(totals.counts["notices"], len(totals.notices)) - MAX_NOTICES
-    if more > 0:
-        warn(f"{more:,} more notices like these")
+    if totals.notices:
+        count = max(totals.counts["notices"], len(totals.notices))
+        warn(f"{many(count, 'anomaly', 'anomalies')} outside exchanges ({totals.notices[0]}); {DETAILS}")
     for line in loss_lines(totals.counts):
         warn(line)
-    if skipped := totals.skipped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.most_common())
-        warn(f"{many(skipped.total(), 'packet')} skipped: {reasons}")
     unrecognized = totals.counts[_CONNECTIONS + _UNRECOGNIZED]
     if complete and shown and unrecognized:
         connections = many(unrecognized, "connection")
@@ -433,9 +430,14 @@ def _no_exchange_line(totals: Reported) -> str:
     if _KAFKA in connections:
         return f"no complete request or response in {many(connections[_KAFKA], 'Kafka connection')}"
     others = [f"{count:,} {name}" for name, count in connections.items()]
+    skipped = [f"{count:,} {reason}" for reason, count in totals.skipped.most_common(_REASONS)]
     if count := counts["connections on other ports"]:
         others.append(f"{count:,} on other ports")
     summary = f"connections: {', '.join(others)}" if others else "no TCP connection"
+    summary += f", skipped: {', '.join(skipped)}" if skipped else ""
     text = f"no Kafka traffic ({many(counts['packets'], 'packet')}, {summary})"
-    could_be_kafka = connections.keys() - {"TLS"}
-    return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka" if could_be_kafka else text
+    if connections.keys() - {_TLS}:
+        return f"{text}; -d tcp.port==PORT,kafka decodes a port as Kafka"
+    if _TLS in connections:
+        return f"{text}; capture behind the TLS terminator, or on a PLAINTEXT listener"
+    return text

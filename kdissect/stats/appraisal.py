@@ -44,6 +44,7 @@ def appraise(
     counts: Mapping[str, int],
     skipped: Mapping[str, int],
     warnings: Sequence[str],
+    notices: Sequence[str] = (),
 ) -> quality.Check:
     """Assemble the document at the end of a run.
 
@@ -53,6 +54,7 @@ def appraise(
         counts: ``Dissection.counts``.
         skipped: ``Dissection.skipped``.
         warnings: problems of the files; damage that ended the reading comes last.
+        notices: ``Dissection.notices``.
     """
     census = observer.census
     span = census.span_ns
@@ -78,6 +80,7 @@ def appraise(
         last=None if span is None else moment(span[1]),
         seconds=0.0 if span is None else (span[1] - span[0]) / SECOND_NS,
         counts=dict(sorted(counts.items())),
+        notices=list(notices),
         **parts,
     )
 

@@ -176,4 +176,5 @@ class Check:
     anomalies: list[AnomalyPart] = described("Anomalies in exchanges, the worst first.")
     unknown: list[UnknownPart] = described("APIs and versions newer than this version of kdissect.")
     warnings: list[str] = described("Warnings about the files.")
+    notices: list[str] = described("Anomalies on connections, outside exchanges.")
     counts: dict[str, int] = described("All internal counters; their names may change.")

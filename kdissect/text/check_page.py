@@ -45,6 +45,9 @@ def sections(check: quality.Check, *, limit: int) -> Iterator[PageSection]:
     if check.anomalies:
         notes = ("details: kdissect read -V --exchange EXAMPLE FILE",)
         yield table("Anomalies", _ANOMALIES, check.anomalies, limit=limit, notes=notes)
+    if check.notices:
+        shown = check.notices[:limit]
+        yield PageSection("Outside exchanges", notes=tuple(shown), left_out=len(check.notices) - len(shown))
     if check.unknown:
         yield table("Unknown", _UNKNOWN, check.unknown, limit=limit)
 

@@ -1,7 +1,7 @@
 """The counts of a run -> lines for people: what the capture is missing, and what was dropped because of a
 limit.
 
-    3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost, 2 exchanges incomplete
+    3 gaps in Kafka connections: 14,480 bytes not captured; 7 exchanges lost; details: kdissect check
 
 The counts are those of ``pipeline.Dissection``; exchanges/kafka_connection.py says what a lost exchange is.
 """
@@ -14,6 +14,8 @@ from kdissect.phrases import facts, many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+DETAILS = "details: kdissect check"
 
 
 def loss_lines(counts: Mapping[str, int]) -> list[str]:
@@ -30,7 +32,7 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
         line = f"{many(gaps, 'gap')} in Kafka connections: {missing} not captured"
         lines.append(f"{line}, {many(skipped, 'byte')} skipped" if skipped else line)
     if cut:
-        lines.append(f"a snaplen cut {many(cut, 'byte')} of Kafka connections")
+        lines.append(f"the snaplen cut {many(cut, 'byte')} of Kafka connections (capture with -s 0)")
     lost, incomplete = counts.get("exchanges_lost", 0), counts.get("exchanges_incomplete", 0)
     cost = facts(
         many(lost, "exchange") + " lost" if lost else None,
@@ -38,6 +40,8 @@ def _gaps(counts: Mapping[str, int]) -> list[str]:
     )
     if lines and cost:
         lines[-1] += f"; {cost}"
+    if gaps:
+        lines[-1] += f"; {DETAILS}"
     return lines
 
 

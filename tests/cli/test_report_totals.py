@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli.run import MAX_NOTICES, report_totals
+from kdissect.cli.run import report_totals
 
 
 class DissectionStub:
@@ -31,23 +31,17 @@ def test_nothing_to_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert messages(capsys, DissectionStub()) == []
 
 
-def test_what_was_skipped_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_user_can_act_on_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     stub = DissectionStub(
-        warnings=["x.pcap: ends early"], notices=["a - b: TLS, not decrypted"], skipped={"ARP": 1, "UDP": 2}
+        warnings=["x.pcap: ends early"], notices=["a - b: bytes"] * 25, skipped={"ARP": 1, "UDP": 2}
     )
     assert messages(capsys, stub) == [
         "warning: x.pcap: ends early",
-        "a - b: TLS, not decrypted",
-        "3 packets skipped: 2 UDP, 1 ARP",
+        "25 anomalies outside exchanges (a - b: bytes); details: kdissect check",
     ]
 
 
-def test_many_notices_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = messages(capsys, DissectionStub(notices=["TLS"] * (MAX_NOTICES + 5)))
-    assert len(lines) == MAX_NOTICES + 1
-    assert lines[-1] == "5 more notices like these"
-
-
+TLS_ADVICE = "capture behind the TLS terminator, or on a PLAINTEXT listener"
 NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kafka"
 
 
@@ -62,7 +56,7 @@ NO_KAFKA = "no Kafka traffic ({}); -d tcp.port==PORT,kafka decodes a port as Kaf
         ),
         (
             {"packets": 9, "connections: TLS": 2, "connections on other ports": 1},
-            "no Kafka traffic (9 packets, connections: 2 TLS, 1 on other ports)",
+            f"no Kafka traffic (9 packets, connections: 2 TLS, 1 on other ports); {TLS_ADVICE}",
         ),
         (
             {"packets": 9, "connections: TLS": 2, "connections: HTTP": 1},
@@ -94,3 +88,9 @@ def test_connections_that_were_not_recognized_beside_those_that_were(
     )
     (line,) = messages(capsys, stub, shown=3)
     assert line.startswith("2 connections not recognized; -d tcp.port==PORT,kafka")
+
+
+def test_what_was_skipped_is_reported_if_there_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    stub = DissectionStub(packets=3, skipped={"ARP": 1, "UDP": 2})
+    (line,) = messages(capsys, stub, shown=0)
+    assert line == "no Kafka traffic (3 packets, no TCP connection, skipped: 2 UDP, 1 ARP)"

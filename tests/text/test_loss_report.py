@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.text.loss_report import loss_lines
+from kdissect.text.loss_report import DETAILS, loss_lines
 
 GAPS = {"kafka_gaps": 3, "kafka_lost_bytes": 14_480}
+CUT = "the snaplen cut 900 bytes of Kafka connections (capture with -s 0)"
 THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
 
 
@@ -14,20 +15,20 @@ THREE_GAPS = "3 gaps in Kafka connections: 14,480 bytes not captured"
     ("counts", "lines"),
     [
         ({"packets": 9, "gaps": 3}, []),
-        (GAPS, [THREE_GAPS]),
+        (GAPS, [f"{THREE_GAPS}; {DETAILS}"]),
         (
             GAPS | {"kafka_skipped_bytes": 7, "exchanges_lost": 7, "exchanges_incomplete": 1},
-            [f"{THREE_GAPS}, 7 bytes skipped; 7 exchanges lost, 1 exchange incomplete"],
+            [f"{THREE_GAPS}, 7 bytes skipped; 7 exchanges lost, 1 exchange incomplete; {DETAILS}"],
         ),
         (
             {"kafka_gaps": 0, "kafka_cut_bytes": 900, "exchanges_incomplete": 12},
-            ["a snaplen cut 900 bytes of Kafka connections; 12 exchanges incomplete"],
+            [f"{CUT}; 12 exchanges incomplete"],
         ),
         (
             GAPS | {"kafka_cut_bytes": 900, "exchanges_lost": 1},
             [
                 THREE_GAPS,
-                "a snaplen cut 900 bytes of Kafka connections; 1 exchange lost",
+                f"{CUT}; 1 exchange lost; {DETAILS}",
             ],
         ),
         (
