@@ -255,7 +255,12 @@ class Limits:
         "exchanges, names",
         "Topics of a cluster: 200,000 partitions was the ZooKeeper ceiling.",
     )
-    naming_window_ns: int = _bound(2 * SECOND_NS, "exchanges, names", "How long a row waits for a name.")
+    naming_window_ns: int = _bound(
+        2 * SECOND_NS,
+        "exchanges, names",
+        "How long a row waits for a topic's name, with `--names window`. Clients that meet a new topic ask "
+        "for its metadata within milliseconds.",
+    )
     naming_rows: int = _bound(10_000, "exchanges, names", "Rows that wait.")
     naming_bytes: int = _bound(48 * MIB, "exchanges, names", "Their frames, and what they decode to.")
 

@@ -20,6 +20,8 @@ JSONL, PARQUET = "jsonl", "parquet"
 BOTH = "both"
 """Bodies of requests and of responses."""
 ROTATED_BYTES = 256_000_000
+WHOLE, WINDOW = "whole", "window"
+"""Which parts of the input give a topic ID its name: all, or only those up to a while later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Options:
         criteria: filter name (see ``query.filters.build``) -> its values as strings.
         where: an expression, see query/where.py.
         exchanges: connection ID and number of each selected exchange; empty: all.
+        names: ``WHOLE`` or ``WINDOW``, see exchanges/learned.py. A dissection by itself reads its input once,
+            and always does the latter.
     """
 
     limits: Limits = DEFAULT
@@ -44,6 +48,7 @@ class Options:
     criteria: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str | None = None
     exchanges: frozenset[tuple[str, int]] = frozenset()
+    names: str = WINDOW
 
     @property
     def is_filtered(self) -> bool:

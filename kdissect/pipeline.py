@@ -22,9 +22,13 @@ than limits.py allows, and reads no clock: all deadlines are in packet time.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from kdissect.capture.reader import Readable, open_capture
+from kdissect.errors import CaptureError
 from kdissect.exchanges.kafka_connection import KafkaConnection, MemoryBudget
+from kdissect.exchanges.learned import LearnedFacts
 from kdissect.exchanges.ordering import Ordering
 from kdissect.exchanges.skimming import SkimmedConnection
 from kdissect.exchanges.topic_names import TopicNameResolver, learn, topic_refs
@@ -39,10 +43,10 @@ from kdissect.net.tcp import Segments
 from kdissect.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from kdissect.capture.connection_index import ConnectionIndex
-    from kdissect.exchanges.learned import LearnedFacts
+    from kdissect.capture.reader import Capture, Origin
     from kdissect.model import Data, Gap
     from kdissect.net.connection import Connection, Event
     from kdissect.net.tcp import Shard
@@ -76,8 +80,8 @@ class Dissection:
         options: limits, ports and whether to show secrets. Filters are applied by the caller.
         index: notes which connection each packet belongs to.
         observer: is called at the end of each connection.
-        learned: facts gathered from the whole capture beforehand. A topic ID is resolved if its name appears
-            at most ``limits.naming_window_ns`` later, and no exchange waits for a name.
+        learned: facts gathered from the whole capture beforehand (``learned_from``), so that no exchange
+            waits for a name.
         shard: the connections to dissect; None: all.
 
     Attributes:
@@ -289,6 +293,28 @@ class Dissection:
         if len(noticed) < self._limits.notices or noticed[-1][0] == place:
             first, second = connection.ends
             noticed.append((place, f"{first} - {second}: {text}"))
+
+
+def learned_from(
+    paths: Sequence[Origin],
+    options: Options,
+    shard: Shard | None = None,
+    watch: Callable[[Iterable[Source], Capture], Iterable[Source]] | None = None,
+) -> LearnedFacts:
+    """The first pass over captures: what they teach, for the ``Dissection`` that follows. A capture that
+    cannot be read teaches nothing.
+
+    Args:
+        paths: names of the captures. They are files, because they are read again.
+        options: as for the dissection.
+        shard: the connections to learn from; None: all.
+        watch: passes packets on.
+    """
+    facts = LearnedFacts(options.limits, options.names)
+    with suppress(CaptureError), open_capture(*paths, limits=options.limits) as capture:
+        packets = Readable(capture.packet_blocks())
+        Dissection(packets if watch is None else watch(packets, capture), options, shard=shard).learn(facts)
+    return facts
 
 
 def dissect(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import color_option, input_options
+from kdissect.cli.options import color_option, input_options, names_option
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import use_color, width
 from kdissect.stats.quality import GOOD
@@ -34,6 +34,7 @@ response when the capture ends are not complete, but do not affect the verdict.
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option()
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/check.schema.json)."
 )

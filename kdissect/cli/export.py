@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 from kdissect.capture.inputs import captures
 from kdissect.cli.export_options import export_options, finish_or_abandon, report_export, take_export
 from kdissect.cli.live_run import DeferInterrupt
-from kdissect.cli.options import filter_options, input_options
+from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.parallel_run import ParallelRun, jobs_option, open_parallel_run, processes
 from kdissect.cli.run import Query, open_run
 from kdissect.cli.terminal import FAILED, warn
@@ -53,6 +54,7 @@ export is left alone; missing tables are added.
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option()
 @filter_options
 @export_options()
 @jobs_option(
@@ -67,8 +69,9 @@ def export(jobs: int | None, **options: Any) -> None:
     """
     tables = take_export(options)
     overwrite = options.pop("overwrite")
+    files = options.pop("also_files"), options.pop("files")
+    options |= {"also_files": (), "files": captures(chain(*files), exclude=tables.folder)}
     query = Query.take(options)
-    query = replace(query, paths=captures(query.paths, exclude=tables.folder))
     job = manifest.job_of(query.paths, query.options, tables)
     is_pipe = any(each["bytes"] is None for each in job["captures"])
     jobs = processes(query, jobs, allowed=tables.rotate_ns is None)

@@ -16,7 +16,7 @@ from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
 from kdissect.limits import DEFAULT, LIVE, Limits
 from kdissect.model import KINDS
-from kdissect.options import Options
+from kdissect.options import WHOLE, WINDOW, Options
 from kdissect.query.bounds import name_of, parse_limits, value_text
 from kdissect.query.filters import parse_port_rule, parse_ports
 
@@ -155,7 +155,7 @@ def to_exchange_id(text: str) -> tuple[str, int]:
 
 
 def take_options(options: dict[str, Any]) -> Options:
-    """Remove the options below from a command's options and return their values."""
+    """Remove the options below from a command's options and return their values, except ``--names``."""
     return Options(
         limits=options.pop("limits", DEFAULT),
         ports=frozenset().union(*options.pop("ports")),
@@ -216,6 +216,18 @@ input_options = combine(
 
 live_options = combine(_traffic_options, limits_option(LIVE))
 """The same for live traffic, without input files."""
+
+
+def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> Callable[[Command], Command]:
+    """``--names``. None: depends on the input, and on the command (``by_default``)."""
+    return click.option(
+        "--names",
+        type=click.Choice([WHOLE, WINDOW]),
+        help="Topic ids are shown by name if some message has both. whole: any message in the input, which "
+        "is read twice; window: an earlier one, or one at most 2 s later (--limits naming_window). "
+        f"[default: {by_default}]",
+    )
+
 
 filter_options = combine(
     _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10."),

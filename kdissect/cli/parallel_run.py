@@ -29,11 +29,12 @@ from kdissect.cli.terminal import ctrl_c, output, progress
 from kdissect.errors import KdissectError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.net.tcp import Shard, cores
+from kdissect.options import WHOLE
 from kdissect.parallel.assembling import Assembly, LateRows, WorkerBatch, WorkerEnd
 from kdissect.parallel.tables import Progress, ShardReader, StoppableDissection
 from kdissect.parallel.worker import Stopped, Texts, Worker, remove_large_texts
 from kdissect.parallel.worker_pool import Inbox, WorkerPool
-from kdissect.pipeline import Dissection
+from kdissect.pipeline import Dissection, learned_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,6 +110,8 @@ class ParallelRun(Run):
             max_rows: when to stop; None: at the end.
         """
         assembly = Assembly(jobs, self._query.limits)
+        if self._query.options.names == WHOLE:
+            self._bytes_total = self._bytes_total and 2 * self._bytes_total
 
         def job(index: int, send: Callable[[Any], object], inbox: Inbox) -> None:
             work(self._query, Shard(index, jobs), make_work(index), send, inbox)
@@ -116,7 +119,7 @@ class ParallelRun(Run):
         self._run(
             jobs,
             job,
-            lambda pool: self._assemble(pool, assembly),
+            lambda pool: self._assemble(self._messages(pool, jobs), pool, assembly),
             lambda rows: self._consume(rows, consume, max_rows),
         )
 
@@ -133,7 +136,7 @@ class ParallelRun(Run):
             write_shard(self._query, job, Shard(index, jobs), send, inbox, log)
 
         self._bytes_total = self._bytes_total and 2 * self._bytes_total
-        self._run(jobs, write, lambda pool: self._exchange_facts(pool, jobs), self._run_to_end)
+        self._run(jobs, write, lambda pool: self._messages(pool, jobs), self._run_to_end)
         parts = []
         for result, census in self.results:
             parts.append(result)
@@ -160,7 +163,8 @@ class ParallelRun(Run):
             if not self.complete:
                 pool.stop()
                 for _, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
-                    self._handle_end(message)
+                    if isinstance(message, WorkerEnd):
+                        self._handle_end(message)
 
     def write(self, jobs: int, page: Page, sink: Any, work: Text, max_rows: int | None) -> None:
         """Format rows in workers and write the text.
@@ -205,39 +209,37 @@ class ParallelRun(Run):
             pass
         self.complete = True
 
-    def _exchange_facts(self, pool: WorkerPool, jobs: int) -> Iterator[None]:
-        """Merge the learned facts of all workers and send them to each; yield at every report of progress."""
-        facts, pending = LearnedFacts(self._query.limits), jobs
-        for _, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
+    def _messages(self, pool: WorkerPool, jobs: int) -> Iterator[tuple[int, Any]]:
+        """The messages of workers, each with the worker's index. Those that are the same for every job are
+        also handled here: learned facts are merged and sent to all workers, and ends are added up.
+        """
+        facts, pending = LearnedFacts(self._query.limits, self._query.options.names), jobs
+        for index, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
             if isinstance(message, LearnedFacts):
                 facts.merge(message)
                 pending -= 1
-                for index in range(0 if pending else jobs):
-                    pool.send(index, facts)
-            elif isinstance(message, Progress):
-                self._bytes_read = max(self._bytes_read, message.bytes_read)
-                yield
-            else:
+                for each in range(0 if pending else jobs):
+                    pool.send(each, facts)
+            elif isinstance(message, WorkerEnd):
                 self._handle_end(message)
-
-    def _assemble(self, pool: WorkerPool, assembly: Assembly) -> Iterator[list[Any]]:
-        for index, message in pool.messages(WorkerEnd, self._interrupt.raise_pending):
-            if isinstance(message, WorkerBatch):
+            elif isinstance(message, Progress | WorkerBatch):
                 self._bytes_read = max(self._bytes_read, message.bytes_read)
+            yield index, message
+
+    def _assemble(
+        self, messages: Iterator[tuple[int, Any]], pool: WorkerPool, assembly: Assembly
+    ) -> Iterator[list[Any]]:
+        for index, message in messages:
+            rows = []
+            if isinstance(message, WorkerBatch):
                 rows = assembly.batch(index, message)
             elif isinstance(message, LateRows):
                 rows = assembly.late(index, message)
-            else:
-                self._handle_end(message)
-                continue
             for worker, reply in assembly.updates():
                 pool.send(worker, reply)
-            if rows:
-                yield rows
+            yield rows
 
-    def _handle_end(self, message: Any) -> None:
-        if not isinstance(message, WorkerEnd):
-            return
+    def _handle_end(self, message: WorkerEnd) -> None:
         totals = self._totals
         packets = min(message.counts["packets"], totals.counts["packets"] or message.counts["packets"])
         totals.counts.update(message.counts)
@@ -246,8 +248,7 @@ class ParallelRun(Run):
         totals.warnings, totals.sources, totals.fault = message.warnings, message.sources, message.fault
         self._notices += message.noticed
         self.results.append(message.result)
-        for seen, more in zip(self._query.filter.unmatched_names, message.passed_over, strict=True):
-            seen |= more
+        self._query.filter.notes.merge(message.notes)
 
 
 def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, Any]]:
@@ -265,14 +266,19 @@ def _first(rows: Sequence[tuple[int, Any]], max_rows: int) -> list[tuple[int, An
 
 def work(query: Query, shard: Shard, task: Work, send: Callable[[Any], object], inbox: Inbox) -> None:
     """Compute the rows of a shard: the main function of a worker."""
+    reader = ShardReader(send, inbox)
+    learned = _learned(query, shard, reader) if query.options.names == WHOLE else None
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
-        worker = Worker(
-            task, query.limits, send, inbox.receive, inbox.has_message, lambda: capture.bytes_read
-        )
+
+        def bytes_read() -> int:
+            return reader.bytes_before + capture.bytes_read
+
+        worker = Worker(task, query.limits, send, inbox.receive, inbox.has_message, bytes_read, learned)
         dissection = Dissection(worker.watch(readable), query.options, shard=shard)
         with faults_named(query, readable), suppress(Stopped):
-            worker.run(dissection)
+            if not reader.is_stopped:
+                worker.run(dissection)
         dissection.counts["exchanges"] += worker.exchanges
         send(_end(query, capture, readable, dissection, task.end()))
 
@@ -288,17 +294,17 @@ def write_shard(
     """Write the tables of a shard: the main function of a worker of ``export``."""
     from kdissect.tables.export import write_part  # imports every codec
 
-    facts, reader, options = LearnedFacts(query.limits), ShardReader(send, inbox), query.options
-    with open_capture(*query.paths, limits=query.limits) as capture:
-        readable = Readable(capture.packet_blocks())
-        with faults_named(query, readable), suppress(Stopped):
-            Dissection(reader.watch(readable, capture), options, shard=shard).learn(facts)
-    facts = reader.exchange_facts(facts)
+    reader, options = ShardReader(send, inbox), query.options
+    learned = _learned(query, shard, reader)
     with open_capture(*query.paths, limits=query.limits) as capture:
         readable = Readable(capture.packet_blocks())
         packets = reader.watch(readable, capture)
         dissection = StoppableDissection(
-            packets if shard.number else log.watch(packets), options, observer=log, learned=facts, shard=shard
+            packets if shard.number else log.watch(packets),
+            options,
+            observer=log,
+            learned=learned,
+            shard=shard,
         )
         with faults_named(query, readable):
             result = write_part(
@@ -306,6 +312,14 @@ def write_shard(
             )
         census = None if shard.number else log.census
         send(_end(query, capture, readable, dissection, (result, census)))
+
+
+def _learned(query: Query, shard: Shard, reader: ShardReader) -> LearnedFacts:
+    """The facts learned by all workers; those of this shard if the parent has sent ``Stop``."""
+    facts = LearnedFacts(query.limits, query.options.names)
+    with faults_named(query), suppress(Stopped):
+        facts = learned_from(query.paths, query.options, shard, reader.watch)
+    return reader.exchange_facts(facts)
 
 
 def _end(
@@ -318,7 +332,7 @@ def _end(
         capture.warnings,
         capture.sources,
         readable.fault,
-        query.filter.unmatched_names,
+        query.filter.notes,
         result,
     )
 

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import exchange_option, filter_options, input_options, mode_option, to_local
+from kdissect.cli.options import (
+    exchange_option,
+    filter_options,
+    input_options,
+    mode_option,
+    names_option,
+    to_local,
+)
 from kdissect.cli.output_options import ExchangeOutput, output_options
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Selection, open_run
 from kdissect.files import PRIVATE
+from kdissect.options import WHOLE, WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +49,7 @@ anomalies after "!". On a narrow terminal some columns are left out; files and p
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option(f"{WINDOW}; {WHOLE} if a filter names topics of a file")
 @filter_options
 @exchange_option("Show only this exchange.")
 @click.option("-c", "count", type=click.IntRange(min=1), metavar="N", help="Stop after showing N exchanges.")
@@ -78,7 +87,7 @@ def read(
     FILE is pcap or pcapng, optionally compressed with gzip, zstd or lz4; - is stdin. Several files are merged
     by time. Kafka is recognized on any port.
     """
-    query = Query.take(options)
+    query = Query.take(options, names=WINDOW)
     output = ExchangeOutput.take(options, {"-w": target is not None})
     if target is not None:
         from kdissect.cli.pcapng_output import write

@@ -16,6 +16,7 @@ from kdissect.cli.options import (
     filter_options,
     input_options,
     mode_option,
+    names_option,
     to_local,
 )
 from kdissect.cli.output_options import (
@@ -91,6 +92,7 @@ empty or new.
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option()
 @interface_options
 @filter_options
 @exchange_option("Only records carried by this exchange.")

@@ -12,19 +12,22 @@ The first packet is read ahead, for filters whose times are relative to it.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from kdissect.capture.inputs import STDIN
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import one_by_one
 from kdissect.cli.options import take_options
-from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, reading, warn
+from kdissect.cli.terminal import FAILED, INTERRUPTED, check_stdin, output, progress, reading, warn
 from kdissect.errors import KdissectError, UnexpectedError
+from kdissect.options import WHOLE, WINDOW
 from kdissect.phrases import many
-from kdissect.pipeline import Dissection
+from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.filters import build
 from kdissect.text.loss_report import DETAILS, loss_lines
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from kdissect.capture.ongoing import Ongoing
     from kdissect.capture.reader import Capture
     from kdissect.capture.source import Source
+    from kdissect.exchanges.learned import LearnedFacts
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.options import Options
@@ -62,33 +66,61 @@ class Query:
     no_progress: bool
 
     @classmethod
-    def take(cls, options: dict[str, Any]) -> Query:
+    def take(cls, options: dict[str, Any], names: str = WHOLE) -> Query:
         """Remove these options from a command's options and return their values.
 
+        Args:
+            options: of the command.
+            names: default of ``--names`` for files, unless a filter is about names of topics.
+
         Raises:
-            UsageError: there is no input file, or a filter is invalid.
+            UsageError: there is no input file, a filter is invalid, or a pipe would have to be read twice.
         """
         paths = (*options.pop("also_files"), *options.pop("files"))
         if not paths:
             raise click.UsageError("no FILE given; use - for stdin")
         if "-" in paths:
             check_stdin()
-        return cls.live(options, paths, no_progress=options.pop("no_progress"))
+        return cls.live(options, paths, names, no_progress=options.pop("no_progress"))
 
     @classmethod
-    def live(cls, options: dict[str, Any], paths: tuple[str, ...] = (), *, no_progress: bool = True) -> Query:
+    def live(
+        cls,
+        options: dict[str, Any],
+        paths: tuple[str, ...] = (),
+        names: str = WINDOW,
+        *,
+        no_progress: bool = True,
+    ) -> Query:
         """The same for live traffic, which needs no input file.
 
         Raises:
-            UsageError: a filter is invalid.
+            UsageError: a filter is invalid, or live traffic would have to be read twice.
         """
-        own = take_options(options)
-        return cls(paths, own, _filter(own), no_progress)
+        own, chosen = take_options(options), options.pop("names", None)
+        filter_ = _filter(own)
+        query = cls(paths, own, filter_, no_progress)
+        if not query.are_files:
+            if chosen == WHOLE:
+                raise click.UsageError("--names whole reads the input twice, and needs files for this")
+            names = WINDOW
+        elif filter_.is_about_topics:
+            names = WHOLE
+        return replace(query, options=replace(own, names=chosen or names))
+
+    @property
+    def are_files(self) -> bool:
+        """Whether the input can be read twice."""
+        return bool(self.paths) and not any(map(_is_pipe, self.paths))
 
     @property
     def limits(self) -> Limits:
         """The limits of every stage."""
         return self.options.limits
+
+
+def _is_pipe(path: str) -> bool:
+    return path == STDIN or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
 
 
 def _filter(options: Options) -> Filter:
@@ -189,6 +221,17 @@ class Run:
         if totals.fault is not None:
             warn(f"warning: {totals.fault}; the rest was not read")
         report_totals(totals, shown=exchanges, complete=self.complete, unmet=self._query.filter.missing_names)
+        if unnamed := self._query.filter.unnamed_topics():
+            warn(f"{unnamed}; {self._remedy}")
+
+    @property
+    def _remedy(self) -> str:
+        """What to do about topics without a name."""
+        if self._query.options.names == WHOLE:
+            return "no message in the input has the name; filter by topic id"
+        if self._query.are_files:
+            return "--names whole searches the whole input for the name"
+        return "read a file, with --names whole, to search all of it for the name"
 
     def end(self, noun: str) -> None:
         """End the command with the exit status of an interrupted or failed run, if it is one.
@@ -221,6 +264,7 @@ class SingleRun(Run):
         bar: ExitStack,
         index: ConnectionIndex | None = None,
         observer: Survey | None = None,
+        learned: LearnedFacts | None = None,
     ) -> None:
         super().__init__(query, packets, out)
         self.capture = capture
@@ -235,6 +279,7 @@ class SingleRun(Run):
             query.options,
             index=index,
             observer=observer,
+            learned=learned,
         )
 
     @property
@@ -308,10 +353,26 @@ def open_run(
         observer: sees packets and connections.
     """
     with open_capture(*query.paths, limits=query.limits) as capture, output() as out, ExitStack() as stack:
-        packets = stack.enter_context(reading(capture, enabled=not query.no_progress and bar(out)))
-        run = SingleRun(query, capture, packets, out, stack, index, observer)
+        shows_bar = not query.no_progress and bar(out)
+        learned = _learned(query, shows_bar=shows_bar) if query.options.names == WHOLE else None
+        packets = stack.enter_context(reading(capture, enabled=shows_bar))
+        run = SingleRun(query, capture, packets, out, stack, index, observer, learned)
         with faults_named(query, run.readable):
             yield run
+
+
+def _learned(query: Query, *, shows_bar: bool) -> LearnedFacts:
+    """Read the captures of a query for names of topics."""
+    with ExitStack() as stack, faults_named(query):
+
+        def watch(packets: Iterable[Any], capture: Capture) -> Iterable[Any]:
+            bar = progress(
+                packets, capture.bytes_total, lambda: capture.bytes_read, enabled=shows_bar, label="names"
+            )
+            return stack.enter_context(bar)
+
+        return learned_from(query.paths, query.options, watch=watch)
+    raise AssertionError  # faults_named raises what it catches
 
 
 # ------------------------------------------------------------------------------------------------------------

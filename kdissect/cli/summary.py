@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import color_option, filter_options, input_options
+from kdissect.cli.options import color_option, filter_options, input_options, names_option
 from kdissect.cli.parallel_run import jobs_option, processes
 from kdissect.cli.run import Query, Run, Selection, open_run
 from kdissect.cli.terminal import output, use_color, width
@@ -56,6 +56,7 @@ def _to_interval(text: str) -> int:
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option()
 @filter_options
 @click.option("--by", type=click.Choice(BY), metavar="COLUMN", help=f"Show one table: {', '.join(BY)}.")
 @click.option(

@@ -125,7 +125,12 @@ def reading(capture: Capture, *, enabled: bool) -> AbstractContextManager[Iterab
 
 @contextmanager
 def progress(
-    items: Iterable[Item], total: int | None, bytes_read: Callable[[], int], *, enabled: bool
+    items: Iterable[Item],
+    total: int | None,
+    bytes_read: Callable[[], int],
+    *,
+    enabled: bool,
+    label: str = "reading",
 ) -> Iterator[Iterable[Item]]:
     """Return items. If there is much to read, show a progress bar on stderr, if that is a terminal.
 
@@ -134,6 +139,7 @@ def progress(
         total: size of the input in bytes; None: not known.
         bytes_read: returns how much of it is read.
         enabled: whether to show one.
+        label: what stands before it.
     """
     if not enabled or total is None or total < BAR_FROM_BYTES or not sys.stderr.isatty():
         yield items
@@ -145,7 +151,7 @@ def progress(
     def rate(count: int | None) -> str:
         return f"{size(round((count or 0) / (monotonic() - began + _NO_TIME)))}/s"
 
-    with click.progressbar(length=total, label="reading", file=sys.stderr, item_show_func=rate) as bar:
+    with click.progressbar(length=total, label=label, file=sys.stderr, item_show_func=rate) as bar:
 
         def watched() -> Iterator[Item]:
             for each in items:

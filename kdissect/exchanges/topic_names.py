@@ -4,10 +4,11 @@ Since Kafka 3.1 requests can name a topic by its ID (KIP-516), and only some mes
 ID: Metadata, CreateTopics, DescribeTopicPartitions, LeaderAndIsr and others. Names are learned from every
 struct with both, which the schema identifies.
 
-An ID is resolved if its name was learned earlier in packet time, or at most ``Limits.naming_window_ns``
-later. So an exchange with an unknown ID waits that long, and later exchanges wait with it to keep the order.
-At most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait (docs/decisions/naming-keeps-order.md). If
-the names were learned in an earlier pass over all parts of the capture, nothing waits.
+If a capture is read once, an ID is resolved if its name was learned earlier in packet time, or at most
+``Limits.naming_window_ns`` later. So an exchange with an unknown ID waits that long, and later exchanges wait
+with it to keep the order. At most ``naming_rows`` exchanges and ``naming_bytes`` bytes wait
+(docs/decisions/naming-keeps-order.md). If the names were learned in a first pass (``pipeline.learned_from``),
+nothing waits, and ``LearnedFacts`` says which names apply.
 """
 
 from __future__ import annotations
@@ -147,8 +148,7 @@ class TopicNameResolver(Generic[Item]):
         for topic_id in ids:
             name = self._names.get(topic_id)
             if name is None and self._learned is not None:
-                until_ns = item.completed_ns + max(1, self._limits.naming_window_ns)
-                name = self._learned.topic_name(topic_id, until_ns)
+                name = self._learned.topic_name(topic_id, item.completed_ns)
             if name is not None:
                 item.topic_names[topic_id] = name
 

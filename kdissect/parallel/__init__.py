@@ -19,6 +19,9 @@ classes that a single process uses.
                  results (a summary)
                                                          <-  Stop: nothing more is needed
 
+If names may come from any part of the capture, and for an export, workers read the files twice: first each
+sends the ``LearnedFacts`` of its connections, and gets those of all. Then no row is open.
+
 A place is the number of the TCP segment that completed the row: all workers count all segments, so places
 agree. A row without unnamed ids, on a connection without open rows, needs nothing from the parent. That is
 nearly every row, so the parent mostly sorts finished lines by place and writes them.

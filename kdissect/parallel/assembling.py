@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kdissect.errors import KdissectError
     from kdissect.limits import Limits
     from kdissect.model import Anomaly
+    from kdissect.query.filters import FilterNotes
 
 
 class OrderedItem:
@@ -311,7 +312,7 @@ class WorkerEnd(NamedTuple):
         counts, skipped, noticed: of its ``Dissection``.
         warnings, sources: of its capture.
         fault: why the capture could not be read to its end; None if it could.
-        passed_over: ``Filter.unmatched_names``: names in exchanges that the filter does not select.
+        notes: ``Filter.notes``.
         result: what ``Work.end`` returned.
     """
 
@@ -321,7 +322,7 @@ class WorkerEnd(NamedTuple):
     warnings: list[str]
     sources: tuple[Source, ...]
     fault: str | None
-    passed_over: Sequence[set[str]]
+    notes: FilterNotes
     result: Any
 
 

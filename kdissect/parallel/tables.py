@@ -1,8 +1,8 @@
-"""A shard of a capture's connections -> table files of an export.
+"""A shard of a capture's connections -> learned facts; and table files of an export.
 
-Each worker reads the captures twice: once for the facts that its connections teach about others
-(``LearnedFacts``), which the parent merges and sends to all workers, and once to write. Holds what
-dissecting and writing hold (pipeline.py, tables/export.py).
+A worker that needs the facts of all connections reads the captures twice: once for those that its own
+connections teach (``LearnedFacts``), which the parent merges and sends to all workers, and once for the rows.
+Holds what dissecting and writing hold (pipeline.py, tables/export.py).
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class ShardReader:
 
     Attributes:
         is_stopped: whether the parent has sent ``Stop``.
+        bytes_before: bytes read in earlier passes.
     """
 
     def __init__(self, send: Callable[[Any], object], inbox: Inbox) -> None:
         self.is_stopped = False
         self._send = send
         self._inbox = inbox
-        self._before = self._reported = 0
+        self.bytes_before = self._reported = 0
 
     def watch(self, packets: Iterable[Any], capture: Capture) -> Iterator[Any]:
         """Pass packets on.
@@ -55,12 +56,12 @@ class ShardReader:
             if self.is_stopped or self._inbox.has_message():  # during a pass only Stop is sent
                 self.is_stopped = True
                 raise Stopped
-            bytes_read = self._before + capture.bytes_read
+            bytes_read = self.bytes_before + capture.bytes_read
             if bytes_read - self._reported >= _REPORTED_BYTES:
                 self._reported = bytes_read
                 self._send(Progress(bytes_read))
             yield packet
-        self._before += capture.bytes_read
+        self.bytes_before += capture.bytes_read
 
     def exchange_facts(self, facts: LearnedFacts) -> LearnedFacts:
         """Send the parent this shard's facts; return those of all shards, or these again after ``Stop``."""

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kdissect.errors import OutputError
-from kdissect.exchanges.topic_names import RESERVED, TopicRefs, topic_refs
+from kdissect.exchanges.topic_names import NONE, RESERVED, TopicNameResolver, TopicRefs, topic_refs
 from kdissect.parallel.assembling import AHEAD, Columns, LateRows, ParentUpdate, Stop, WorkerBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TextIO
 
+    from kdissect.exchanges.learned import LearnedFacts
     from kdissect.limits import Limits
     from kdissect.model import Exchange, IdleTick, Packet, PacketBlock
     from kdissect.pipeline import Dissection
@@ -64,6 +65,8 @@ class Worker:
         receive: waits for the parent's next message.
         has_message: whether one has arrived.
         bytes_read: returns how many bytes of the files are read.
+        learned: facts of all connections, learned beforehand: no row is open. None: names are learned as the
+            files are read, by the parent.
 
     Attributes:
         exchanges: number of exchanges so far.
@@ -77,8 +80,10 @@ class Worker:
         receive: Callable[[], Any],
         has_message: Callable[[], bool],
         bytes_read: Callable[[], int],
+        learned: LearnedFacts | None = None,
     ) -> None:
         self._work = work
+        self._resolver = None if learned is None else TopicNameResolver(limits, topic_refs, learned)
         self._limits = limits
         self._send = send
         self._receive = receive
@@ -133,8 +138,12 @@ class Worker:
         self._dissection.decode(item)
         completed_ns, packet = item.order
         held = item.held_bytes
-        refs = topic_refs(item)
         rows = self._rows
+        refs = NONE
+        if self._resolver is None:
+            refs = topic_refs(item)
+        else:
+            self._resolver.feed(item)  # nothing waits
         if (refs.ids and not self._is_known(refs)) or (self._open and connection in self._open_on):
             self._numbers += 1
             self._open[self._numbers] = item

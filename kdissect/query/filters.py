@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.errors import UsageError
 from kdissect.exchanges import content
+from kdissect.exchanges.topic_names import topic_refs
 from kdissect.kafka import apis, codes
 from kdissect.model import KINDS
+from kdissect.phrases import many
 from kdissect.query.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -64,10 +66,42 @@ class NameKind(NamedTuple):
     names: Callable[[Exchange], Iterable[str | None]]
 
 
-class Filter:
-    """All criteria of a run; without any, everything matches."""
+class FilterNotes:
+    """What a filter noted about exchanges, to explain its result.
 
-    __slots__ = ("_body_tests", "_header_tests", "_name_kinds", "_time_ns", "_unmatched", "_window")
+    Attributes:
+        unmatched: names in exchanges that did not match, for each requested kind of names.
+        unnamed: exchanges with topic IDs whose name is not known, if the filter is about names of topics.
+        unnamed_ids: these IDs.
+    """
+
+    __slots__ = ("unmatched", "unnamed", "unnamed_ids")
+
+    def __init__(self, kinds: int) -> None:
+        self.unmatched: list[set[str]] = [set() for _ in range(kinds)]
+        self.unnamed = 0
+        self.unnamed_ids: set[str] = set()
+
+    def merge(self, other: FilterNotes) -> None:
+        """Add the notes of the same filter in another process."""
+        for names, more in zip(self.unmatched, other.unmatched, strict=True):
+            names |= more
+        self.unnamed += other.unnamed
+        self.unnamed_ids |= other.unnamed_ids
+
+
+class Filter:
+    """All criteria of a run; without any, everything matches.
+
+    Attributes:
+        is_about_topics: whether a criterion compares names of topics.
+        notes: what was noted so far.
+    """
+
+    __slots__ = (
+        "_body_tests", "_header_tests", "_name_kinds", "_requested", "_time_ns", "_window",
+        "is_about_topics", "notes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,13 +109,17 @@ class Filter:
         body_tests: Sequence[Test] = (),
         window: TimeWindow | None = None,
         name_kinds: Sequence[NameKind] = (),
+        *,
+        is_about_topics: bool = False,
     ) -> None:
         self._header_tests = tuple(header_tests)
-        self._body_tests = tuple(body_tests)
+        self._body_tests = (self._note_unnamed, *body_tests) if is_about_topics else tuple(body_tests)
         self._window = window
         self._time_ns: Callable[[Exchange], int] = attrgetter("time_ns")
         self._name_kinds = tuple(name_kind for name_kind in name_kinds if name_kind.texts)
-        self._unmatched: list[set[str]] = [set() for _ in self._name_kinds]
+        self._requested = frozenset(text for name_kind in name_kinds for text in name_kind.texts)
+        self.is_about_topics = is_about_topics
+        self.notes = FilterNotes(len(self._name_kinds))
 
     @property
     def is_empty(self) -> bool:
@@ -112,14 +150,9 @@ class Filter:
         """Whether all criteria match."""
         return self.matches_header(exchange) and all(test(exchange) for test in self._body_tests)
 
-    @property
-    def unmatched_names(self) -> Sequence[set[str]]:
-        """Names in exchanges that did not match, for each requested kind of names."""
-        return self._unmatched
-
     def note_unmatched(self, exchange: Exchange) -> None:
         """Note the names in an exchange that did not match."""
-        for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
+        for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if len(unmatched) < _MAX_NAMES:
                 unmatched.update(filter(None, name_kind.names(exchange)))
 
@@ -128,11 +161,33 @@ class Filter:
         "orders"?``. Empty if all occur.
         """
         messages = []
-        for name_kind, unmatched in zip(self._name_kinds, self._unmatched, strict=True):
+        for name_kind, unmatched in zip(self._name_kinds, self.notes.unmatched, strict=True):
             if not any(map(any_of(name_kind.texts), unmatched)):
                 quoted = ", ".join(f'"{text}"' for text in name_kind.texts)
                 messages.append(f"no {name_kind.noun} {quoted}{did_you_mean(name_kind.texts[0], unmatched)}")
         return "; ".join(messages)
+
+    def unnamed_topics(self) -> str:
+        """How many exchanges have topic IDs that could not be compared with names. Empty if none has."""
+        ids = self.notes.unnamed_ids
+        if not ids:
+            return ""
+        count, example = many(len(ids), "topic id"), f"{min(ids)}{', ...' if len(ids) > 1 else ''}"
+        exchanges = many(self.notes.unnamed, "exchange")
+        return f"the filter could not check {exchanges}: name of {count} not known ({example})"
+
+    def _note_unnamed(self, exchange: Exchange) -> bool:
+        """Note topic IDs without a name; always true."""
+        ids = [
+            each
+            for each in topic_refs(exchange).ids
+            if each not in exchange.topic_names and each not in self._requested
+        ]
+        if ids:
+            self.notes.unnamed += 1
+            if len(self.notes.unnamed_ids) < _MAX_NAMES:
+                self.notes.unnamed_ids.update(ids)
+        return True
 
 
 class TimeWindow:
@@ -208,7 +263,8 @@ def build(
         is_group = any_of(groups)
         body_tests.append(lambda exchange: any(map(is_group, content.groups(exchange))))
     topics = tuple(topic)
-    body_tests += _topic_tests(topics, [_partition(text) for text in partition])
+    partitions = [_partition(text) for text in partition]
+    body_tests += _topic_tests(topics, partitions)
     if where is not None:
         (body_tests if where.needs_bodies else header_tests).append(where.matches)
     name_kinds = (
@@ -216,7 +272,13 @@ def build(
         NameKind("client", clients, client_names),
         NameKind("group", groups, content.groups),
     )
-    return Filter(header_tests, body_tests, _window(tuple(since), tuple(until)), name_kinds)
+    is_about_topics = (
+        bool(topics)
+        or any(each.is_topic is not None for each in partitions)
+        or (where is not None and "topics" in where.names)
+    )
+    window = _window(tuple(since), tuple(until))
+    return Filter(header_tests, body_tests, window, name_kinds, is_about_topics=is_about_topics)
 
 
 def _window(since: Sequence[str], until: Sequence[str]) -> TimeWindow | None:

@@ -94,11 +94,13 @@ class Where(NamedTuple):
         text: as it was written.
         matches: whether an exchange matches; never raises.
         needs_bodies: whether any name in it needs decoded bodies.
+        names: all names in it.
     """
 
     text: str
     matches: Callable[[Exchange], bool]
     needs_bodies: bool
+    names: frozenset[str] = frozenset()
 
 
 def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
@@ -117,7 +119,7 @@ def compile_where(text: str, resolve: Callable[[str], Reference]) -> Where:
         )
     parser = _Parser(text, resolve)
     value = parser.expression()
-    return Where(text, lambda exchange: is_true(value(exchange)), parser.needs_bodies)
+    return Where(text, lambda exchange: is_true(value(exchange)), parser.needs_bodies, parser.names)
 
 
 class _Operand(NamedTuple):
@@ -216,6 +218,11 @@ class _Parser:
         if self._token.kind != "end":
             raise self._error(f'expected "and", "or" or the end, not {self._named()}{self._hint()}')
         return value
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names read so far."""
+        return frozenset(token.text for token in self._references)
 
     # -- tokens
 

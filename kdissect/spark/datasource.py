@@ -54,18 +54,14 @@ class KdissectSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the captures that exist now."""
-        columns = names_in(schema, self._options.table)
-        return (
-            PushingReader(self._options, columns)
-            if self._options.pushdown
-            else Reader(self._options, columns)
-        )
+        reader = PushingReader if self._options.pushdown else Reader
+        return reader(self._options.for_batch, names_in(schema, self._options.table))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """A reader of captures as they are written."""
         from kdissect.spark.stream import StreamReader
 
-        return StreamReader(self._options, names_in(schema, self._options.table))
+        return StreamReader(self._options.for_stream, names_in(schema, self._options.table))
 
 
 class Reader(DataSourceReader):

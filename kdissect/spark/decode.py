@@ -34,7 +34,7 @@ from kdissect.capture import inputs
 from kdissect.errors import OutputError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
-from kdissect.options import Options
+from kdissect.options import WHOLE, Options
 from kdissect.query.records import records_of
 from kdissect.spark import parts, shuffle
 from kdissect.spark.parts import ReadResult
@@ -168,7 +168,7 @@ def _in_shards(
 ) -> tuple[list[WorkerPart], ReadResult]:
     numbers = session.range(0, count, 1, count)
     learned = None
-    if count > 1:
+    if count > 1 or job.options.names == WHOLE:
         learned = _merged(job, _run_tasks(numbers, partial(parts.learn_shard, job, count)))
     written: list[WorkerPart] = _run_tasks(
         numbers, partial(parts.write_shard, job, divided.files, count, learned)
@@ -208,7 +208,7 @@ def _sorted(rows: DataFrame, count: int, stack: ExitStack) -> DataFrame:
 
 def _merged(job: ExportJob, learned: Sequence[LearnedFacts]) -> LearnedFacts:
     """The learned facts of all parts."""
-    facts = LearnedFacts(job.options.limits)
+    facts = LearnedFacts(job.options.limits, job.options.names)
     for each in learned:
         facts.merge(each)
     return facts

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kdissect.capture.inputs import local
 from kdissect.errors import UsageError
-from kdissect.options import BOTH, Options
+from kdissect.options import BOTH, WHOLE, WINDOW, Options
 from kdissect.query.bounds import parse_limits
 from kdissect.query.filters import DAY_NS, parse_duration, parse_port_rule, parse_ports, parse_size
 from kdissect.query.nearest import did_you_mean
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 AUTO, NONE, CONNECTIONS, FILES = "auto", "none", "connections", "files"
 SPLITS = (AUTO, NONE, CONNECTIONS, FILES)
 LOOKBACK, RING = "lookback", "ring"
+"""Further values of ``names`` in streams; the latter is what ``window`` was called before."""
 
 CRITERIA = {
     "api": "api",
@@ -90,8 +91,10 @@ OPTIONS = {
     "batchBytes": "Maximum bytes per batch. [16MiB]",
     "pushdown": "Let Spark push filters down; needs `spark.sql.python.filterPushdown.enabled`. [false]",
     "names": (
-        "Streams: where names of topic ids come from: all files present (`ring`), which the driver "
-        "reads once for this, or the files that a task reads (`lookback`). [ring]"
+        "Which parts of the input give a topic id its name: `whole`: all, for which captures are read twice; "
+        "`window`: only what comes before, or at most 2 s later (limit `naming_window`). Streams: the files "
+        "up to those of the micro-batch, which the driver reads once for this; or `lookback`: as `window`, "
+        "but only the files that a task reads. [`whole`; streams: `window`]"
     ),
     "maxFilesPerTrigger": "Streams: maximum files per micro-batch. [all present]",
     "ring": (
@@ -139,12 +142,22 @@ class SourceOptions(Options):
     batch_rows: int = ROWS
     batch_bytes: int = BYTES
     pushdown: bool = False
-    names: str = RING
+    names: str = AUTO
     max_files: int | None = None
     ring: re.Pattern[str] | None = None
     max_file_age_ns: int = 7 * DAY_NS
     include_last: bool = False
     fail_on_data_loss: bool = True
+
+    @property
+    def for_batch(self) -> SourceOptions:
+        """The same, to read captures that are complete."""
+        return replace(self, names=WHOLE if self.names in (AUTO, WHOLE) else WINDOW)
+
+    @property
+    def for_stream(self) -> SourceOptions:
+        """The same, to read captures as they are written."""
+        return replace(self, names=WINDOW if self.names in (AUTO, RING) else self.names)
 
     def needs_names(self, shown: Iterable[str]) -> bool:
         """Whether rows depend on the names of topic IDs, if these columns are selected."""
@@ -267,7 +280,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "batchRows": ("batch_rows", _count(1)),
     "batchBytes": ("batch_bytes", _bytes),
     "pushdown": ("pushdown", _flag),
-    "names": ("names", _choice(LOOKBACK, RING)),
+    "names": ("names", _choice(AUTO, WHOLE, WINDOW, LOOKBACK, RING)),
     "maxFilesPerTrigger": ("max_files", _count(1)),
     "ring": ("ring", _pattern),
     "maxFileAge": ("max_file_age_ns", parse_duration),

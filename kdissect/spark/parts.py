@@ -24,8 +24,7 @@ from kdissect.capture.reader import Readable, open_capture
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.model import IdleTick
 from kdissect.net.tcp import Shard
-from kdissect.pipeline import Dissection
-from kdissect.spark.planning import learned_from
+from kdissect.pipeline import Dissection, learned_from
 from kdissect.spark.shuffle import SortedRows
 from kdissect.stats.connection_log import ConnectionLog
 from kdissect.tables.export import PartResult, write_part
@@ -95,7 +94,7 @@ def write_shard(
         job: what to do.
         files: fingerprints of the captures, taken by the driver.
         shards: number of shards.
-        learned: facts learned in all shards; None: there is only one shard.
+        learned: facts learned in all shards; None: there is one shard, which learns as it goes.
         batches: numbers of the shards to write, in the column ``id``.
 
     Raises:
@@ -122,7 +121,7 @@ def write_shard(
 
 def learn_shuffled(job: ExportJob, end_ns: int, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield the ``LearnedFacts`` of a part of a shuffle."""
-    facts = LearnedFacts(job.options.limits)
+    facts = LearnedFacts(job.options.limits, job.options.names)
     for dissection in _alone(job, SortedRows(batches, job.paths), end_ns):
         dissection.learn(facts)
     yield _pickled(facts)

@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.capture.inputs import captures
-from kdissect.capture.reader import Readable, open_capture
+from kdissect.capture.reader import open_capture
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import MIB
 from kdissect.net.tcp import Shard, cores
-from kdissect.pipeline import Dissection
+from kdissect.pipeline import learned_from
 from kdissect.spark.options import AUTO, CONNECTIONS, FILES, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kdissect.limits import Limits
-    from kdissect.options import Options
     from kdissect.spark.options import SourceOptions
 
 
@@ -199,19 +198,3 @@ def _split(options: SourceOptions, size: int, count: int) -> str:
     if options.table == "captures":
         return FILES
     return NONE if count == 1 or size <= ALONE_BYTES or options.table == "topic_ids" else CONNECTIONS
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Captures -> the facts that cross connections, which tasks that read parts of the captures need beforehand.
-# ------------------------------------------------------------------------------------------------------------
-
-
-def learned_from(paths: Sequence[str], options: Options, shard: Shard | None = None) -> LearnedFacts:
-    """The facts learned from captures, or from a shard of their connections."""
-    facts = LearnedFacts(options.limits)
-    try:
-        with open_capture(*paths, limits=options.limits) as capture:
-            Dissection(Readable(capture.packet_blocks()), options, shard=shard).learn(facts)
-    except CaptureError:  # nothing to learn; the task that reads the captures reports why
-        pass
-    return facts

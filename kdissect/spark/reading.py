@@ -5,12 +5,14 @@ hold.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from kdissect.capture.reader import Readable, open_capture
 from kdissect.capture.source import Source
 from kdissect.errors import CaptureError
-from kdissect.pipeline import Dissection
+from kdissect.options import WHOLE
+from kdissect.pipeline import Dissection, learned_from
 from kdissect.query.records import records_of
 from kdissect.spark.batches import TableBatches
 from kdissect.spark.owning import OwnExchanges
@@ -39,6 +41,8 @@ def read(
         columns: names of the table's columns to include, in order.
         row_filter: whether a row is included; None: all rows are.
     """
+    if part.learned is None and options.names == WHOLE and options.needs_names(columns):
+        part = replace(part, learned=learned_from(part.paths, options))
     batches = TableBatches(
         (options.table,),
         {options.table: columns},

@@ -8,7 +8,7 @@ not read while something may be writing it. Each file is read with those before 
 An exchange that is unfinished at the end of the newest complete file is reported with the file that completes
 it, or at the end of the ring (``includeLast``).
 
-Holds, on the driver, a row for each file, and with ``names=ring`` the facts learned from it.
+Holds, on the driver, a row for each file, and unless ``names=lookback`` the facts learned from it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Sup
 from kdissect.errors import CaptureError, UsageError
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.phrases import many
-from kdissect.spark.options import RING
-from kdissect.spark.planning import by_files, first_time_ns, learned_from
+from kdissect.pipeline import learned_from
+from kdissect.spark.options import LOOKBACK
+from kdissect.spark.planning import by_files, first_time_ns
 from kdissect.spark.reading import read
 
 if TYPE_CHECKING:
@@ -273,10 +274,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _learn(self, files: Sequence[RingFile]) -> LearnedFacts | None:
         """Facts learned from all these files; None if each task learns from the files it reads."""
         options = self._options
-        if options.names != RING or not options.needs_names(self._columns):
+        if options.names == LOOKBACK or not options.needs_names(self._columns):
             return None
         before, self._learned = self._learned, {}
-        merged = LearnedFacts(options.limits)
+        merged = LearnedFacts(options.limits, options.names)
         for file in files:
             self._learned[file.id] = (
                 before[file.id] if file.id in before else learned_from((file.path,), options)

@@ -65,8 +65,9 @@ def job_of(captures: Iterable[str], options: Options, export: ExportOptions, *, 
     """The job of an export; captures that are live have a name only."""
     settings = {name: getattr(export, name) for name in _FILE_SETTINGS}
     for setting in fields(options):
-        if setting.name != "limits":
-            settings[setting.name] = getattr(options, setting.name)
+        value = getattr(options, setting.name)
+        if setting.name != "limits" and value != setting.default:
+            settings[setting.name] = value
     changed = {
         limit.name: value
         for limit in fields(options.limits)

@@ -4,6 +4,7 @@ import pickle
 
 from kdissect.exchanges.learned import LearnedFacts
 from kdissect.limits import Limits
+from kdissect.options import WHOLE
 
 
 def test_what_was_learned_first_holds() -> None:
@@ -17,11 +18,18 @@ def test_what_was_learned_first_holds() -> None:
     assert facts.topics == {"id": ("earliest", 3), "other": ("b", 4)}
 
 
-def test_a_name_holds_from_when_it_was_learned() -> None:
-    facts = LearnedFacts()
+def test_a_name_holds_from_a_window_before_it_was_learned() -> None:
+    facts = LearnedFacts(Limits(naming_window_ns=2))
     facts.learn_topic("id", "orders", 5)
-    assert [facts.topic_name("id", time_ns) for time_ns in (5, 6)] == [None, "orders"]
+    assert [facts.topic_name("id", time_ns) for time_ns in (3, 4, 9)] == [None, "orders", "orders"]
     assert facts.topic_name("unknown", 1 << 62) is None
+
+
+def test_a_name_holds_for_the_whole_capture() -> None:
+    facts = LearnedFacts(names=WHOLE)
+    facts.learn_topic("id", "orders", 1 << 62)
+    assert facts.topic_name("id", 0) == "orders"
+    assert facts.topic_name("unknown", 0) is None
 
 
 def test_it_is_bounded_and_can_be_sent_to_workers() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kdissect.options import WHOLE, WINDOW
 from kdissect.spark.options import FILES, parse
 from kdissect.spark.planning import plan
 from kdissect.spark.reading import read
@@ -19,6 +20,7 @@ from samples.golden import ROOT, captures, name_of
 from tests.damage import DAMAGES
 from tests.exports import as_json, export_capture, json_rows
 from tests.growing import KINDS, packets
+from tests.late import late, late_packets
 from tests.rings import packets_of, pieces, write
 from tests.sources import BY_FILE, rows
 
@@ -40,6 +42,18 @@ def test_a_sample_in_many_files_has_the_rows_of_one(sample: Path, tmp_path: Path
     _are_the_same(tmp_path, [table for table in TABLES if table != "captures"])
 
 
+@pytest.mark.parametrize("names", [WHOLE, WINDOW])
+def test_so_has_one_whose_names_are_learned_late(names: str, tmp_path: Path) -> None:
+    pieces(late_packets(), tmp_path / "ring", 5)
+    (tmp_path / "one").mkdir()
+    late(tmp_path / "one" / "all.pcapng")
+    _are_the_same(tmp_path, ["exchanges", "records", "topic_ids"], names=names)
+    topics = {
+        str(row.split("'topic': ")[1]).split(",")[0] for row in rows(tmp_path / "one", "records", names=names)
+    }
+    assert topics == ({"'orders'"} if names == WHOLE else {"'orders'", "None"})
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
     packets = packets_of(ROOT / "samples" / "quickstart.pcap")
@@ -50,14 +64,15 @@ def test_so_has_what_is_left_of_one(damage: str, tmp_path: Path) -> None:
     _are_the_same(tmp_path, ["exchanges", "anomalies"])
 
 
-def _are_the_same(folder: Path, tables: list[str]) -> None:
+def _are_the_same(folder: Path, tables: list[str], **options: str) -> None:
     for table in tables:
-        expected = rows(folder / "one", table)
-        assert rows(folder / "ring", table, split="none") == expected
-        assert rows(folder / "ring", table, split="connections", parts="3") == expected
+        expected = rows(folder / "one", table, **options)
+        assert rows(folder / "ring", table, split="none", **options) == expected
+        assert rows(folder / "ring", table, split="connections", parts="3", **options) == expected
         if table in BY_FILE:
-            assert rows(folder / "ring", table, split=FILES, lookback="20") == expected
-            assert rows(folder / "ring", table, split=FILES, lookback="20", filesPerTask="3") == expected
+            files = {"split": FILES, "lookback": "20", **options}
+            assert rows(folder / "ring", table, **files) == expected
+            assert rows(folder / "ring", table, filesPerTask="3", **files) == expected
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=name_of)

@@ -12,11 +12,11 @@ import click
 
 from kdissect.capture.inputs import STDIN, captures
 from kdissect.cli.export_options import export_options, take_export
-from kdissect.cli.options import filter_options, input_options
+from kdissect.cli.options import filter_options, input_options, names_option
 from kdissect.cli.run import Query, report_totals
 from kdissect.cli.spark import target_options
 from kdissect.cli.terminal import warn
-from kdissect.options import PARQUET
+from kdissect.options import PARQUET, WHOLE
 from kdissect.phrases import facts, many, size
 from kdissect.spark.session import session
 
@@ -48,6 +48,7 @@ packages it depends on must be installed there.
 
 @click.command(epilog=EXAMPLES)
 @input_options
+@names_option(WHOLE)
 @filter_options
 @export_options(form=PARQUET)
 @click.option(

@@ -7,8 +7,7 @@ from kdissect.exchanges.topic_names import learned_names
 from kdissect.limits import Limits
 from kdissect.net.tcp import Shard
 from kdissect.options import Options
-from kdissect.pipeline import dissect
-from kdissect.spark.planning import learned_from
+from kdissect.pipeline import dissect, learned_from
 from samples.golden import ROOT
 
 if TYPE_CHECKING:
