@@ -104,7 +104,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without any, print the help to stderr and exit with a usage error."""
-        if not args:
+        if not args and not ctx.resilient_parsing:  # as it is while a shell completes
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
         return super().parse_args(ctx, args)
@@ -177,6 +177,7 @@ COMMANDS = {
     "spark": "Decode and analyze with Spark, on this machine or a cluster.",
     "apis": "Show known APIs and versions, and their layouts.",
     "fields": "List the columns and fields that filters and --fields know.",
+    "completion": "Print a script that completes commands, options and values.",
 }
 EXAMPLES = """\b
 Examples:

@@ -14,6 +14,7 @@ from kdissect.capture.inputs import local
 from kdissect.cli.terminal import width
 from kdissect.errors import UsageError
 from kdissect.files import PRIVATE
+from kdissect.kafka import apis, codes
 from kdissect.limits import DEFAULT, LIVE, Limits
 from kdissect.model import KINDS
 from kdissect.options import WHOLE, WINDOW, Options
@@ -21,8 +22,11 @@ from kdissect.query.bounds import name_of, parse_limits, value_text
 from kdissect.query.filters import parse_port_rule, parse_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from click.shell_completion import CompletionItem
+
+    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 # ------------------------------------------------------------------------------------------------------------
 # ``--limits``: NAME=VALUE strings -> the limits of a run, and the table of all limits for people.
@@ -172,17 +176,56 @@ def combine(*options: Callable[[Command], Command]) -> Callable[[Command], Comma
     return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def _criterion(name: str, metavar: str, text: str) -> Callable[[Command], Command]:
-    return click.option(f"--{name}", multiple=True, metavar=metavar, help=text)
+def complete_files(_context: click.Context, _parameter: click.Parameter, word: str) -> list[CompletionItem]:
+    """Names of files, which the shell completes."""
+    from click.shell_completion import CompletionItem  # needed only at a TAB
+
+    return [CompletionItem(word, type="file")]
+
+
+def complete_words(known: Callable[[], Iterable[str]]) -> Complete:
+    """The known words that begin like the last one of a list, in any case."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, word: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        before, comma, last = word.rpartition(",")
+        matching = (each for each in known() if each.lower().startswith(last.lower()))
+        return [CompletionItem(before + comma + each) for each in matching]
+
+    return complete
+
+
+def _column_names() -> Iterator[str]:
+    """Columns of exchanges, and the fields of requests and responses."""
+    from kdissect.query.where import paths
+    from kdissect.tables.columns import ALIASES, EXCHANGE, OBJECT
+
+    yield from (column.name for column in EXCHANGE)
+    yield from ALIASES
+    for column in EXCHANGE:
+        if column.type == OBJECT:
+            yield from (".".join((column.name, *path)) for path in paths(column.name))
+
+
+complete_columns = complete_words(_column_names)
+
+
+def _criterion(
+    name: str, metavar: str, text: str, known: Callable[[], Iterable[str]] | None = None
+) -> Callable[[Command], Command]:
+    complete = None if known is None else complete_words(known)
+    return click.option(f"--{name}", multiple=True, metavar=metavar, help=text, shell_complete=complete)
 
 
 _file_options = combine(
-    click.argument("files", nargs=-1, metavar="FILE..."),
+    click.argument("files", nargs=-1, metavar="FILE...", shell_complete=complete_files),
     click.option(
         "-r",
         "also_files",
         multiple=True,
         metavar="FILE",
+        shell_complete=complete_files,
         help="Input file (same as FILE).",
     ),
 )
@@ -230,15 +273,18 @@ def names_option(by_default: str = f"{WHOLE} for files, {WINDOW} for pipes") -> 
 
 
 filter_options = combine(
-    _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10."),
+    _criterion("api", "API", "API name or key: Fetch, find-coordinator, FIND_COORDINATOR, 10.", apis.names),
     _criterion("topic", "TOPIC", "Topic name, id or pattern: 'orders-*'."),
     _criterion("partition", "PARTITION", "Partition, with or without its topic: 3 or orders:3."),
     _criterion("client", "CLIENT", "Client id or pattern, or address: 10.0.0.5, 10.0.0.5:41234."),
     _criterion("group", "GROUP", "Group id or pattern."),
     _criterion(
-        "error", "ERROR", ("Error name, code or pattern: NOT_LEADER_OR_FOLLOWER, 6, or '*' for any error.")
+        "error",
+        "ERROR",
+        "Error name, code or pattern: NOT_LEADER_OR_FOLLOWER, 6, or '*' for any error.",
+        codes.error_names,
     ),
-    _criterion("kind", "KIND", f"One of {', '.join(KINDS)}."),
+    _criterion("kind", "KIND", f"One of {', '.join(KINDS)}.", lambda: KINDS),
     _criterion("slower-than", "TIME", "Minimum latency: 50ms, 1.5s."),
     _criterion("bigger-than", "SIZE", "Minimum frame size of request or response: 1000, 64KB, 1MiB."),
     _criterion(
@@ -254,6 +300,7 @@ filter_options = combine(
         "-Y",
         "where",
         metavar="EXPRESSION",
+        shell_complete=complete_columns,
         help="Filter expression over columns and fields; see the examples below. Regular expressions "
         "(=~) use RE2 syntax.",
     ),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kdissect.cli.options import color_option, combine, csv_option
+from kdissect.cli.options import color_option, combine, complete_columns, csv_option
 from kdissect.cli.terminal import use_color, width
 from kdissect.phrases import json_writer
 from kdissect.text.style import FORMATS, Times
@@ -50,6 +50,7 @@ fields_option = click.option(
     "fields",
     multiple=True,
     metavar="NAME,...",
+    shell_complete=complete_columns,
     callback=lambda _context, _option, texts: tuple(name for text in texts for name in text.split(",")),
     help="Show only these columns, or fields of requests and responses, separated by tabs; with --json and "
     "--csv in those formats. kdissect fields lists them.",

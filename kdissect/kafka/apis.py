@@ -43,6 +43,11 @@ def all_apis() -> tuple[Api, ...]:
     return tuple(api for api in map(by_key, _rows()) if api)
 
 
+def names() -> list[str]:
+    """The names of all APIs, by key."""
+    return [api.name for api in all_apis()]
+
+
 @cache
 def by_key(key: int) -> Api | None:
     """The API with this key. None if it is newer than this program."""

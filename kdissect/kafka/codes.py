@@ -35,6 +35,11 @@ def all_errors() -> tuple[ErrorCode, ...]:
     return tuple(_errors().values())
 
 
+def error_names() -> list[str]:
+    """The names of all known error codes, ascending by code."""
+    return [error.name for error in all_errors()]
+
+
 def error_name(code: int) -> str:
     """The name of an error code, such as ``NOT_LEADER_OR_FOLLOWER``. Unknown: ``UNKNOWN_ERROR_137``."""
     error = _errors().get(code)

@@ -336,7 +336,7 @@ def _error_test(text: str) -> TextTest:
     if not _PATTERN.search(text):
         return any_of([codes.error_name(codes.error_code(text))])
     is_name = any_of([text.upper()])
-    if not any(map(is_name, [error.name for error in codes.all_errors()])):
+    if not any(map(is_name, codes.error_names())):
         raise UsageError(f'no error name matches "{text}"')
     return is_name
 

@@ -899,7 +899,7 @@ def check(message: str, path: Sequence[str]) -> None:
 
 def _no_field(message: str, parents: Sequence[str], name: str, siblings: Tree) -> str:
     parent = ".".join((message, *parents))
-    elsewhere = sorted((path for path in _paths(names(message)) if path[-1] == name), key=len)
+    elsewhere = sorted((path for path in paths(message) if path[-1] == name), key=len)
     if elsewhere:
         hint = f"; did you mean {message}.{'.'.join(elsewhere[0])}?"
     elif near := nearest(name, siblings):
@@ -913,6 +913,11 @@ def _paths(tree: Tree, parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
     for name, below in tree.items():
         yield (*parents, name)
         yield from _paths(below or {}, (*parents, name))
+
+
+def paths(message: str) -> Iterator[tuple[str, ...]]:
+    """The paths of all fields of requests, or of responses, each the names from the outermost in."""
+    return _paths(names(message))
 
 
 @cache

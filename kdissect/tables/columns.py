@@ -465,11 +465,11 @@ _UNITS = ("us", "ms", "ns", "bytes")  # in names of fields
 _EQUAL: tuple[str, ...] = ("==", "!=")
 _NAMELESS_ERROR = "UNKNOWN_ERROR_"  # followed by a code that only a newer broker knows
 _NAMES: dict[str, Callable[[], Collection[str]]] = {
-    "api": lambda: [api.name for api in apis.all_apis()],
+    "api": apis.names,
     "kind": lambda: KINDS,
     "outcome": lambda: OUTCOMES,
-    "errors": lambda: [error.name for error in codes.all_errors()],
-    "error": lambda: [error.name for error in codes.all_errors()],
+    "errors": codes.error_names,
+    "error": codes.error_names,
 }
 """Columns with a fixed set of values."""
 
