@@ -51,7 +51,8 @@ def exchange(
     draft: int | None = None,
     **attributes: Any,
 ) -> Exchange:
-    """An exchange that happened at ``time_ns``: answered if it has a response, orphan if it has nothing else.
+    """An exchange that happened at ``time_ns``: answered if it has a response, orphan if it has nothing else;
+    if it has none, its connection has ended.
 
     Args:
         draft: number of the message's draft that laid out the bodies, None for the final layout.
@@ -70,6 +71,7 @@ def exchange(
         correlation_id=attributes.pop("correlation_id", 42),
         request=request,
         response=response,
+        ended=kind == UNANSWERED or response is None,
     )
     if response is not None:
         start_ns = time_ns if is_orphan else time_ns + latency_ns

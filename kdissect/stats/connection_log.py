@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kdissect.exchanges.outcomes import outcome
+from kdissect.model import UNANSWERED
 from kdissect.stats.survey import KAFKA, Survey
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class ConnectionLogRow:
         client_id: of the first request that has one.
         gaps: ``KafkaConnection.gaps``.
         kinds: exchanges by kind.
+        no_answer: requests that the broker did not answer.
         errors: exchanges whose response has an error.
         repeated_bytes, out_of_order: bytes captured again, segments captured out of order; None while it is
             open, like the next three.
@@ -65,6 +68,7 @@ class ConnectionLogRow:
         "is_selected",
         "kinds",
         "last_ns",
+        "no_answer",
         "out_of_order",
         "principal",
         "protocol",
@@ -94,7 +98,7 @@ class ConnectionLogRow:
         self.sasl_mechanism: str | None = None
         self.exchanges_total: int | None = None
         self.kinds: Counter[str] = Counter()
-        self.request_bytes = self.response_bytes = self.anomalies = 0
+        self.request_bytes = self.response_bytes = self.anomalies = self.no_answer = 0
         self.gaps: Mapping[str, int] = _NO_GAPS
         self.repeated_bytes: int | None = None
         self.out_of_order: int | None = None
@@ -112,6 +116,7 @@ class ConnectionLogRow:
     def add(self, exchange: Exchange) -> None:
         """Add an exchange."""
         self.kinds[exchange.kind] += 1
+        self.no_answer += outcome(exchange) == UNANSWERED
         self.anomalies += len(exchange.anomalies)
         self.client_id = exchange.client_id if self.client_id is None else self.client_id
         self.client_software_name = exchange.client_software_name or self.client_software_name

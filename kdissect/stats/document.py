@@ -396,6 +396,10 @@ class LoadRow:
     exchanges: int = described("Number of exchanges.")
     answered: int = described("Exchanges with request and response.")
     unanswered: int = described("Requests whose response never came or was not captured.")
+    no_answer: int = described(
+        "Unanswered requests that the broker did not answer: `outcome` in `read --json`."
+    )
+    pending: int = described("Unanswered requests that were still waiting when the capture ended.")
     unacknowledged: int = described("Requests that expect no response: acks=0.")
     orphans: int = described("Responses whose request was not captured.")
     per_second: float | None = described("Exchanges per second, over the time span of the whole summary.")
@@ -523,6 +527,19 @@ class ErrorRow:
 
 
 @dataclass(slots=True, kw_only=True)
+class UnansweredRow:
+    """A request that the broker did not answer."""
+
+    exchange: str = described("CONNECTION/NUMBER, for `read --exchange`.")
+    time: datetime = described("Time of the last byte of the request.")
+    age_us: int = described("Microseconds until the connection or the capture ended, or a later response.")
+    api: str = described("API name.")
+    client: str = described("Client id.")
+    broker: str = described("Broker address.")
+    topics: list[str] = described("Topics: at most 5.")
+
+
+@dataclass(slots=True, kw_only=True)
 class SlowRow:
     """One of the slowest exchanges; long polls are left out."""
 
@@ -579,6 +596,7 @@ class Summary:
     groups: list[GroupRow] | None = described("By group.")
     connections: list[ConnectionRow] | None = described("By connection.")
     errors: list[ErrorRow] | None = described("Errors.")
+    unanswered: list[UnansweredRow] | None = described("Requests that were not answered, the oldest first.")
     slowest: list[SlowRow] | None = described("The slowest exchanges.")
     intervals: list[IntervalRow] | None = described("A time series.")
     group_history: list[GroupHistory] | None = described("Members and rebalances of each group.")

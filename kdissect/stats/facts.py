@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kdissect.exchanges import content
+from kdissect.exchanges.outcomes import outcome
 from kdissect.exchanges.polls import is_long_poll, replica_id
 from kdissect.exchanges.touched import Touched, touched
 from kdissect.model import ORPHAN
@@ -30,12 +31,13 @@ class Facts:
         throttle_ms: 0 if there is none.
         latency_us: None unless answered.
         long_poll: see polls.py.
+        outcome: see outcomes.py.
         touched: what it does to each partition.
     """
 
     __slots__ = (
-        *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "request_bytes"),
-        *("response_bytes", "throttle_ms", "time_ns", "touched"),
+        *("api", "broker", "client", "errors", "exchange", "latency_us", "long_poll", "outcome"),
+        *("request_bytes", "response_bytes", "throttle_ms", "time_ns", "touched"),
     )
 
     def __init__(self, exchange: Exchange) -> None:
@@ -52,6 +54,7 @@ class Facts:
         self.latency_us = None if latency_ns is None else max(0, latency_ns) // 1000
         self.touched: list[Touched] = touched(exchange)
         self.long_poll = is_long_poll(exchange, self.touched)
+        self.outcome = outcome(exchange)
 
     @property
     def group(self) -> str | None:

@@ -16,6 +16,7 @@ from collections import Counter, OrderedDict, deque
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kdissect.limits import DEFAULT, Limits
+from kdissect.model import UNANSWERED
 from kdissect.stats.pulse_groups import PulseGroups
 from kdissect.stats.quantiles import Bounded
 from kdissect.stats.record_counts import RecordTotals
@@ -59,13 +60,14 @@ class PulseRow(Summed, Generic[Slice]):
     """A name, and its recent counts.
 
     Attributes:
-        failed: exchanges with an error since the row was created.
+        failed: exchanges with an error since the row was created; ``no_answer``: unanswered requests.
         last_seen_ns: when it was last counted.
         software, address: for clients.
     """
 
     recent: Sliding[Slice] = merged()
     failed: int = total()
+    no_answer: int = total()
     last_seen_ns: int = latest(0)
     software: str = either("")
     address: str = either("")
@@ -84,7 +86,8 @@ class LoadNow(NamedTuple):
     """An API or a client. Rates are per second; latencies are None if nothing was answered.
 
     Attributes:
-        failed_per_second: exchanges with an error; ``failed`` counts them since the row was created.
+        failed_per_second: exchanges with an error; ``failed`` counts them since the row was created, and
+            ``no_answer`` unanswered requests.
         long_polls: long polls per second, which the latencies leave out.
         connections: of a client, those active in the last minute.
     """
@@ -96,6 +99,7 @@ class LoadNow(NamedTuple):
     p99_us: int | None
     failed_per_second: float
     failed: int
+    no_answer: int
     long_polls: float
     request_bytes: float
     response_bytes: float
@@ -175,7 +179,7 @@ class Pulse:
         self._connections: OrderedDict[str, tuple[str, int]] = OrderedDict()  # its client, when last seen
         self._connections_of: Counter[str] = Counter()
         self._max_connections = limits.connections
-        self._failed = 0
+        self._failed = self._no_answer = 0
         self._since_ns = self._last_packet_ns = self._last_exchange_ns = self._pruned_ns = 0
         self._arrivals: deque[tuple[int, int]] = deque()  # times, packets until then
 
@@ -193,14 +197,18 @@ class Pulse:
             self._prune(now_ns)
             self._forget_connections(now_ns)
         self.exchanges += 1
-        self._apis[facts.api].at(now_ns).add(facts)
-        client = self._clients[facts.client]
+        api, client = self._apis[facts.api], self._clients[facts.client]
+        api.at(now_ns).add(facts)
         client.at(now_ns).add(facts)
         client.address = exchange.connection.client.ip
         if name := exchange.client_software_name:
             client.software = f"{name} {exchange.client_software_version or ''}".rstrip()
         if facts.errors:
             self._fail(facts, now_ns)
+        elif facts.outcome == UNANSWERED:
+            self._no_answer += 1
+            api.no_answer += 1
+            client.no_answer += 1
         self._connect(exchange.connection.id, facts.client, now_ns)
         self._count_records(facts, now_ns)
         self._groups.feed(facts, now_ns)
@@ -217,7 +225,7 @@ class Pulse:
             apis.append(_load(name, row, counted, seconds))
             combined.merge(counted)
         everything: PulseRow[Load] = PulseRow(Load)
-        everything.failed = self._failed
+        everything.failed, everything.no_answer = self._failed, self._no_answer
         return Now(
             now_ns=self.now_ns,
             silent_s=max(0, now_ns - self._last_packet_ns) / 1e9,
@@ -336,6 +344,7 @@ def _load(name: str, row: PulseRow[Load], counted: Load, seconds: float) -> Load
         p99_us=p99,
         failed_per_second=counted.failed / seconds,
         failed=row.failed,
+        no_answer=row.no_answer,
         long_polls=counted.long_poll_us.count / seconds,
         request_bytes=counted.request_bytes / seconds,
         response_bytes=counted.response_bytes / seconds,

@@ -191,6 +191,13 @@ def errors(traffic: Traffic) -> list[document.ErrorRow]:
     return [row_of(document.ErrorRow, each, **failure._asdict()) for failure, each in ordered]
 
 
+def unanswered(traffic: Traffic) -> list[document.UnansweredRow]:
+    """Requests that were not answered, the oldest first."""
+    return [
+        row_of(document.UnansweredRow, each, topics=list(each.topics)) for each in traffic.unanswered.all()
+    ]
+
+
 def slowest(traffic: Traffic) -> list[document.SlowRow]:
     """The slowest exchanges, slowest first."""
     return [

@@ -73,7 +73,7 @@ class Summarizer(Summed):
         limits: sizes of the tables.
         by: further tables, names of ``traffic.BY``.
         interval_ns: length of an interval of the time series; 0: no time series.
-        slowest: number of slowest exchanges to list.
+        slowest: number of slowest exchanges to list, and of unanswered requests.
         parts: optional parts, names of ``PARTS``.
     """
 
@@ -134,6 +134,7 @@ class Summarizer(Summed):
             groups=rows.groups(traffic, seconds) if "group" in by else None,
             connections=rows.connections(traffic, seconds) if "connection" in by else None,
             errors=rows.errors(traffic),
+            unanswered=rows.unanswered(traffic),
             slowest=rows.slowest(traffic),
             intervals=None if self.intervals is None else self.intervals.rows(),
             **{name: self.parts[name].rows() if name in self.parts else None for name in PARTS},

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kdissect.kafka.codes import error_name
+from kdissect.model import ANSWERED, PENDING, UNANSWERED
 from kdissect.net.duplex import NEVER_NS
 from kdissect.stats.quantiles import Bounded, Distinct, Largest, Quantiles
 from kdissect.stats.sums import Summed, earliest, either, join, joined, latest, merged, own, summed, total
@@ -31,6 +32,8 @@ class Load(Summed):
 
     Attributes:
         kinds: exchanges by kind.
+        no_answer: requests that the broker did not answer; ``pending``: those that were still waiting when
+            the capture ended (outcomes.py).
         request_bytes, response_bytes: sizes of frames, including their length bytes.
         latency_us: of answered exchanges, without long polls.
         long_poll_us: of long polls (facts.py).
@@ -40,6 +43,8 @@ class Load(Summed):
     """
 
     kinds: Counter[str] = total(Counter)
+    no_answer: int = total()
+    pending: int = total()
     request_bytes: int = total()
     response_bytes: int = total()
     latency_us: Quantiles = merged(Quantiles)
@@ -58,6 +63,9 @@ class Load(Summed):
     def add(self, facts: Facts) -> None:
         """Count an exchange."""
         self.kinds[facts.exchange.kind] += 1
+        if facts.outcome != ANSWERED:
+            self.no_answer += facts.outcome == UNANSWERED
+            self.pending += facts.outcome == PENDING
         self.request_bytes += facts.request_bytes
         self.response_bytes += facts.response_bytes
         latency_us = facts.latency_us
@@ -268,6 +276,18 @@ class Slow(NamedTuple):
     throttle_ms: int
 
 
+class Unanswered(NamedTuple):
+    """A request that the broker did not answer; ``age_us``: how long it was outstanding."""
+
+    exchange: str
+    time_ns: int
+    age_us: int
+    api: str
+    client: str
+    broker: str
+    topics: tuple[str, ...]
+
+
 @summed
 class TrafficTables(Summed):
     """The tables whose rows count exchanges."""
@@ -312,16 +332,18 @@ class Traffic(Summed):
     Args:
         limits: ``summary_rows`` limits each table.
         by: tables besides those of APIs, brokers and clients: names of ``BY``.
-        slowest: number of slowest exchanges to keep.
+        slowest: number of slowest exchanges to keep, and of unanswered requests.
 
     Attributes:
         failures: errors, with API, topic and client.
         slowest: the slowest exchanges.
+        unanswered: the requests that were outstanding for longest.
         anomalies: number of anomalies by kind.
     """
 
     failures: Bounded[Failure, Failures] = merged()
     slowest: Largest = merged()
+    unanswered: Largest = merged()
     anomalies: Counter[str] = total(Counter)
     _tables: TrafficTables = merged()
     _alike: dict[tuple[object, ...], Alike] = own(dict)  # merge flushes them first
@@ -334,6 +356,7 @@ class Traffic(Summed):
         Summed.__init__(self)
         self.failures = Bounded(limits.summary_rows, Failures)
         self.slowest = Largest(slowest)
+        self.unanswered = Largest(slowest)
         self._tables = TrafficTables(limits.summary_rows)
         self._max_alike = limits.summary_alike
         self._by_group = "group" in by
@@ -354,6 +377,8 @@ class Traffic(Summed):
         latency_us = facts.latency_us
         if latency_us is not None and latency_us > self.slowest.least and not facts.long_poll:
             self._keep(facts, latency_us)
+        if facts.outcome == UNANSWERED:
+            self._keep_unanswered(facts)
         for anomaly in exchange.anomalies:
             self.anomalies[anomaly.kind] += 1
 
@@ -389,8 +414,21 @@ class Traffic(Summed):
 
     def _keep(self, facts: Facts, latency_us: int) -> None:
         time_ns = facts.exchange.time_ns
-        topics = tuple(dict.fromkeys(each.topic for each in facts.touched[:100]))[:5]
         slow = Slow(
-            facts.id, time_ns, latency_us, facts.api, facts.client, facts.broker, topics, facts.throttle_ms
+            *(facts.id, time_ns, latency_us, facts.api, facts.client, facts.broker),
+            *(_some_topics(facts), facts.throttle_ms),
         )
         self.slowest.add(latency_us, time_ns, slow)
+
+    def _keep_unanswered(self, facts: Facts) -> None:
+        time_ns = facts.exchange.time_ns
+        age_us = max(0, facts.exchange.completed_ns - time_ns) // 1000
+        if age_us > self.unanswered.least:
+            ends = facts.api, facts.client, facts.broker
+            self.unanswered.add(
+                age_us, time_ns, Unanswered(facts.id, time_ns, age_us, *ends, _some_topics(facts))
+            )
+
+
+def _some_topics(facts: Facts) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.topic for each in facts.touched[:100]))[:5]

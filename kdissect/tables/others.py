@@ -181,6 +181,7 @@ CONNECTIONS = Table(
         _plain("exchanges", INT64, "Number of exchanges."),
         _kind("answered", ANSWERED, "Exchanges with request and response."),
         _kind("unanswered", UNANSWERED, "Requests without response."),
+        _plain("no_answer", INT64, "Those whose `outcome` is `unanswered`: the broker did not answer."),
         _kind("unacknowledged", UNACKNOWLEDGED, "Requests that expect no response: acks=0."),
         _kind("orphans", ORPHAN, "Responses whose request was not captured."),
         _plain("request_bytes", INT64, "Bytes of all request frames.", unit="bytes"),

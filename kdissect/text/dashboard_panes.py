@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,6 +130,9 @@ _FAILED = _field(
 )
 
 
+_NO_ANSWER = _field("NO ANSWER", "no_answer", some, 9, style=lambda row: ALARM if row.no_answer else "")
+
+
 def _worst(row: Any) -> str:
     if not row.lag:
         return ABSENT
@@ -145,6 +148,7 @@ _APIS = (
     _field("P99", "p99_us", latency, 7),
     _FAILED,
     _field("FAILED", "failed", some, 8),
+    _NO_ANSWER,
     _field("POLLS/s", "long_polls", rate, 7),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
     _field("OUT/s", "response_bytes", amount, 8, keep=False),
@@ -169,6 +173,7 @@ _CLIENTS = (
     _field("LIBRARY", "software", _software, _SOFTWARE, right=False),
     _field("ADDRESS", "address", absent, 15, right=False, keep=False),
     _field("FAILED", "failed", some, 7, keep=False),
+    replace(_NO_ANSWER, keep=False),
     _field("IN/s", "request_bytes", amount, 8, keep=False),
     _field("OUT/s", "response_bytes", amount, 8, keep=False),
 )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kdissect import __version__
 from kdissect.errors import UsageError
+from kdissect.model import UNANSWERED
 from kdissect.phrases import printable
 from kdissect.stats.pulse import OTHER
 from kdissect.stats.pulse_groups import STATES
@@ -88,6 +89,9 @@ class Metrics:
         self._clients, self._groups = Names(max_names), Names(max_names)
         self._exchanges = self._counter("exchanges", "Exchanges, by kind.", "api", "kind")
         self._failures = self._counter("errors", "Exchanges with an error code, by error.", "api", "error")
+        self._no_answer = self._counter(
+            "unanswered_requests", "Requests that the broker did not answer.", "api"
+        )
         self._requests = self._counter("request_bytes", "Bytes of request frames.", "api")
         self._responses = self._counter("response_bytes", "Bytes of response frames.", "api")
         self._long_polls = self._counter(
@@ -108,6 +112,9 @@ class Metrics:
         self._client_errors = self._counter(
             "client_errors", "Exchanges with an error code, by client.", "client"
         )
+        self._client_no_answer = self._counter(
+            "client_unanswered_requests", "Requests that the broker did not answer, by client.", "client"
+        )
         self._anomalies = self._counter("anomalies", "Anomalies in the data.", "kind")
         self.registry.register(self)
 
@@ -117,6 +124,9 @@ class Metrics:
         api, client = self._apis(facts.api), self._clients(facts.client)
         self._exchanges.labels(api, exchange.kind).inc()
         self._client_exchanges.labels(client).inc()
+        if facts.outcome == UNANSWERED:
+            self._no_answer.labels(api).inc()
+            self._client_no_answer.labels(client).inc()
         if exchange.request_frame is not None:
             self._requests.labels(api).inc(exchange.request_frame.wire_bytes)
         if exchange.response_frame is not None:

@@ -39,11 +39,12 @@ def sections(summary: document.Summary, *, limit: int | None, narrow: bool = Fal
         ("Groups", _GROUPS, summary.groups),
         ("Connections", _CONNECTIONS, summary.connections),
         ("Over time", _INTERVALS, summary.intervals),
+        ("Unanswered", _UNANSWERED, summary.unanswered),
         ("Errors", _ERRORS, summary.errors),
         ("Slowest exchanges", _SLOWEST, summary.slowest),
     ):
         if rows:
-            notes = ("details: kdissect read -V --exchange ID FILE",) if views is _SLOWEST else ()
+            notes = ("details: kdissect read -V --exchange ID FILE",) if views in _LISTS else ()
             yield table(title, views, rows, limit=limit, narrow=narrow, notes=notes)
     if summary.group_history is not None:
         yield from groups_page.sections(summary.group_history, limit=limit, narrow=narrow)
@@ -126,9 +127,10 @@ _LOAD = (
     View("P99", lambda row: us(row.latency_us.p99), right=True, keep=True),
     View("MAX", lambda row: us(row.latency_us.max), right=True),
     View("ERRORS", lambda row: some(row.errors), right=True, keep=True),
+    View("NO ANSWER", lambda row: some(row.no_answer), right=True, keep=True),
     View("THROTTLED", _throttled, right=True),
 )
-"""Columns of a load; those to keep are the count, two latencies and the errors."""
+"""Columns of a load; those to keep are the count, two latencies, errors and missing answers."""
 _APIS = (
     View("API", lambda row: row.api, keep=True),
     View("VERSIONS", lambda row: _versions(row.versions), shrinks=True),
@@ -207,6 +209,15 @@ _ERRORS = (
     View("LAST", lambda row: f"{row.last:%H:%M:%S}"),
     View("EXAMPLE", lambda row: row.example, keep=True),
 )
+_UNANSWERED = (
+    View("AGE", lambda row: us(row.age_us), right=True, keep=True),
+    View("API", lambda row: row.api, keep=True),
+    View("CLIENT", lambda row: row.client, keep=True, shrinks=True),
+    View("BROKER", lambda row: row.broker, shrinks=True),
+    View("TOPICS", lambda row: listed(row.topics) or ABSENT, shrinks=True),
+    View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
+    View("EXCHANGE", lambda row: row.exchange, keep=True),
+)
 _SLOWEST = (
     View("LATENCY", lambda row: us(row.latency_us), right=True, keep=True),
     View("API", lambda row: row.api, keep=True),
@@ -217,6 +228,8 @@ _SLOWEST = (
     View("TIME", lambda row: f"{row.time:%H:%M:%S.%f}"),
     View("EXCHANGE", lambda row: row.exchange, keep=True),
 )
+_LISTS = (_UNANSWERED, _SLOWEST)
+"""Tables of single exchanges."""
 
 
 # ------------------------------------------------------------------------------------------------------------

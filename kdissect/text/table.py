@@ -14,8 +14,9 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kdissect.exchanges import content
+from kdissect.exchanges.outcomes import outcome
 from kdissect.kafka import apis
-from kdissect.model import ANSWERED, KINDS, ORPHAN, UNACKNOWLEDGED, UNANSWERED, Embedded, Withheld
+from kdissect.model import ANSWERED, KINDS, NOT_EXPECTED, ORPHAN, PENDING, UNANSWERED, Embedded, Withheld
 from kdissect.phrases import (
     ELLIPSIS,
     columns_of,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 ABSENT = "-"
-UNANSWERED_KINDS = {UNANSWERED: "no response", UNACKNOWLEDGED: "acks=0", ORPHAN: "orphan"}
+_NO_RESPONSE = {PENDING: "pending", NOT_EXPECTED: "acks=0", ORPHAN: "orphan"}
 
 _MIN_TEXT = 4  # terminal columns: a shorter text says nothing
 _MIN_WORD = 6  # likewise for what went wrong
@@ -225,12 +226,16 @@ def _cut_before(separator: str, text: str, max_width: int) -> str:
     return f"{cut(name, room)}{separator}{number}"
 
 
-def outcome(exchange: Exchange) -> str:
-    """The latency of an exchange, or its kind if it has none."""
-    kind = exchange.kind
-    if kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
+def latency(exchange: Exchange) -> str:
+    """The latency of an exchange, or why it has none."""
+    if exchange.kind == ANSWERED and (latency_ns := exchange.latency_ns) is not None:
         return duration(latency_ns)
-    return UNANSWERED_KINDS.get(kind, ABSENT)
+    return no_response(exchange)
+
+
+def no_response(exchange: Exchange) -> str:
+    """Why an exchange has no latency."""
+    return _NO_RESPONSE.get(outcome(exchange) or "", "no response")
 
 
 _IPV4 = len("192.168.100.200:41234")
@@ -239,7 +244,7 @@ _BROKER = LineView("BROKER", lambda exchange: _end(exchange.connection.broker), 
 _CLIENT_ID = LineView("CLIENT ID", _client_id, width=20)
 _CLIENT_NAME = LineView("CLIENT", _client_name, width=13)
 _API = LineView("API", api, width=len("FindCoordinator v4"), cut=partial(_cut_before, " "))
-_OUTCOME = LineView("LATENCY", outcome, width=len("no response"))
+_OUTCOME = LineView("LATENCY", latency, width=len("no response"))
 
 # The outcome comes last: the cells before it are the same for many exchanges.
 _ALL = (_CLIENT, _BROKER, _CLIENT_ID, _API, _OUTCOME)
@@ -274,7 +279,7 @@ class ExchangeTable(LineTable["Exchange"]):
             exchange.kind == ORPHAN,
         )
         prefix = self._prefixes.get(key) or self._add_prefix(exchange, key)
-        return prefix, outcome(exchange).ljust(self._views[-1].width)
+        return prefix, latency(exchange).ljust(self._views[-1].width)
 
     def _add_prefix(self, exchange: Exchange, key: _Key) -> str:
         """The cells between time and outcome, cached for exchanges that have the same."""
@@ -437,7 +442,8 @@ class ExchangeTally(Tally["Exchange"]):
         """Count one."""
         self._rows += 1
         self._with_anomalies += bool(exchange.anomalies)
-        self._kinds[exchange.kind] += 1
+        is_pending = exchange.kind == UNANSWERED and outcome(exchange) == PENDING
+        self._kinds[PENDING if is_pending else exchange.kind] += 1
         self._errors.update(content.errors(exchange))
 
     def _counts(self) -> Iterable[str | None]:
@@ -445,7 +451,7 @@ class ExchangeTally(Tally["Exchange"]):
         if len(self._kinds) == 1:
             yield f"{'all ' if self._rows > 1 else ''}{next(iter(self._kinds))}"
         else:
-            yield from (f"{self._kinds[kind]:,} {kind}" for kind in KINDS if self._kinds[kind])
+            yield from (f"{self._kinds[kind]:,} {kind}" for kind in (*KINDS, PENDING) if self._kinds[kind])
         yield f"{self._with_anomalies:,} with anomalies" if self._with_anomalies else None
         errors = [f"{count:,} {name}" for name, count in self._errors.most_common(_ERRORS)]
         yield f"errors: {', '.join(errors)}" if errors else None

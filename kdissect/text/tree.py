@@ -25,7 +25,7 @@ from kdissect.text.outline import (
     record_details,
 )
 from kdissect.text.style import BOLD, CYAN, RED, of_anomaly, paint
-from kdissect.text.table import UNANSWERED_KINDS, api
+from kdissect.text.table import api, no_response
 from kdissect.text.value_labels import MAX_BYTES, decoded_batch_text, offset_text, rejection_text
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _outcome(exchange: Exchange) -> str:
     latency_ns = exchange.latency_ns
     if exchange.kind == ANSWERED and latency_ns is not None:
         return f"response after {duration(latency_ns)}"
-    return UNANSWERED_KINDS.get(exchange.kind, exchange.kind)
+    return no_response(exchange)
 
 
 def _client(exchange: Exchange) -> str:

@@ -75,7 +75,7 @@ def test_metrics_and_nothing_else_until_the_pipe_ends() -> None:
         out, err = process.communicate(capture_bytes(talk()), WAIT_S)
         assert (process.returncode, out) == (
             OK,
-            b"4 exchanges, 3 answered, 1 unanswered, errors: 1 LEADER_NOT_AVAILABLE\n",
+            b"4 exchanges, 3 answered, 1 pending, errors: 1 LEADER_NOT_AVAILABLE\n",
         )
         assert b"0 dropped by the kernel" in err
 

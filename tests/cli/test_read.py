@@ -28,7 +28,7 @@ orders -> 0 brokers, 1 topic, 0 partitions  LEADER_NOT_AVAILABLE
 group group, generation 7, member member-1
 22:13:20.005000  {ENDS}  Heartbeat v4        1.00ms       \
 group group, generation 7, member member-1
-22:13:20.005000  {ENDS}  Heartbeat v4        no response  \
+22:13:20.005000  {ENDS}  Heartbeat v4        pending      \
 group group, generation 7, member member-1
 """
 
@@ -82,9 +82,7 @@ def test_json_and_csv(read: Reader) -> None:
 
 
 def test_only_a_count(read: Reader) -> None:
-    assert read("-q") == Run(
-        OK, "4 exchanges, 3 answered, 1 unanswered, errors: 1 LEADER_NOT_AVAILABLE\n", ""
-    )
+    assert read("-q") == Run(OK, "4 exchanges, 3 answered, 1 pending, errors: 1 LEADER_NOT_AVAILABLE\n", "")
 
 
 def test_stop_after_some(read: Reader) -> None:

@@ -17,7 +17,16 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "summary", BASICS)
     assert (done.status, done.err) == (0, "")
     titles = [line for line, before in zip(done.lines, ["", *done.lines], strict=False) if not before]
-    assert titles == ["Capture", "APIs", "Brokers", "Clients", "Topics", "Errors", "Slowest exchanges"]
+    assert titles == [
+        "Capture",
+        "APIs",
+        "Brokers",
+        "Clients",
+        "Topics",
+        "Unanswered",
+        "Errors",
+        "Slowest exchanges",
+    ]
 
 
 def test_one_table_alone_in_another_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from kdissect.stats.facts import Facts
 from kdissect.stats.pulse import OTHER, Now, Pulse
 from kdissect.stats.traffic import Failure
 from tests.made_exchanges import connection
+from tests.producers import facts_of
 from tests.pulses import BATCH, NOT_LEADER, at, beat, busy, fed, fetch, produce
 
 SMALL = replace(DEFAULT, pulse_rows=2, connections=3)
@@ -38,6 +39,14 @@ def test_rates_latencies_and_failures_of_an_api() -> None:
     assert (api.failed, current.exchanges) == (1, 100)
     assert api.failed_per_second == pytest.approx(0.1, rel=0.15)
     assert current.all._replace(name="Heartbeat") == api
+
+
+def test_requests_that_are_not_answered() -> None:
+    unanswered = facts_of("Metadata", 9, 1, {"topics": []}, None, "app", connection=connection("app"))
+    current = now(fed(beat(0), unanswered), 2)
+    assert {api.name: api.no_answer for api in current.apis} == {"Heartbeat": 0, "Metadata": 1}
+    (client,) = current.clients
+    assert (client.no_answer, current.all.no_answer, current.all.failed) == (1, 1, 0)
 
 
 def test_rates_go_to_zero_where_nothing_comes_and_the_row_goes_later() -> None:

@@ -77,3 +77,24 @@ def test_groups_and_connections_are_counted_only_on_request() -> None:
     result = Traffic(DEFAULT)
     result.feed(facts)
     assert (dict(result.tables.groups), dict(result.tables.connections)) == ({}, {})
+
+
+def unanswered(number: int, age_s: float, *, ended: bool | None = True) -> Facts:
+    completed_ns = START_NS + round(age_s * 1e9)
+    more = {"number": number, "client_id": "shop", "completed_ns": completed_ns, "ended": ended}
+    return Facts(exchange("Metadata", 9, {"topics": []}, **more))
+
+
+def test_the_oldest_unanswered_requests_come_first() -> None:
+    result = traffic(
+        *(unanswered(1, 2), unanswered(2, 9), unanswered(3, 4), produce(0)),
+        *(unanswered(4, 20, ended=False), unanswered(5, 50, ended=None)),
+        slowest=2,
+    )
+    assert [(each.exchange, each.age_us, each.api) for each in result.unanswered.all()] == [
+        ("c0ffee/2", 9_000_000, "Metadata"),
+        ("c0ffee/3", 4_000_000, "Metadata"),
+    ]
+    api = result.tables.apis["Metadata"]
+    assert (api.no_answer, api.pending, api.kinds["unanswered"]) == (3, 1, 5)
+    assert (result.tables.all.no_answer, result.tables.clients["shop"].no_answer) == (3, 3)

@@ -28,7 +28,18 @@ def test_80x24() -> None:
     assert "2.3% fail" in lines[1]
     assert "p50 5.00ms" in lines[1]
     assert lines[2].split("  ")[0].strip() == "1 APIs"
-    assert lines[3].split() == ["API", "/s▼", "P50", "P95", "P99", "FAIL/s", "FAILED", "POLLS/s"]
+    assert lines[3].split() == [
+        "API",
+        "/s▼",
+        "P50",
+        "P95",
+        "P99",
+        "FAIL/s",
+        "FAILED",
+        "NO",
+        "ANSWER",
+        "POLLS/s",
+    ]
     assert [line.split()[0] for line in lines[4:9]] == [
         "Heartbeat",
         "Produce",

@@ -46,6 +46,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         max_ms bigint: longest duration, in milliseconds
         exchanges bigint: exchanges on all of them
         unanswered bigint: exchanges without response
+        no_answer bigint: those that the broker did not answer
         request_bytes bigint: frames of requests, in bytes
         response_bytes bigint: frames of responses, in bytes
         gaps bigint: number of gaps
@@ -61,7 +62,7 @@ def connections(connections: DataFrame, *, by: Sequence[str] = USUAL, window: st
         *keys.quantiles(_LASTED_MS, "ms"),
         *(
             keys.total(name).alias(name)
-            for name in ("exchanges", "unanswered", "request_bytes", "response_bytes", "gaps")
+            for name in ("exchanges", "unanswered", "no_answer", "request_bytes", "response_bytes", "gaps")
         ),
         keys.total("coalesce(lost_bytes, 0) + coalesce(cut_bytes, 0)").alias("lost_bytes"),
     )

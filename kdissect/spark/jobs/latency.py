@@ -45,6 +45,7 @@ def latency(
         exchanges bigint: number of exchanges
         answered bigint: those with request and response
         unanswered bigint: those whose response never came, or was not captured
+        no_answer bigint: those that the broker did not answer: their ``outcome`` is unanswered
         unacknowledged bigint: those that expect no response: acks=0
         orphans bigint: responses whose request was not captured
         request_bytes bigint: frames of requests, in bytes
@@ -65,6 +66,7 @@ def latency(
     rows = frame.groupBy(*names).agg(
         F.count("*").alias("exchanges"),
         *(keys.count_if(f"kind = '{kind}'").alias(kind) for kind in ("answered", "unanswered")),
+        keys.count_if("outcome = 'unanswered'").alias("no_answer"),
         keys.count_if("kind = 'unacknowledged'").alias("unacknowledged"),
         keys.count_if("kind = 'orphan'").alias("orphans"),
         keys.total("request_bytes").alias("request_bytes"),

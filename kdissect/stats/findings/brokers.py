@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kdissect.anomalies import ERROR, NOTE, WARNING
+from kdissect.exchanges.outcomes import overdue_ns
 from kdissect.kafka.codes import error_code
 from kdissect.model import UNANSWERED
-from kdissect.phrases import many
-from kdissect.stats.findings.rule import APIS, Bursts, Evidence, Minutes, Rule
+from kdissect.phrases import duration, many
+from kdissect.stats.findings.rule import APIS, SECOND_NS, Bursts, Evidence, Minutes, Rule
 from kdissect.stats.quantiles import Bounded, Distinct
 from kdissect.stats.releases import removed_in
+from kdissect.stats.rows import ranked
 from kdissect.stats.sums import either, largest, merged, summed, total
 
 if TYPE_CHECKING:
@@ -415,6 +418,54 @@ def _may_be_disconnected(exchange: Exchange) -> bool:
     if exchange.kind != UNANSWERED or exchange.api_key is None or exchange.api_version is None:
         return False
     return removed_in(exchange.api_key, exchange.api_version) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Requests that outlasted what they allow -> clients whose broker does not answer.
+# ------------------------------------------------------------------------------------------------------------
+
+
+_OVERDUE_S = 5
+
+
+@summed
+class LongWaits(Evidence):
+    """Requests of one client to one broker: by API, and how long the oldest was outstanding."""
+
+    apis: Counter[str] = total(Counter)
+    oldest_ns: int = largest()
+
+
+@summed
+class RequestTimeouts(Rule):
+    """The client gives up and tries again elsewhere or later: what it sent may have been done, or not."""
+
+    name = "request-timeouts"
+    severity = ERROR
+    title = "Requests time out: the broker does not answer."
+    when = (
+        f"A request without an answer was outstanding for {_OVERDUE_S} s longer than it allows the broker to "
+        "wait. Clients that close with a request outstanding, as consumers do, are not reported."
+    )
+    advice = "Check the broker's log, garbage collection and disks at that time, and the network path to it."
+    counts = LongWaits
+
+    def feed(self, facts: Facts) -> None:
+        """Count an unanswered request."""
+        exchange = facts.exchange
+        if facts.outcome == UNANSWERED and overdue_ns(exchange) > _OVERDUE_S * SECOND_NS:
+            kept = self.kept[facts.client, facts.broker]
+            kept.add(facts)
+            kept.apis[facts.api] += 1
+            kept.oldest_ns = max(kept.oldest_ns, exchange.completed_ns - exchange.time_ns)
+
+    def findings(self) -> Iterator[FindingRow]:
+        """Clients with such requests."""
+        for (client, broker), each in self.kept.items():
+            apis = ", ".join(f"{count:,} {api}" for api, count in ranked(each.apis).items())
+            waited = f"outstanding for up to {duration(each.oldest_ns)}"
+            message = f"{many(each.count, 'request')} without an answer ({apis}), {waited}"
+            yield self.finding(f"client {client}, broker {broker}", message, each)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from kdissect.stats.findings.brokers import (
     LeadersMoving,
     MetadataPolling,
     NotLeader,
+    RequestTimeouts,
     Sasl,
     Throttled,
     UnsupportedVersions,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from kdissect.stats.findings.rule import Rule
 
 RULES: tuple[type[Rule], ...] = (
-    *(NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
+    *(RequestTimeouts, NotLeader, LeadersMoving, UnsupportedVersions, Sasl, Throttled),
     *(Acks, TinyBatches, RequestsTooLarge, HotPartitions, FencedProducers),
     *(RebalanceStorm, FallingBehind, EmptyPolls, OutOfRange, ClientIds, InstanceIds),
     *(ConnectionChurn, MetadataPolling),

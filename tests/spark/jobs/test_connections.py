@@ -21,7 +21,7 @@ def test_each_connection_as_the_summary_has_it(everything: Any, run_job: Callabl
     others = by_key(everything.summary["connections"], "connection")
     assert {key for key, row in rows.items() if row["exchanges"]} == others.keys()
     for key, other in others.items():
-        same(rows[key], other, ["exchanges", "unanswered", "request_bytes", "response_bytes"])
+        same(rows[key], other, ["exchanges", "unanswered", "no_answer", "request_bytes", "response_bytes"])
 
 
 def test_lives_are_of_those_that_were_closed(lagging: Any, run_job: Callable[..., Any]) -> None:

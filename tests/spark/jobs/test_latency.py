@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNTS = (
-    *("exchanges", "answered", "unanswered", "unacknowledged", "orphans", "request_bytes", "response_bytes"),
+    *(
+        "exchanges",
+        "answered",
+        "unanswered",
+        "no_answer",
+        "unacknowledged",
+        "orphans",
+        "request_bytes",
+        "response_bytes",
+    ),
     *("long_polls", "errors", "first", "last"),
 )
 RANK_ERROR = 0.0068  # of the summary's sketches; that of the job is 0.0001
